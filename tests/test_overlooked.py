@@ -326,3 +326,43 @@ def test_the_list_of_files_names_what_is_left_out() -> None:
         "left out: tree/.hidden/plan.yaml: it is hidden by a name that begins with a dot",
         "left out: tree/plan.yaml: it is a link, which is not followed",
     ]
+
+
+@pytest.mark.parametrize(
+    "version", ["tr\u0430inspec/v1", "train\u00adspec/v1", "transpec/v1", "TrainSpec-v1", "ｔｒａｉｎｓｐｅｃ/v1"]
+)
+def test_a_version_with_a_slip_is_judged(version: str) -> None:
+    put("tree/slip.yaml", CLUSTER.replace("trainspec/v1", version, 1))
+    found = validate(["tree"]).findings
+    assert ("TS-DOC-004", "tree/slip.yaml") in {(finding.requirement, finding.path) for finding in found}
+
+
+@pytest.mark.parametrize(
+    "version", ["v1", "apps/v1", "trainer.kubeflow.org/v1alpha1", "训练平台/v1", "train/v1", "aec/v1", "строка/v1"]
+)
+def test_versions_of_other_programs_need_no_word(version: str) -> None:
+    put("tree/other.yaml", f"apiVersion: {version}\nkind: Deployment\n")
+    assert not [finding for finding in validate(["tree"]).findings if finding.path == "tree/other.yaml"]
+    assert not left_out()
+
+
+def test_a_document_that_only_names_its_schema_is_judged() -> None:
+    line = "# yaml-language-server: $schema=https://trainspec.org/schemas/v1/cluster-profile.schema.json\n"
+    put("tree/bare.yaml", line + "metadata: {name: a}\nnum_nodes: 16\n")
+    found = validate(["tree"]).findings
+    assert ("TS-DOC-004", "tree/bare.yaml") in {(finding.requirement, finding.path) for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("plan.yaml\u200b", "U+200B"), ("plan.\u0443aml", "U+0443"), ("plan.yaml.gz", "is a compressed document")],
+)
+def test_documents_under_odd_names_are_named(name: str, told: str) -> None:
+    text = PLAN.encode()
+    Path("tree", name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    Path("tree", f"other.{name.partition('.')[2]}").write_bytes(
+        gzip.compress(b"a: 1\n") if name.endswith(".gz") else b"a: 1\n"
+    )
+    [(path, reason)] = left_out()
+    assert path == f"tree/{name}"
+    assert told in reason

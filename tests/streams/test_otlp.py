@@ -340,3 +340,58 @@ def test_points_that_are_refused(entry: dict[str, Any], code: str) -> None:
 )
 def test_any_shape_is_read_or_refused(text: str) -> None:
     assert not read_text(text).samples
+
+
+def written() -> list[dict[str, Any]]:
+    """What `write` makes of a gauge, a counter and a histogram, as it is in JSON."""
+    values = {
+        "train.learning_rate": 0.5,
+        "train.step.count": 9.0,
+        "train.network.latency": HistogramValue(count=1, sum=2.0),
+    }
+    sample = Sample(time_us=6, seq=0, m=values)
+    return [json.loads(line) for line in write([HEAD, sample])]
+
+
+def metrics_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "code"),
+    [
+        (0, {"unit": "ms"}, "unit"),
+        (1, {"sum": {"aggregationTemporality": 1}}, "value"),
+        (1, {"sum": {"aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA"}}, "value"),
+        (2, {"histogram": {"aggregationTemporality": 2}}, "value"),
+    ],
+)
+def test_what_was_changed_on_its_way_is_refused_and_not_taken(place: int, change: dict[str, Any], code: str) -> None:
+    documents = written()
+    changed = metrics_of(documents[-1])[place]
+    for key, value in change.items():
+        changed[key] = {**changed[key], **value} if isinstance(value, dict) else value
+    found = read_text("".join(json.dumps(document) + "\n" for document in documents))
+    assert [refusal.code for refusal in found.refusals] == [code]
+    [sample] = found.samples
+    assert len(sample.m) == 2
+    assert changed["name"] not in sample.m
+
+
+def test_what_is_left_as_it_was_is_read_back() -> None:
+    found = read_text("".join(json.dumps(document) + "\n" for document in written()))
+    assert (len(found.refusals), len(found.samples[0].m)) == (0, 3)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_point_with_two_numbers_is_refused(own: bool) -> None:
+    if own:
+        documents = written()
+        metrics_of(documents[-1])[0]["gauge"]["dataPoints"][0]["asInt"] = "7"
+        text = "".join(json.dumps(document) + "\n" for document in documents)
+    else:
+        text = metrics(gauge("train.learning_rate", point(2.5, asInt="7")))
+    found = read_text(text)
+    assert [refusal.code for refusal in found.refusals] == ["value"]
+    assert not found.values("train.learning_rate")

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -342,6 +343,35 @@ def test_what_the_search_leaves_out_is_named(tmp_path: Path) -> None:
     assert f"left out: {folder / '.hidden.jsonl'}: it is hidden by a name that begins with a dot" in found.stderr
     assert found.exit_code == terminal.OK
     assert invoke(folder, "--fail-on", "unjudged").exit_code == terminal.FINDINGS
+
+
+def test_documents_beside_are_named_as_not_judged(tmp_path: Path) -> None:
+    recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 600_000_000)
+    put(by_emitter(make_run(recent).streams), tmp_path)
+    (tmp_path / "plan.yaml").write_text(
+        "apiVersion: trainspec/v1\nkind: TrainingPlan\nnum_steps: x\n", encoding="utf-8"
+    )
+    found = invoke(tmp_path, "--fail-on", "never")
+    assert f"left out: {tmp_path / 'plan.yaml'}: documents are judged without --follow" in found.stderr
+
+
+def test_a_part_that_was_read_and_is_written_anew_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = by_emitter(make_run(SMALL).streams)
+    put(files, tmp_path)
+    name = min(files)
+    looks = Follower.look
+
+    def look(self: Follower, *given: Any) -> Any:
+        told = looks(self, *given)
+        with (tmp_path / name).open("r+b") as file:
+            file.seek(files[name].index(b"time_us"))
+            file.write(b"emit_us")
+        return told
+
+    monkeypatch.setattr(Follower, "look", look)
+    found = invoke(tmp_path, "--fail-on", "never")
+    assert f"Error: {tmp_path / name}: what was read of it has been changed since" in found.stderr
+    assert found.exit_code == terminal.WRONG_USE
 
 
 def test_a_place_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:

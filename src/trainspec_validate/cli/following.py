@@ -67,6 +67,8 @@ class _Told:
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Files that were found and are not followed, and why."""
+    documents: dict[str, None] = field(default_factory=dict)
+    """Names of documents that were found."""
 
     def tell(self, findings: list[Finding], judgement: CheckResult | None, refused: Mapping[str, str]) -> None:
         """One line for each new finding and for each file that is refused, at once."""
@@ -90,6 +92,8 @@ class _Told:
         Raises:
             Failure: nothing was judged.
         """
+        for name in self.follower.rewritten():
+            self.refuse(name, "what was read of it has been changed since; judge it again without --follow")
         unjudged = [*self._not_followed(request.paths or (".",)), *self._ends()]
         for line in unjudged:
             terminal.tell(line)
@@ -113,10 +117,12 @@ class _Told:
         for failure in found.failures:
             place, _, reason = str(failure).partition(": ")
             self.refuse(place, reason)
+        documents = [path for path in self.documents if Path(path).exists()]
+        if documents:
+            yield f"left out: {_some(documents)}: documents are judged without --follow"
         if found.checkpoints:
-            names = ", ".join(group.root.as_posix() for group in found.checkpoints[:_MOST_NAMED])
-            more = f" and {len(found.checkpoints) - _MOST_NAMED:,} more" if len(found.checkpoints) > _MOST_NAMED else ""
-            yield f"left out: {names}{more}: checkpoints are judged without --follow"
+            names = _some([group.root.as_posix() for group in found.checkpoints])
+            yield f"left out: {names}: checkpoints are judged without --follow"
         for path, reason, _ in passed_by(paths, found, self.follower.followed):
             yield f"left out: {path}: it {reason}"
 
@@ -124,6 +130,12 @@ class _Told:
         """The ends of files that were not judged, because their last lines have no end or came too late."""
         for name, offset, num_bytes in self.follower.unjudged_ends():
             yield f"not judged: {name}: the last {num_bytes:,} bytes, from byte {offset:,} on; no line end is there"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _refuse_documents_alone(paths: Sequence[str]) -> None:
@@ -156,6 +168,8 @@ def _streams(request: Request, told: _Told) -> Iterator[Path]:
         told.left_out.pop(file.name, None)  # its first line may just have come
         if source.kind == "stream":
             yield file.path
+        elif source.kind == "document":
+            told.documents[file.name] = None
 
 
 def _why_not_followed(source: Source) -> str:

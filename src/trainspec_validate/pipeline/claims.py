@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 
@@ -27,14 +29,47 @@ _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 """What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
 _ESCAPED: Final = re.compile(_FOLD.join(map(_character, "trainspec/v")).encode(), re.IGNORECASE)
 _VERSION: Final = re.compile(rb"trainspec/v\d")
+_NAME: Final = "trainspec"
+_STATED: Final = re.compile(rb"^[\s{]*[\"']?apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})", re.MULTILINE)
+_SCHEMA: Final = re.compile(
+    rb"\$schema[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"']{0,300}trainspec[^\s\"']{0,200}\.schema\.json"
+)
+_ALIKE: Final = 0.85
+"""Two names are taken for one with a slip above this share of common letters: one letter of nine more, less or other."""
+_LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[\s{{]*[\"']?kind[\"']?\s*:\s*[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
 
 
 def claims(content: bytes) -> bool:
-    """Whether a text says that it is written for a version of the specification."""
-    return bool(_PLAIN.search(content) or (b"\\" in content and _ESCAPED.search(content)))
+    """Whether a text says that it is written for a version of the specification, be it with a slip."""
+    return bool(
+        _PLAIN.search(content)
+        or (b"\\" in content and _ESCAPED.search(content))
+        or _SCHEMA.search(content)
+        or any(_is_nearly_ours(found[1]) for found in _STATED.finditer(content))
+    )
+
+
+def _is_nearly_ours(version: bytes) -> bool:
+    """Whether a version has the name of ours with a slip, or with letters that look like those of ASCII.
+
+    >>> [_is_nearly_ours(text.encode()) for text in ("trаinspec/v1", "transpec/v1", "TrainSpec-v1", "trainer.org/v1")]
+    [True, True, True, False]
+    """
+    text = unicodedata.normalize("NFKC", version.decode("utf-8", "replace")).lower()
+    name = re.split(r"[/:.\d]|-?v\d", text, maxsplit=1)[0]
+    letters = "".join(character for character in name if character.isascii() and character.isalpha())
+    if len(letters) < len(name.strip(" \"'-_")):  # something in it is no letter of ASCII
+        return len(letters) >= _LEAST_LETTERS and _is_within(letters, _NAME)
+    return SequenceMatcher(None, letters, _NAME, autojunk=False).ratio() > _ALIKE
+
+
+def _is_within(letters: str, name: str) -> bool:
+    """Whether letters are in a name in their order."""
+    rest = iter(name)
+    return all(letter in rest for letter in letters)
 
 
 def hidden_claims(path: Path) -> bool:

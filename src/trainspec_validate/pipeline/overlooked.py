@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trainspec_validate.pipeline.claims import hidden_claims
+from trainspec_validate.pipeline.claims import claims, hidden_claims
 from trainspec_validate.pipeline.detect import Search
 from trainspec_validate.pipeline.files import (
     SKIPPED_DIRECTORIES,
@@ -28,9 +28,11 @@ _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
 _PACKED: Final = re.compile(r"(?:\.(?:gz|zst|bz2|xz|\d{1,3}))+$")
 """Ends that compression and rotation of logs add to a name."""
+_DOCUMENT_PACKING: Final = (".gz", ".zst")
 _UNREAD_PACKING: Final = (".bz2", ".xz")
 _ODD_SUFFIXES: Final = frozenset({".otlp", ".metrics"})
 """Ends of names that exporters give to streams, and other programs to other files."""
+_PACKED_DOCUMENT: Final = "is a compressed document"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 _N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
@@ -63,7 +65,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                remedy = REMEDIES.get(reason, f"name {file.as_posix()}")
+                remedy = "unpack it" if reason == _PACKED_DOCUMENT else REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
@@ -112,6 +114,7 @@ class _Tree:
                         left_out(entry.name)
                         or _state_reason(Path(parent, entry.name))
                         or _stream_reason(Path(parent, entry.name))
+                        or _document_reason(Path(parent, entry.name))
                     ):
                         self.named[parent if reason in {ARRAYS, N5} else Path(parent, entry.name)] = reason
         except OverLimitError:
@@ -216,6 +219,26 @@ def _stream_reason(file: Path) -> str:
         return f"holds a stream ({found.title}) under a name that is not searched"
     is_packed = file.name.endswith(_UNREAD_PACKING) and is_stream_name(stem)
     return "has the name of a stream, and is compressed in a way that is not read" if is_packed else ""
+
+
+def _document_reason(file: Path) -> str:
+    """Why a file is left out that claims to be ours under a name that no search takes; empty for anything else."""
+    if file.name.endswith(_DOCUMENT_PACKING) and is_document_name(_PACKED.sub("", file.name)):
+        return _PACKED_DOCUMENT if _claims_packed(file) else ""
+    suffix = file.suffix
+    if suffix.isascii() or is_candidate(file.name):
+        return ""
+    odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
+    return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
+
+
+def _claims_packed(file: Path) -> bool:
+    from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
+
+    try:
+        return claims(head_of(file))
+    except (SourceError, OSError):
+        return False
 
 
 def _is_n5(file: Path) -> bool:

@@ -7,12 +7,14 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any, Final
 
 from trainspec_validate.documents.types import Document
 from trainspec_validate.model.finding import CheckResult, Finding
 from trainspec_validate.model.requirements import Index, Requirement
-from trainspec_validate.system.boundary import untrusted
+from trainspec_validate.system.boundary import open_regular, untrusted
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
 from trainspec_validate.telemetry.decode.reader import decoder_of
 from trainspec_validate.telemetry.decode.rows import RowBuilder
@@ -24,6 +26,7 @@ from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES
 from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, head_of
 from trainspec_validate.telemetry.judge import judge_view
 
+_PIECE_BYTES: Final = 1_000_000
 Told = tuple[str, str, int, str]
 """What tells findings apart while their numbers grow: requirement, file, line and series."""
 
@@ -38,6 +41,8 @@ class _Followed:
     offset: int = 0
     """Bytes that were read: whole lines."""
     judged_bytes: int = 0
+    summed: Any = field(default_factory=lambda: blake2b(digest_size=16))
+    """Over the bytes that were read."""
 
     def news(self) -> list[Batch]:
         """The records on whole lines that were written since the last look.
@@ -56,8 +61,22 @@ class _Followed:
             if block.is_tail:
                 break
             self.offset = block.offset + len(block.content)
+            self.summed.update(block.content)
             found.append(self.decode(block))
         return found
+
+    def was_changed(self) -> bool:
+        """Whether the part that was read does not hold any more what was read of it.
+
+        Raises:
+            OSError: the file cannot be read any more.
+        """
+        now, left = blake2b(digest_size=16), self.offset
+        with open_regular(self.file.path) as opened:
+            while left > 0 and (piece := opened.read(min(left, _PIECE_BYTES))):
+                now.update(piece)
+                left -= len(piece)
+        return bool(now.digest() != self.summed.digest())
 
 
 @dataclass(slots=True)
@@ -108,6 +127,13 @@ class Follower:
                 num_bytes = _status(path).st_size - offset
                 if num_bytes > 0:
                     yield name, offset, num_bytes
+
+    def rewritten(self) -> Iterator[str]:
+        """Names of files whose part that was read has been changed since; each file is read once more."""
+        for name, one in sorted(self.followed.items()):
+            with suppress(OSError):  # a file that is gone has been told as that
+                if name not in self.refused and one.was_changed():
+                    yield name
 
     def _news(self) -> list[Batch]:
         found: list[Batch] = []

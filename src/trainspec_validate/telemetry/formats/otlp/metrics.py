@@ -182,6 +182,8 @@ class Metrics:
         if named.kind == "summary":
             self._transcript.lose("unknown-name", named.name, "summaries have no place in the catalog", offset)
             return None
+        if "asDouble" in point and "asInt" in point:
+            return Refusal(f"a point of {named.name} has asDouble and asInt", "one of them", "value")
         value = double(point["asDouble"]) if "asDouble" in point else fit.number(point.get("asInt"))
         if value is None:
             return Refusal(f"a point of {named.name} has no number", "asDouble, or asInt as a text", "value")

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.formats import keys
 from trainspec_validate.telemetry.formats.items import Found, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
 from trainspec_validate.telemetry.formats.otlp.values import (
     COORDINATES,
+    CUMULATIVE,
+    DELTA,
     OWN,
     double,
     objects,
     plain_attributes,
+    temporality,
     unix_us,
 )
 from trainspec_validate.telemetry.formats.otlp.write import RAW
@@ -56,13 +60,20 @@ class Samples:
         """The samples that the metrics of one scope complete."""
         for metric in objects(metrics):
             content: dict[str, Any] = next((metric[kind] for kind in _KINDS if isinstance(metric.get(kind), dict)), {})
+            problem = _changed(metric)
+            if problem:
+                yield offset, problem
             for point in objects(content.get("dataPoints")):
                 plain = plain_attributes(point.get("attributes"))
                 coordinates = {name: plain.pop(key) for name, key in COORDINATES.items() if key in plain}
                 key = plain.pop(f"{OWN}key", None) or keys.join(str(metric.get("name")), plain)
-                yield from self._point(offset, key, (coordinates, point.get("timeUnixNano")), point)
+                around = (coordinates, point.get("timeUnixNano"))
+                yield from self._point(offset, key, around, point, is_taken=not problem)
 
-    def _point(self, offset: int, key: str, around: tuple[Any, ...], point: Mapping[str, Any]) -> Iterator[Found]:
+    def _point(
+        self, offset: int, key: str, around: tuple[Any, ...], point: Mapping[str, Any], *, is_taken: bool
+    ) -> Iterator[Found]:
+        """Add a point to its sample, without its value where that is not to be taken."""
         filtered = next((e.get("filteredAttributes") for e in objects(point.get("exemplars"))), None)
         if filtered is not None:
             yield from self.flush()
@@ -74,7 +85,9 @@ class Samples:
             return
         if point.get("flags") == 1:
             self._group["nr"].append(key)
-        else:
+        elif "asDouble" in point and "asInt" in point:
+            yield offset, Refusal(f"a point of {key[:80]} has asDouble and asInt", "one of them", "value")
+        elif is_taken:
             self._group["m"][key] = _value(point)
 
     def flush(self) -> Iterator[Found]:
@@ -82,6 +95,21 @@ class Samples:
         if self._group is not None:
             yield self._offset, record_from(self._group)
         self._group = None
+
+
+def _changed(metric: Mapping[str, Any]) -> Refusal | None:
+    """What was done to a metric on its way, so that its values are not those that were written; None for nothing."""
+    name, unit = str(metric.get("name")), metric.get("unit")
+    known = by_name(name)
+    if known and unit and unit != known.unit:
+        message = f"{name} is in {str(unit)[:40]!r}; a stream that was written as OTLP has it in {known.unit!r}"
+        return Refusal(message, "leave units as they were written", "unit")
+    for kind, wanted, words in (("sum", CUMULATIVE, "from a start"), ("histogram", DELTA, "of one window")):
+        content = metric.get(kind)
+        if isinstance(content, dict) and temporality(content) not in {0, wanted}:
+            message = f"{name[:80]} does not count {words} any more (aggregationTemporality)"
+            return Refusal(message, "leave the temporality as it was written", "value")
+    return None
 
 
 def _sample(coordinates: dict[str, Any], filtered: dict[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from trainspec_validate.documents.types.stream import HistogramValue, MetricValue
 from trainspec_validate.model.metrics import Metric
+from trainspec_validate.telemetry.formats.otlp.values import CUMULATIVE, DELTA, temporality
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_DELTA, _CUMULATIVE = 1, 2
 _MAX_SERIES = 1_000_000
 
 
@@ -22,10 +22,10 @@ class Totals:
 
     def settle(self, series: Hashable, value: MetricValue, content: Mapping[str, Any], metric: Metric) -> MetricValue:
         """The value as a record has it: a counter from its start, a histogram of one window."""
-        temporality = content.get("aggregationTemporality")
+        since = temporality(content)
         if isinstance(value, HistogramValue):
-            return self._window(series, value, metric) if temporality == _CUMULATIVE else value
-        if metric.instrument == "counter" and temporality == _DELTA and not isinstance(value, str):
+            return self._window(series, value, metric) if since == CUMULATIVE else value
+        if metric.instrument == "counter" and since == DELTA and not isinstance(value, str):
             self._transcript.lose("meaning", metric.name, f"{metric.name} is written as deltas; they are added up", 0)
             before = self._last.get(series)
             value += before if isinstance(before, float) else 0.0

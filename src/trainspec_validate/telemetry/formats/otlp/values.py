@@ -21,6 +21,13 @@ OWN = "trainspec."
 """Start of the attributes that make the way back exact; see `write`."""
 SCOPE = "org.trainspec"
 """Name of the instrumentation scope of what `write` writes."""
+DELTA, CUMULATIVE = 1, 2
+_TEMPORALITIES: Mapping[int | str, int] = {
+    DELTA: DELTA,
+    CUMULATIVE: CUMULATIVE,
+    "AGGREGATION_TEMPORALITY_DELTA": DELTA,
+    "AGGREGATION_TEMPORALITY_CUMULATIVE": CUMULATIVE,
+}
 _MAX_INT64 = 2**63 - 1
 _TEXTS = {"NaN": "NaN", "+Inf": "Infinity", "-Inf": "-Infinity"}
 
@@ -110,6 +117,15 @@ def double(content: Any) -> fit.Number | None:
 def written_double(value: fit.Number) -> float | str:
     """A number as JSON of OTLP has it."""
     return _TEXTS[value] if isinstance(value, str) else value
+
+
+def temporality(content: Mapping[str, Any]) -> int:
+    """What a sum or histogram counts from: 1 for its last point, 2 for a start, 0 where that is not told.
+
+    Source: AggregationTemporality of opentelemetry-proto, metrics/v1/metrics.proto; JSON may also name the value.
+    """
+    told = content.get("aggregationTemporality")
+    return _TEMPORALITIES.get(told, 0) if isinstance(told, int | str) else 0
 
 
 def unix_us(content: Any) -> int | None:

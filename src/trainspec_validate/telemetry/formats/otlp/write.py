@@ -28,6 +28,8 @@ from trainspec_validate.telemetry.formats.items import Record
 from trainspec_validate.telemetry.formats.json_text import encoded
 from trainspec_validate.telemetry.formats.otlp.values import (
     COORDINATES,
+    CUMULATIVE,
+    DELTA,
     OWN,
     SCOPE,
     Unwritable,
@@ -41,7 +43,6 @@ RAW = "trainspec.record"
 """Event name of a log record whose body is a whole record: what OTLP cannot hold otherwise."""
 _CONSTANT = {"k", "apiVersion", "kind"}
 _RECORDS_OF_A_LINE = 100
-_DELTA, _CUMULATIVE = 1, 2
 
 
 def write(records: Iterable[Record], signal: Signal = "all") -> Iterator[bytes]:
@@ -182,11 +183,11 @@ class _Around:
             point["exemplars"] = [exemplar]
         if isinstance(value, HistogramValue):
             point["startTimeUnixNano"] = self.start
-            return {"name": name, "unit": unit, "histogram": _with([point], _DELTA)}
+            return {"name": name, "unit": unit, "histogram": _with([point], DELTA)}
         if instrument in {"counter", "updowncounter"}:
             point["startTimeUnixNano"] = self.start
             more = {"isMonotonic": instrument == "counter"}
-            return {"name": name, "unit": unit, "sum": _with([point], _CUMULATIVE) | more}
+            return {"name": name, "unit": unit, "sum": _with([point], CUMULATIVE) | more}
         return {"name": name, "unit": unit, "gauge": {"dataPoints": [point]}}
 
     def _kind(self, name: str, key: str) -> tuple[str, str]:

@@ -25,6 +25,8 @@ _PASSED = frozenset({"__name__", "job", "le", "train_run_id", "train_run_attempt
 _USED = frozenset({*_DEVICE, *_INDEX, *_HOST, *_PASSED, "rank", "port"})
 _MOST_SUBJECTS: Final = Limit("an exposition of Prometheus", 200_000, "devices, hosts and ranks at a moment")
 _MOST_VALUES: Final = Limit("an exposition of Prometheus", 4_000_000, "values")
+_END = "# EOF"
+"""The last line of an exposition; https://prometheus.io/docs/specs/om/open_metrics_spec/, "Overall Structure"."""
 _MOST_COUNT = 2**53
 """Whole numbers up to here are exact in a double."""
 
@@ -67,10 +69,18 @@ class Reader:
         self._names = Names(ECOSYSTEMS, transcript.tally, dict(transcript.given.quantities))
         self._subjects: dict[tuple[Any, ...], _Subject] = {}
         self._num_values = Count(_MOST_VALUES)
+        self._seen: dict[int, fit.Number] = {}
+        """Values by the hash of their series and time, which Python salts anew in each process."""
+        self._has_ended = self._is_told = False
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """Take the value of a line; values of one subject are one record, at the end."""
         found = parse(text)
+        if self._has_ended and found is not None and not self._is_told:
+            self._is_told = True
+            message = f"the line is below {_END}, which ends an exposition, and readers of OpenMetrics stop there"
+            yield offset, Refusal(message, f"one {_END}, as the last line", "value")
+        self._has_ended = self._has_ended or text.strip() == _END
         if isinstance(found, Refusal):
             yield offset, found
         elif isinstance(found, Comment) and found.word == "TYPE":
@@ -78,8 +88,8 @@ class Reader:
         elif isinstance(found, Comment) and found.word == "UNIT":
             message = "units are those that the catalog gives to names, not those of UNIT lines"
             self._transcript.lose("meaning", "UNIT", message, offset)
-        elif isinstance(found, Point):
-            self._point(offset, found)
+        elif isinstance(found, Point) and (problem := self._point(offset, found)):
+            yield offset, problem
 
     def _stated(self, comment: Comment) -> None:
         """Note the TYPE of a metric, of which OpenMetrics leaves the ending of counters out."""
@@ -88,26 +98,30 @@ class Reader:
         if known and comment.text in {"counter", "gauge", "histogram"}:
             self._transcript.state(known[1], None, comment.text)
 
-    def _point(self, offset: int, point: Point) -> None:
+    def _point(self, offset: int, point: Point) -> Refusal | None:
         known = _by_name().get(point.name)
         implied = () if known else self._names.aliases(point.name)
         metric = known[0] if known else metrics()[implied[0].metric] if implied else None
         if metric is None:
             self._names.take(point.name, point.value, offset, {})
-            return
+            return None
         place, series = self._place(offset, point, metric)
         time_us = point.time_us
         if time_us is None:
             time_us = self._transcript.given.start_us
         subject = self._subject((time_us, *sorted(place.items())), offset)
+        before = self._seen.setdefault(hash((time_us, point.name, frozenset(point.labels.items()))), point.value)
+        if before is not point.value:
+            return None if before == point.value else _twice(point, before)
         if known:
             self._own(subject, known, series, point)
-            return
+            return None
         values: dict[str, MetricValue] = {}
         self._names.take(point.name, point.value, offset, values)
         for key, value in values.items():
             parts = keys.split(key) or (key, {})
             self._put(subject, keys.join(parts[0], {**series, **parts[1]}), value, offset)
+        return None
 
     def _subject(self, identity: tuple[Any, ...], offset: int) -> _Subject:
         self._num_values.add()
@@ -190,6 +204,12 @@ class Reader:
                 scopes = metric.scopes if metric else ("emitter",)
                 found["nic" if "nic" in scopes and "hw.type=network" in key else scopes[0]] = None
         return tuple(found) or ("emitter",)
+
+
+def _twice(point: Point, before: fit.Number) -> Refusal:
+    message = f"{point.name[:80]} has the value {before} above and {point.value} here, with the same labels and time"
+    scrapes = "; lines of several scrapes need time stamps" if point.time_us is None else ""
+    return Refusal(message, f"each series once at a time{scrapes}", "value")
 
 
 def _histogram(buckets: Mapping[float, float], sums: Mapping[str, float]) -> HistogramValue | None:
