@@ -102,7 +102,7 @@ def test_series_that_only_foreign_labels_tell_apart() -> None:
 
 @pytest.mark.parametrize("lines", ["{0} 1 {1}\n{0} -5 {1}\n", '{0}{{job="a"}} 1\n{0}{{job="a"}} -5\n'])
 def test_a_series_with_two_values_at_a_time_is_refused(lines: str) -> None:
-    found = read_text(lines.format("train_learning_rate_ratio", 1_700_000_000_000))
+    found = read_text(TYPED + lines.format("train_learning_rate_ratio", 1_700_000_000_000))
     assert found.values("train.learning_rate") == [1.0]
     [refusal] = found.refusals
     assert "the value 1.0 above and -5.0 here" in refusal.message
@@ -120,11 +120,11 @@ def test_a_histogram_with_a_bucket_twice_is_refused() -> None:
     "other", ["train_learning_rate_ratio 1 1700000000000", "train_learning_rate_ratio 2 1700000001000"]
 )
 def test_a_series_may_come_again_with_its_value_or_another_time(other: str) -> None:
-    assert not read_text(f"train_learning_rate_ratio 1 1700000000000\n{other}\n").refusals
+    assert not read_text(f"{TYPED}train_learning_rate_ratio 1 1700000000000\n{other}\n").refusals
 
 
 def test_what_follows_the_end_is_refused_once() -> None:
-    text = "train_learning_rate_ratio 1 1700000000\n# EOF\n\n"
+    text = f"{TYPED}train_learning_rate_ratio 1 1700000000\n# EOF\n\n"
     assert not read_text(text).refusals
     found = read_text(f"{text}# TYPE train_loss_mean_ratio gauge\ntrain_learning_rate_ratio 2 1700000001\n")
     assert ["# EOF" in refusal.message for refusal in found.refusals] == [True]

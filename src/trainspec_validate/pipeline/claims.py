@@ -35,7 +35,7 @@ _SCHEMA: Final = re.compile(
     rb"\$schema[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"']{0,300}trainspec[^\s\"']{0,200}\.schema\.json"
 )
 _ALIKE: Final = 0.85
-"""Two names are taken for one with a slip above this share of common letters: one letter of nine more, less or other."""
+"""Above this share of common letters two names are taken for one with a slip."""
 _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[\s{{]*[\"']?kind[\"']?\s*:\s*[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
@@ -53,9 +53,9 @@ def claims(content: bytes) -> bool:
 
 
 def _is_nearly_ours(version: bytes) -> bool:
-    """Whether a version has the name of ours with a slip, or with letters that look like those of ASCII.
+    r"""Whether a version has the name of ours with a slip, or with letters that look like those of ASCII.
 
-    >>> [_is_nearly_ours(text.encode()) for text in ("trаinspec/v1", "transpec/v1", "TrainSpec-v1", "trainer.org/v1")]
+    >>> [_is_nearly_ours(text.encode()) for text in ("tr\u0430inspec/v1", "transpec/v1", "TrainSpec-v1", "trainer.org/v1")]
     [True, True, True, False]
     """
     text = unicodedata.normalize("NFKC", version.decode("utf-8", "replace")).lower()
