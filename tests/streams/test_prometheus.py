@@ -100,6 +100,9 @@ def test_series_that_only_foreign_labels_tell_apart() -> None:
     assert found.lost["attribute", "train.learning_rate"] == 1
 
 
+TYPED = "# TYPE train_learning_rate_ratio gauge\n"
+
+
 @pytest.mark.parametrize("lines", ["{0} 1 {1}\n{0} -5 {1}\n", '{0}{{job="a"}} 1\n{0}{{job="a"}} -5\n'])
 def test_a_series_with_two_values_at_a_time_is_refused(lines: str) -> None:
     found = read_text(TYPED + lines.format("train_learning_rate_ratio", 1_700_000_000_000))
