@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
 from trainspec_validate.documents.types.checkpoint import FaultClass, JobFacts, RecoveryPath, Tier
 from trainspec_validate.documents.types.cluster import StorageTarget
 from trainspec_validate.performance.costs.reliability import job_mtbf_seconds
+from trainspec_validate.performance.derived.job import Same
 from trainspec_validate.performance.derived.policy import (
     declared_interval_seconds,
     detection_seconds,
@@ -94,7 +98,13 @@ def mtbf_seconds(policy: CheckpointPolicy, cluster: ClusterProfile) -> float:
 
 def storage_of(tier: Tier, cluster: ClusterProfile) -> StorageTarget | None:
     """The storage target that a tier names, if the cluster has it."""
-    return next((target for target in cluster.storage_targets if target.name == tier.storage), None)
+    return _storage(Same(cluster)).get(tier.storage) if tier.storage is not None else None
+
+
+@lru_cache(maxsize=8)
+def _storage(same: Same[ClusterProfile]) -> Mapping[str, StorageTarget]:
+    """The storage targets, the first of each name."""
+    return {target.name: target for target in reversed(same.document.storage_targets)}
 
 
 def total_rate(rate: float | None, target: StorageTarget, num_nodes: int) -> float | None:

@@ -204,9 +204,10 @@ def _shortest_restore(
 @rule("TS-CKP-045")
 def restore_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """State is not read faster than its stores can."""
-    judged = False
+    judged, known = False, {path.fault: path for path in checkpoint.recovery}
+    by_fault = {fault: _shortest_restore(checkpoint, cluster, path) for fault, path in known.items()}
     for index, path in enumerate(checkpoint.recovery):
-        shortest = _shortest_restore(checkpoint, cluster, path)
+        shortest = by_fault[path.fault]
         if shortest is None:
             continue
         judged = True

@@ -81,9 +81,9 @@ def replacement_takes_longer(checkpoint: CheckpointPolicy) -> Iterator[Violation
     others = [(i, path) for i, path in enumerate(checkpoint.recovery) if path.action in ANOTHER_NODE]
     if not in_place or not others:
         raise NotApplicable("not both restarts in place and replacements are declared")
+    shortest = {key: min(getattr(path, key) for path in in_place) for key in ("decide_seconds", "restart_seconds")}
     for index, path in others:
-        for key in ("decide_seconds", "restart_seconds"):
-            least = min(getattr(other, key) for other in in_place)
+        for key, least in shortest.items():
             own = getattr(path, key)
             if own < least:
                 message = f"{path.action} takes {seconds(own)} where a restart in place takes {seconds(least)}"

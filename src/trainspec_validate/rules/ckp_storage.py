@@ -145,8 +145,11 @@ def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
     """What is kept and what is being written fits on each store."""
     save, nodes, judged = checkpoint.save, job_nodes(checkpoint, cluster), False
     in_flight = save.max_in_flight if save.mode == "asynchronous" else 1
+    by_target: dict[str | None, list[int]] = {}
+    for index, tier in enumerate(checkpoint.tiers):
+        by_target.setdefault(tier.storage, []).append(index)
     for target_index, target in enumerate(cluster.storage_targets):
-        tiers = [index for index, tier in enumerate(checkpoint.tiers) if tier.storage == target.name]
+        tiers = by_target.get(target.name, [])
         free = target.capacity_bytes if target.free_bytes is None else target.free_bytes
         if not tiers or free is None:
             continue

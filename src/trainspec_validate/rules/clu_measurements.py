@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.base import SoftwareComponent
@@ -22,6 +23,7 @@ from trainspec_validate.performance.derived.cluster import (
     used_domain,
     within,
 )
+from trainspec_validate.performance.derived.job import Same, nodes_by_name
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _FACTOR_TOLERANCE = 0.005
@@ -29,6 +31,7 @@ _TIME_TOLERANCE = 0.01
 _MAX_SPREAD = 0.15
 _LARGE_SHARE = 0.5
 _LARGE_BYTES_PER_RANK = 2**20
+_MOST_PAIRS = 500_000
 _RANGE = re.compile(r"[<>=~^*|, ]|\blatest\b|\b[xX]\b")
 
 
@@ -80,10 +83,18 @@ def _group(cluster: ClusterProfile, measurement: CollectiveMeasurement) -> NodeG
 
 
 def _groups(cluster: ClusterProfile, measurement: CollectiveMeasurement) -> list[NodeGroup]:
-    """The groups that can have been measured; where none is named, those with as many ranks, else all."""
-    named = [group for group in cluster.node_groups if measurement.group in (None, group.name)]
-    large = [group for group in named if group.num_nodes * ranks_per_node(group) >= measurement.num_ranks]
-    return named if measurement.group else large or named
+    """The groups that can have been measured; where none is named, those with as many ranks, else all.
+
+    Raises:
+        NotApplicable: there are too many groups and measurements to hold each against each.
+    """
+    if measurement.group:
+        found = nodes_by_name(Same(cluster)).get(measurement.group)
+        return [found.group] if found else []
+    if len(cluster.node_groups) * len(cluster.measurements) > _MOST_PAIRS:
+        raise NotApplicable(f"more than {_MOST_PAIRS:,} pairs of a measurement, which names no group, and a node group")
+    groups = list(cluster.node_groups)
+    return [group for group in groups if group.num_nodes * ranks_per_node(group) >= measurement.num_ranks] or groups
 
 
 def _domain_ranks(group: NodeGroup) -> int:
@@ -159,7 +170,7 @@ def _ceiling_of(cluster: ClusterProfile, own: CollectiveMeasurement, group: Node
     nics = [nic for _, nic in compute_nics(group)]
     nodes = math.ceil(ranks.per_domain / ranks_per_node(group))
     share = nodes * sum(nic.num_per_node * nic.rate_bytes_per_second for nic in nics) / ranks.per_domain
-    reduces = {fabric.name for fabric in cluster.fabrics if fabric.transport == "infiniband"}
+    reduces = _reducing(Same(cluster))
     rates = Rates(link=link / parts if link is not None else None, nic=share if nics else None)
     ceiling = bus_bandwidth_ceiling(
         own.operation,
@@ -169,6 +180,12 @@ def _ceiling_of(cluster: ClusterProfile, own: CollectiveMeasurement, group: Node
         in_fabric=own.in_network_reduction and any(nic.fabric in reduces for nic in nics),
     )
     return None if math.isinf(ceiling) else ceiling
+
+
+@lru_cache(maxsize=8)
+def _reducing(same: Same[ClusterProfile]) -> frozenset[str]:
+    """Fabrics whose switches can reduce."""
+    return frozenset(fabric.name for fabric in same.document.fabrics if fabric.transport == "infiniband")
 
 
 @rule("TS-CLU-046")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -89,8 +90,7 @@ class _Reader:
         return Unknown(self.path, place) if value is None else self.build(model, value, place)
 
     def _record(self, model: type[Record], value: Mapping[str, Any], place: Pointer) -> Record:
-        hints = get_type_hints(model, include_extras=True)
-        fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
+        hints, fields = _shape(model)
         unknown = value.keys() - fields.keys() - {model.__struct_config__.tag_field}
         if unknown:
             raise msgspec.ValidationError(f"Object contains unknown field `{min(unknown)}`")
@@ -114,6 +114,13 @@ class _Reader:
         if model is Metadata and name == "name":
             return f"({self.path})"
         return Metadata(name=f"({self.path})") if name == "metadata" else None
+
+
+@cache
+def _shape(model: type[Record]) -> tuple[Mapping[str, Any], Mapping[str, msgspec.structs.FieldInfo]]:
+    """Types of the fields of a type by their names here, and the fields by those in a document."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
+    return get_type_hints(model, include_extras=True), fields
 
 
 def _without_none(model: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from trainspec_validate.documents.types.checkpoint import (
     CheckpointPolicy,
     DetectionLayer,
@@ -10,6 +12,7 @@ from trainspec_validate.documents.types.checkpoint import (
     Tier,
 )
 from trainspec_validate.documents.types.cluster import FailureDomain
+from trainspec_validate.performance.derived.job import Same
 
 DOMAINS: tuple[FailureDomain, ...] = ("process", "node", "scale-up-domain", "rack", "cluster", "site")
 """Failure domains, smallest first."""
@@ -54,14 +57,24 @@ def durable_seconds(policy: CheckpointPolicy) -> float:
 
 def detecting_layers(policy: CheckpointPolicy, fault: FaultClass) -> list[DetectionLayer]:
     """Layers that notice a fault; a hang only by signals that stop when work stops, where there are such."""
-    layers = [layer for layer in policy.detection if fault in layer.faults]
+    return list(_layers(Same(policy), fault))
+
+
+@lru_cache(maxsize=64)
+def _layers(same: Same[CheckpointPolicy], fault: FaultClass) -> list[DetectionLayer]:
+    layers = [layer for layer in same.document.detection if fault in layer.faults]
     fitting = [layer for layer in layers if layer.signal in HANG_SIGNALS]
     return fitting if fault == "hang" and fitting else layers
 
 
 def detection_seconds(policy: CheckpointPolicy, fault: FaultClass) -> float | None:
     """Longest time until the first layer reports a fault; None when none does."""
-    return min((layer.timeout_seconds for layer in detecting_layers(policy, fault)), default=None)
+    return _detection_seconds(Same(policy), fault)
+
+
+@lru_cache(maxsize=64)
+def _detection_seconds(same: Same[CheckpointPolicy], fault: FaultClass) -> float | None:
+    return min((layer.timeout_seconds for layer in _layers(same, fault)), default=None)
 
 
 def way_back(policy: CheckpointPolicy, fault: FaultClass) -> RecoveryPath | None:
