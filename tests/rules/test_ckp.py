@@ -308,3 +308,14 @@ def test_writers_explain_the_time_of_a_save(findings: Findings, persist: float, 
 def test_saves_come_before_failures_without_a_cluster(findings: Findings, between: float, wrong: bool) -> None:
     job = {"job": {"mean_time_between_failures_seconds": between}}
     assert bool(findings(cluster=None, plan=None, checkpoint=job, select=("TS-CKP-061",))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"), [(0.0065, True), (0.22, True), (0.24, False), (64, False), (66, True), (950, True)]
+)
+def test_a_rate_far_from_published_ones_is_named_where_the_interval_follows_from_it(
+    rate: float, told: bool, findings: Findings, tmp_path: Path
+) -> None:
+    findings(cluster={"reliability": {"failures_per_1000_node_days": rate}})
+    found = validate([tmp_path], Selection(select=("TS-CKP-005", "TS-CKP-006"))).findings
+    assert [("published are 2.3 to 6.5" in one.help) for one in found] == [told]

@@ -30,6 +30,10 @@ PARAMETERS_TOLERANCE = 0.05
 _SLIPPED = 900
 """Ratio from which two figures differ by a prefix and not by a choice."""
 TIME_FACTOR = 1.25
+PUBLISHED_RATES = (2.3, 6.5)
+"""Failures per 1000 node-days of two clusters of one operator; arXiv:2410.21680."""
+_FAR = 10
+"""Ratio from which a failure rate is more likely in another unit than that of another machine."""
 
 
 @rule("TS-CKP-001")
@@ -115,6 +119,17 @@ def _reasons(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> str:
     )
 
 
+def _or_the_rate(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> str:
+    """More advice where the best interval follows from a failure rate of nodes that is far from published ones."""
+    known = cluster.reliability
+    if known is None or checkpoint.job.mean_time_between_failures_seconds is not None:
+        return ""
+    rate, (low, high) = known.failures_per_1000_node_days, PUBLISHED_RATES
+    if low / _FAR <= rate <= high * _FAR:
+        return ""
+    return f"; or correct the cluster's {number(rate)} failures per 1000 node-days: published are {low} to {high}"
+
+
 def _protected(checkpoint: CheckpointPolicy) -> tuple[float, Place]:
     """Work between copies that outlive a node, and where that is written."""
     index = protecting_tier(checkpoint)
@@ -137,7 +152,8 @@ def interval_not_too_long(checkpoint: CheckpointPolicy, cluster: ClusterProfile)
             f"{seconds(protected)} between saves is {number(round(protected / best, 1))} times the best "
             f"interval for {_reasons(checkpoint, cluster)}"
         )
-        yield Violation(place, message, f"save every {seconds(best)}, at the least every {seconds(longest)}")
+        help_text = f"save every {seconds(best)}, at the least every {seconds(longest)}"
+        yield Violation(place, message, help_text + _or_the_rate(checkpoint, cluster))
 
 
 @rule("TS-CKP-006")
@@ -153,7 +169,9 @@ def interval_not_too_short(checkpoint: CheckpointPolicy, cluster: ClusterProfile
             f"{seconds(interval)} between saves is {percent(interval / best)} of the best interval for "
             f"{_reasons(checkpoint, cluster)}"
         )
-        help_text = f"save every {seconds(best)}, at the most every {seconds(shortest)}"
+        help_text = (
+            f"save every {seconds(best)}, at the most every {seconds(shortest)}{_or_the_rate(checkpoint, cluster)}"
+        )
         yield Violation(interval_place(checkpoint), message, help_text)
 
 
