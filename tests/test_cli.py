@@ -485,6 +485,7 @@ def test_a_baseline_that_cannot_be_written_is_told() -> None:
     result = invoke(write("plan.yaml", BAD), "--write-baseline", "--baseline", "absent/b.json", *FORM)
     assert result.exit_code == 2
     assert "absent/b.json: the baseline cannot be written: no such file or directory" in result.stderr
+    assert not result.stdout
 
 
 @pytest.mark.parametrize(("today", "code"), [("2026-03-31", 0), ("2026-04-01", 1)])

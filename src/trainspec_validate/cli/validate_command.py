@@ -65,10 +65,10 @@ def run(request: Request) -> int:
     selection = selection_of(request, index)
     baseline = _baseline(request)
     report, failures = _judge(request, paths, selection, baseline, rules)
+    if baseline is not None and baseline.mode != "use" and not failures:
+        _write_baseline(baseline, request)  # first, since the report calls findings recorded
     for output in wanted:
         _write(report, output, request, index)
-    if baseline is not None and baseline.mode != "use":
-        failures = failures or _write_baseline(baseline, request)
     if failures:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
@@ -212,11 +212,11 @@ def _undelivered(file: str, what: str, error: OSError) -> Failure:
     return Failure(f"{file}: the {what} cannot be written: {(error.strerror or str(error)).lower()}")
 
 
-def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
+def _write_baseline(baseline: Baseline, request: Request) -> None:
     try:
         number = baseline.write()
     except OSError as error:
-        return (_undelivered(baseline.path, "baseline", error).message,)
+        raise _undelivered(baseline.path, "baseline", error) from error
     if not request.quiet:
         terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
     if baseline.unrecorded:
@@ -224,7 +224,6 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
         terminal.tell(
             f"{baseline.path}: not recorded: {names}, which report files that were not read; fix or remove them"
         )
-    return ()
 
 
 def _joined(names: Sequence[str]) -> list[str]:
