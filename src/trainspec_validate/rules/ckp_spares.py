@@ -10,7 +10,7 @@ from trainspec_validate.model.units import number, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.policy import durable_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._policy import job_nodes, job_place
+from trainspec_validate.rules._policy import interval_seconds, job_nodes, job_place, mtbf_seconds
 
 SPARE_QUANTILE = 0.99
 ANOTHER_NODE = frozenset({"replace-from-spares", "wait-for-repair"})
@@ -162,6 +162,24 @@ def no_progress_limit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     if not 1 <= limit <= 3:
         message = f"{number(limit)} restarts in a row without a new step"
         yield Violation(at(checkpoint, "restart", "max_restarts_without_progress"), message, "1 to 3")
+
+
+@rule("TS-CKP-103")
+def restarts_suffice(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The limit of restarts is not below the failures that the planned time brings."""
+    planned, limit = checkpoint.job.planned_seconds, checkpoint.restart.max_restarts
+    if planned is None:
+        raise NotApplicable("the planned time is not stated")
+    between = mtbf_seconds(checkpoint, cluster)
+    if interval_seconds(checkpoint) > between:
+        raise NotApplicable("the job fails more often than it saves")
+    expected = planned / between
+    if limit < round(expected):
+        message = f"{number(limit)} restarts, but {expected:.3g} failures are expected in {seconds(planned)}"
+        related = ((job_place(checkpoint, "planned_seconds"), f"one failure in {seconds(between)}"),)
+        yield Violation(
+            at(checkpoint, "restart", "max_restarts"), message, f"{math.ceil(expected)} or more", related=related
+        )
 
 
 @rule("TS-CKP-053")
