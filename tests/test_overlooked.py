@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.pipeline.claims import why_no_document
 from trainspec_validate.report import FORMATS, render
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
@@ -344,6 +345,13 @@ def test_versions_of_other_programs_need_no_word(version: str) -> None:
     put("tree/other.yaml", f"apiVersion: {version}\nkind: Deployment\n")
     assert not [finding for finding in validate(["tree"]).findings if finding.path == "tree/other.yaml"]
     assert not left_out()
+
+
+@pytest.mark.parametrize("piece", ["\n", "{", "\n{", " \n", "$schema:", "kind ", "apiVersion:", "trainspec", "\\x74"])
+def test_any_text_is_looked_at_in_time_by_its_length(piece: str) -> None:
+    """A quadratic search over four million characters would take hours."""
+    put("tree/long.yaml", piece * (4_000_000 // len(piece)))
+    assert why_no_document(Path("tree/long.yaml")) == ("" if piece.strip() else "is empty")
 
 
 def test_a_document_that_only_names_its_schema_is_judged() -> None:

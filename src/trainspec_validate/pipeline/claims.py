@@ -6,6 +6,7 @@ import codecs
 import re
 import unicodedata
 from difflib import SequenceMatcher
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +31,14 @@ _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 _ESCAPED: Final = re.compile(_FOLD.join(map(_character, "trainspec/v")).encode(), re.IGNORECASE)
 _VERSION: Final = re.compile(rb"trainspec/v\d")
 _NAME: Final = "trainspec"
-_STATED: Final = re.compile(rb"^[\s{]*[\"']?apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})", re.MULTILINE)
-_SCHEMA: Final = re.compile(
-    rb"\$schema[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"']{0,300}trainspec[^\s\"']{0,200}\.schema\.json"
-)
+_STATED: Final = re.compile(rb"^[ \t{]*+[\"']?apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})", re.MULTILINE)
+_SCHEMA: Final = re.compile(rb"\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)")
+_MOST_STATED: Final = 10_000
+"""Versions and schemas of a text that are looked at."""
 _ALIKE: Final = 0.85
 """Above this share of common letters two names are taken for one with a slip."""
 _LEAST_LETTERS: Final = 5
-_KIND: Final = re.compile(rf"^[\s{{]*[\"']?kind[\"']?\s*:\s*[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
+_KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
 
@@ -47,9 +48,13 @@ def claims(content: bytes) -> bool:
     return bool(
         _PLAIN.search(content)
         or (b"\\" in content and _ESCAPED.search(content))
-        or _SCHEMA.search(content)
-        or any(_is_nearly_ours(found[1]) for found in _STATED.finditer(content))
+        or any(_is_our_schema(found[1]) for found in islice(_SCHEMA.finditer(content), _MOST_STATED))
+        or any(_is_nearly_ours(found[1]) for found in islice(_STATED.finditer(content), _MOST_STATED))
     )
+
+
+def _is_our_schema(address: bytes) -> bool:
+    return b"trainspec" in address and b".schema.json" in address
 
 
 def _is_nearly_ours(version: bytes) -> bool:
