@@ -126,6 +126,14 @@ def test_a_series_may_come_again_with_its_value_or_another_time(other: str) -> N
     assert not read_text(f"{TYPED}train_learning_rate_ratio 1 1700000000000\n{other}\n").refusals
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "1e3"])
+def test_a_value_that_is_written_twice_is_no_loss(value: str) -> None:
+    line = f"train_learning_rate_ratio {value}\n"
+    found = read_text(f"{TYPED}{line}{line}")
+    assert not found.refusals
+    assert ("attribute", "train.learning_rate") not in found.lost
+
+
 def test_what_follows_the_end_is_refused_once() -> None:
     text = f"{TYPED}train_learning_rate_ratio 1 1700000000\n# EOF\n\n"
     assert not read_text(text).refusals

@@ -38,11 +38,14 @@ class _Followed:
     file: RunFile
     decode: Callable[[Block], Batch]
     status: os.stat_result
-    offset: int = 0
-    """Bytes that were read: whole lines."""
+    read: tuple[int, Any] = field(default_factory=lambda: (0, blake2b(digest_size=16)))
+    """Bytes that were read, whole lines, and their hash: one value, since a signal can come between two."""
     judged_bytes: int = 0
-    summed: Any = field(default_factory=lambda: blake2b(digest_size=16))
-    """Over the bytes that were read."""
+
+    @property
+    def offset(self) -> int:
+        """Bytes that were read: whole lines."""
+        return self.read[0]
 
     def news(self) -> list[Batch]:
         """The records on whole lines that were written since the last look.
@@ -60,8 +63,9 @@ class _Followed:
         for block in blocks(self.file.path, self.offset):
             if block.is_tail:
                 break
-            self.offset = block.offset + len(block.content)
-            self.summed.update(block.content)
+            summed = self.read[1].copy()
+            summed.update(block.content)
+            self.read = block.offset + len(block.content), summed
             found.append(self.decode(block))
         return found
 
@@ -71,12 +75,13 @@ class _Followed:
         Raises:
             OSError: the file cannot be read any more.
         """
-        now, left = blake2b(digest_size=16), self.offset
+        now = blake2b(digest_size=16)
+        left, summed = self.read
         with open_regular(self.file.path) as opened:
             while left > 0 and (piece := opened.read(min(left, _PIECE_BYTES))):
                 now.update(piece)
                 left -= len(piece)
-        return bool(now.digest() != self.summed.digest())
+        return bool(now.digest() != summed.digest())
 
 
 @dataclass(slots=True)

@@ -110,9 +110,11 @@ class Reader:
         if time_us is None:
             time_us = self._transcript.given.start_us
         subject = self._subject((time_us, *sorted(place.items())), offset)
-        before = self._seen.setdefault(hash((time_us, point.name, frozenset(point.labels.items()))), point.value)
-        if before is not point.value:
+        series_at = hash((time_us, point.name, frozenset(point.labels.items())))
+        if series_at in self._seen:
+            before = self._seen[series_at]
             return None if before == point.value else _twice(point, before)
+        self._seen[series_at] = point.value
         if known:
             self._own(subject, known, series, point)
             return None
