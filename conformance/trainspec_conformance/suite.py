@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
+from trainspec_conformance.drawing import drawn, num_kinds, trial_seed
 from trainspec_conformance.judging import Judged, State, judge_trial, mistake, unsupported
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
@@ -81,14 +82,16 @@ def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
     reasons = {one.capability: one.reason for one in stack.missing}
     missing = [need for need in scenario.needs if need not in stack.capabilities]
     told = [f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing]
-    wants_pointer = any(isinstance(act, Damage) and act.kind.startswith("pointer-") for act in scenario.acts)
+    wants_pointer = any(
+        kind.startswith("pointer-") for act in scenario.acts if isinstance(act, Damage) for kind in act.kinds
+    )
     if wants_pointer and stack.store.pointer is None:
         told.append("its store has no file that points to the newest checkpoint")
     return "; ".join(told)
 
 
 def num_trials(stack: StackDescriptor, scenario: Scenario) -> int:
-    """Trials that the claimed quantile needs."""
+    """Trials of each kind of damage that the claimed quantile needs."""
     trials, quantile = scenario.trials, stack.claims.quantile
     return trials.basic if quantile <= BASIC else trials.standard if quantile <= STANDARD else trials.strict
 
@@ -99,7 +102,7 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     if missing:
         order.told(f"{name}: unsupported: {missing}")
         return ScenarioResult(scenario, "unsupported", missing)
-    count = order.num_trials or num_trials(order.stack, scenario)
+    count = (order.num_trials or num_trials(order.stack, scenario)) * num_kinds(scenario)
     done = []
     try:
         control = controls.of(scenario, order.told) if scenario.control else None
@@ -121,11 +124,12 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
 
 
 def _trial(order: Order, scenario: Scenario, number: int, control: Control | None) -> TrialResult:
-    seed = order.seed * 1_000_003 + number
+    seed = trial_seed(order.seed, number)
     directory = order.out / scenario.metadata.name / f"trial-{number}"
     began = time.monotonic()
-    entries = run_trial(Setting(order.stack, order.base, scenario, directory, seed))
-    judged = judge_trial(order.stack, scenario, entries, control.entries if control else None)
+    as_run = drawn(scenario, order.seed, number)
+    entries = run_trial(Setting(order.stack, order.base, as_run, directory, seed))
+    judged = judge_trial(order.stack, as_run, entries, control.entries if control else None)
     return TrialResult(
         directory,
         seed,
