@@ -116,11 +116,7 @@ class Launcher:
             mark=self._mark,
             directory=self._base,
             log=self._directory / f"log-{number}.txt",
-            variables={
-                "TMPDIR": os.fspath(self._temporary_directory),
-                **self._variables(words),
-                "TRAINSPEC_RUN": task.stream_directory,
-            },
+            variables=self._variables(words),
         )
         self.sessions.append(session)
         self._asked, self._told = False, False
@@ -147,7 +143,9 @@ class Launcher:
         }
 
     def _variables(self, words: dict[str, str]) -> dict[str, str]:
-        return {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+        named = {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+        own = {"TRAINSPEC_RUN": os.fspath(self.stream_directory)}
+        return {"TMPDIR": os.fspath(self._temporary_directory), **named, **own}
 
     def look(self, job: TestJob) -> None:
         """See whether the command has ended, and start it again where that is a platform's part."""
