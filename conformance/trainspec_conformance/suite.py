@@ -10,11 +10,11 @@ from pathlib import Path
 from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.drawing import drawn, num_kinds, trial_seed
-from trainspec_conformance.judging import Judged, State, judge_trial, mistake, unsupported
+from trainspec_conformance.judging import REPORTS, Judged, State, judge_trial, lacks_reports, mistake, unsupported
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.types.conformance import StackDescriptor
-from trainspec_validate.documents.types.scenario import Damage, Scenario
+from trainspec_validate.documents.types.scenario import Damage, Scenario, Wait
 
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""
@@ -80,7 +80,10 @@ def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioRe
 def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
     """What a stack lacks for a scenario, with its own reasons; empty where it lacks nothing."""
     reasons = {one.capability: one.reason for one in stack.missing}
-    missing = [need for need in scenario.needs if need not in stack.capabilities]
+    needs = [*scenario.needs]
+    if REPORTS not in needs and any(isinstance(act, Wait) and act.until == "fault" for act in scenario.acts):
+        needs.append(REPORTS)
+    missing = [need for need in needs if need not in stack.capabilities]
     told = [f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing]
     wants_pointer = any(
         kind.startswith("pointer-") for act in scenario.acts if isinstance(act, Damage) for kind in act.kinds
@@ -120,7 +123,14 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     broken = [one for trial in done for one in trial.judged if one.is_own_failure]
     if broken:
         return ScenarioResult(scenario, "error", f"{broken[0].check}: {broken[0].messages[0]}", tuple(done))
-    return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
+    if not all(one.passed for one in done):
+        return ScenarioResult(scenario, "fail", trials=tuple(done))
+    unjudged = lacks_reports(order.stack, scenario)
+    if unjudged:
+        reason = f"every other check held; reports of the fault were not judged: {unjudged}"
+        order.told(f"{name}: unsupported: {reason}")
+        return ScenarioResult(scenario, "unsupported", reason, tuple(done))
+    return ScenarioResult(scenario, "pass", trials=tuple(done))
 
 
 def _trial(order: Order, scenario: Scenario, number: int, control: Control | None) -> TrialResult:
