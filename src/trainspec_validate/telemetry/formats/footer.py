@@ -72,10 +72,11 @@ class RowGroup:
         """
         if not 0 <= number < self.num_columns:
             raise ValueError("a row group has fewer columns than the schema")
-        *sizes, has_deltas = self.numbers[number * _WIDTH : (number + 1) * _WIDTH]
+        first = number * _WIDTH
+        values, unpacked, packed, data, dictionary, has_deltas = self.numbers[first : first + _WIDTH]
         if has_deltas == _NONE:
             raise ValueError("a column is not described, as in an encrypted file")
-        return Part(*sizes, has_deltas=bool(has_deltas))
+        return Part(values, unpacked, packed, data, dictionary, bool(has_deltas))
 
 
 @lru_cache(maxsize=1)
