@@ -220,23 +220,33 @@ def _read_store(checkpoint: Checkpoint, path: str) -> None:
 
 
 def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes) -> None:
-    """What the manifest of a store and the root of its tree name is there."""
+    """What the manifest of a store and its tree name is there, and as long as they say."""
     folder = path.rpartition("/")[0]
-    at = path
     try:
-        names, root = _ocdbt.manifest_files(content)
-        place = root and _ocdbt.inside(folder, root.file)
-        if root is not None and place in checkpoint.files:
-            at = str(place)
-            names = [*names, *_ocdbt.node_files(checkpoint.root / at, root)]
+        files, top = _ocdbt.manifest_files(content)
+        needed = dict.fromkeys((file.name for file in files if file.name), 0)
+        if top is not None:
+            needed |= _ocdbt.needed_bytes(checkpoint.root, folder, top)
     except _ocdbt.UnknownLayoutError as error:
         checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
         return
-    except UnreadableError as error:
-        checkpoint.report("container", at, f"the file {error}", _BROKEN)
+    except _ocdbt.DamagedNodeError as error:
+        checkpoint.report("container", error.path, f"the file {error}", _BROKEN)
         return
-    absent = [name for name in dict.fromkeys(names) if name and _ocdbt.inside(folder, name) not in checkpoint.files]
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the store {error}")
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+        return
+    places = {name: _ocdbt.inside(folder, name) for name in needed}
+    absent = [name for name, place in places.items() if place not in checkpoint.files]
     if absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
         words = f"files with values of the arrays, which the store names, are missing: {shown}"
         checkpoint.report("files", path, words, _BROKEN)
+    for name, place in places.items():
+        if place in checkpoint.files and checkpoint.files[place].size_bytes < needed[name]:
+            size = checkpoint.files[place].size_bytes
+            words = f"the file has {size:,} bytes, and the store asks for {needed[name]:,}"
+            checkpoint.report("files", place, words, _BROKEN)
