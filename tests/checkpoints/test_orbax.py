@@ -230,3 +230,19 @@ def test_arrays_without_a_description_are_named_as_not_judged(tmp_path: Path) ->
     (root / "default" / "b.c" / "1.0").unlink()
     assert told(root) == []
     assert array in {one.path for one in validate([root]).unjudged}
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, -1, None])
+def test_a_cut_chunk_of_zarr_is_told(tmp_path: Path, size: int | None) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    root = made(tmp_path / "60", new=False)
+    array = '{"shape": [4, 3], "chunks": [2, 3], "compressor": {"id": "zstd"}}'
+    build(root, f"default/b.c/.zarray  json {array}")
+    for number, content in enumerate((os.urandom(300_000), bytes(300_000))):
+        packed_content = zstandard.ZstdCompressor(write_checksum=bool(number)).compress(content)
+        (root / "default" / "b.c" / f"{number}.0").write_bytes(packed_content)
+    assert told(root) == []
+    chunk = root / "default" / "b.c" / "0.0"
+    content = chunk.read_bytes()
+    chunk.write_bytes(content + b"more" if size is None else content[:size])
+    assert told(root) == [("container", "default/b.c/0.0")]

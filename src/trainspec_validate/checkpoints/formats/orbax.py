@@ -10,6 +10,7 @@ from typing import Any
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import above
@@ -178,7 +179,11 @@ def _check_array(checkpoint: Checkpoint, folder: str, key: str, below: list[str]
     held = len(chunk_files)
     dtype = "" if data.get("compressor") or data.get("filters") else _FLOATS.get(str(data.get("dtype")), "")
     width = volume(chunks) * _WIDTHS.get(dtype, 0)
+    compressor = data.get("compressor")
     for one in chunk_files:
+        if isinstance(compressor, dict) and compressor.get("id") == "zstd" and not data.get("filters"):
+            with judged(checkpoint, one, remedy=_BROKEN):
+                check_frame(checkpoint.root / one)
         if dtype and checkpoint.files[one].size_bytes == width:
             checkpoint.hold(Piece(one, key, 0, width, dtype=dtype))
     if held != wanted and not (may_lack and held < wanted):
