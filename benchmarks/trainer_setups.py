@@ -73,11 +73,14 @@ def setups() -> list[Setup]:
         "input ahead": {"is_input_ahead": True},
         "fused attention": {"is_attention_fused": True},
         "overlapped exchange": {"overlaps_exchange": True},
+        "tf32 products": {"compute": "tf32"},
         "bf16 products": {"compute": "bf16"},
         "saves beside training": {"saves_beside": True},
     }
     alone = [replace(naive, name=name, **changes) for name, changes in ingredients.items()]
-    everything = {key: value for changes in ingredients.values() for key, value in changes.items()}
+    everything = {key: value for changes in ingredients.values() for key, value in changes.items()} | {
+        "compute": "bf16"
+    }
     no_bf16 = {key: value for key, value in everything.items() if key != "compute"}
     together = [replace(naive, name="all but bf16", **no_bf16), replace(naive, name="all together", **everything)]
     return [naive, *alone, *together]

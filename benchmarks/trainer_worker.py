@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from trainer_setups import Setup
-from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.backend import Formation, Weights
 from trainspec_reference.common.feed import Feed
+from trainspec_reference.common.job import ModelShape
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.torch.backend import TorchBackend
@@ -38,6 +40,12 @@ class Measured:
     """Most memory of the device that tensors took; None where it is not counted, as on a host."""
 
 
+@cache
+def _weights(shape: ModelShape) -> Weights:
+    """Drawn once in a process: hundreds of millions of numbers take half a minute."""
+    return initial_weights(shape, 0)
+
+
 def unfused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Causal attention as the textbook writes it, with the scores in memory."""
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
@@ -58,7 +66,7 @@ class Loop:
         self._setup, self._num_steps, self._directory, self._rank = setup, num_steps, directory, formation.rank
         self._backend = TorchBackend(job)
         self._backend.join(formation)
-        self._backend.build(initial_weights(job.model, 0))
+        self._backend.build(_weights(job.model))
         if not setup.is_attention_fused:
             for module in self._backend._model.modules():
                 if hasattr(module, "attend"):

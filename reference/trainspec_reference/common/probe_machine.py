@@ -34,7 +34,7 @@ def energy(request: Request, probes: Probes) -> dict[str, Any]:
     wanted, interval = request.get("seconds", float), request.get("interval_seconds", float, 0.1)
     if not 0 < interval <= wanted <= _LONGEST_SECONDS:
         raise ProbeInputError(f"the load lasts between an interval and {_LONGEST_SECONDS:g} s")
-    source, subject = _metered()
+    source, subject = _metered(probes.device_uuid())
     probes.work()
     found = list(_under_load(source, subject, probes, wanted, interval))
     return {
@@ -45,13 +45,14 @@ def energy(request: Request, probes: Probes) -> dict[str, Any]:
     }
 
 
-def _metered() -> tuple[Source, str | None]:
-    """A reader, and the subject of which it gives both energy and power."""
+def _metered(device: str | None) -> tuple[Source, str | None]:
+    """A reader, and the subject of which it gives both energy and power: the named device, where one is named."""
     for source in (nvml_source(binding()), power_source(Path("/"))):
         if source.read is None:
             continue
         for reading in source.read():
-            if {"hw.energy", "hw.power"} <= {name.partition("{")[0] for name in reading.m}:
+            is_other = None not in (device, reading.device) and device != reading.device
+            if not is_other and {"hw.energy", "hw.power"} <= {name.partition("{")[0] for name in reading.m}:
                 return source, reading.device
     raise UnsupportedError("this machine has no counter of energy beside a meter of power that can be read")
 
