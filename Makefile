@@ -221,7 +221,7 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from the files pyproject.t
 	@$(LOCK) --output-file requirements/dist.txt --extra dist --constraint requirements/run.txt pyproject.toml
 	@printf '%s\n' torch==$(TORCH) 'jax[cuda13]' optax orbax-checkpoint nvidia-ml-py > $(VENV)/gpu.in
 	@PIP_FIND_LINKS= $(filter-out --unsafe-package torch,$(LOCK)) --allow-unsafe --output-file requirements/gpu.txt \
-		--constraint requirements/dev.txt - < $(VENV)/gpu.in
+		- < $(VENV)/gpu.in
 
 clean: ## remove everything that make has built, .venv included
 	@rm -rf $(VENV) $(STACKS) $(GPU) $(DOCS) $(DIST) build dist site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -15,7 +15,7 @@ SHAPES = {
         num_layers=4, hidden_size=128, num_heads=4, ffn_hidden_size=512, vocabulary_size=1024, sequence_length=256
     ),
     "cuda": ModelShape(
-        num_layers=12, hidden_size=2048, num_heads=16, ffn_hidden_size=8192, vocabulary_size=32768, sequence_length=2048
+        num_layers=6, hidden_size=2048, num_heads=16, ffn_hidden_size=8192, vocabulary_size=32768, sequence_length=2048
     ),
 }
 LOAD_SECONDS = {"cpu": 0.02, "cuda": 0.02}

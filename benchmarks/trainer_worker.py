@@ -36,6 +36,8 @@ class Measured:
     """Of each step: waiting for the exchange after the backward pass."""
     stall_seconds: float
     """Of each save: training stands still."""
+    computing_seconds: float = 0.0
+    """Of each step: its wall time without the stall of the save."""
     peak_bytes: int | None = None
     """Most memory of the device that tensors took; None where it is not counted, as on a host."""
 
@@ -85,15 +87,16 @@ class Loop:
         exposed = self._steps(self._num_steps // 2)
         saving, stall = self._save()
         exposed += self._steps(self._num_steps - self._num_steps // 2)
-        saving.result()
         self._synchronize()
         seconds = time.perf_counter() - start
+        saving.result()
         self._backend.agree(0.0)
         self._feed.close()
         self._writer.shutdown()
         self._backend.leave()
         peak = torch.cuda.max_memory_allocated() if self._is_counted else None
-        return Measured(seconds / self._num_steps, exposed / self._num_steps, stall, peak)
+        of_step = [each / self._num_steps for each in (seconds, exposed, seconds - stall)]
+        return Measured(of_step[0], of_step[1], stall, of_step[2], peak)
 
     def _steps(self, count: int) -> float:
         exposed = 0.0

@@ -131,6 +131,11 @@ class Groups:
         return self._among(local), self._among(across), self._among(leaders)
 
     @property
+    def is_by_host(self) -> bool:
+        """Whether tensors of a device pass the host between two ranks: gloo sends no others from one to another."""
+        return self.device.type == "cuda" and dist.get_backend() == "gloo"
+
+    @property
     def num_copies(self) -> int:
         """Ranks that hold the same parameters."""
         return self.grid.degrees["data"] * self.grid.degrees["context"]

@@ -57,6 +57,7 @@ class Passes:
         if self._part.num_stages > 1 and job.plan.parallelism.schedule not in (None, "gpipe", "1f1b"):
             raise ValueError(f"a pipeline runs by gpipe or 1f1b here, not by {job.plan.parallelism.schedule}")
         self._is_gpipe = job.plan.parallelism.schedule == "gpipe"
+        self._is_by_host = groups.is_by_host
         self._outgoing: list[dist.P2POp] = []
         self._sent: list[dist.Work] = []
 
@@ -120,11 +121,14 @@ class Passes:
         watcher.end_micro_batch()
 
     def _send(self, tensor: torch.Tensor, stage: int) -> None:
-        self._outgoing.append(dist.P2POp(dist.isend, tensor, group=self._group, group_peer=stage))
+        sent = tensor.cpu() if self._is_by_host else tensor
+        self._outgoing.append(dist.P2POp(dist.isend, sent, group=self._group, group_peer=stage))
 
     def _receive(self, tensor: torch.Tensor, stage: int) -> None:
-        incoming = dist.P2POp(dist.irecv, tensor, group=self._group, group_peer=stage)
-        self._transfer(incoming).wait()
+        received = torch.empty_like(tensor, device="cpu") if self._is_by_host else tensor
+        self._transfer(dist.P2POp(dist.irecv, received, group=self._group, group_peer=stage)).wait()
+        if received is not tensor:
+            tensor.copy_(received)
 
     def _transfer(self, *incoming: dist.P2POp) -> dist.Work:
         """Begin all transfers that wait; gives the work of the last one, or of all, as the library has it."""
