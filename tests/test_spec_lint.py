@@ -62,6 +62,17 @@ def test_what_a_requirement_lacks_is_told(change: dict[str, Any], words: str) ->
     assert fault.place == "spec/v1/04-parallelism.md"
 
 
+@pytest.mark.parametrize("title", ["Little is lost", "Nothing seen", "Topics " * 11, "A job goes on with what it has"])
+def test_a_heading_names_a_topic(title: str) -> None:
+    (fault,) = spec_lint.heading_faults([ENTRY | {"title": title}])
+    assert "is not the name of a topic" in fault.words
+
+
+def test_the_name_of_a_topic_is_a_heading() -> None:
+    assert list(spec_lint.heading_faults([ENTRY | {"title": "Record loss bound"}])) == []
+    assert list(spec_lint.heading_faults([ENTRY | {"title": "Little is lost", "chapter": "14-truth"}])) == []
+
+
 def test_an_area_stands_in_one_chapter() -> None:
     (fault,) = spec_lint.requirement_faults([ENTRY, ENTRY | {"chapter": "05-communication"}], {"1.0"})
     assert fault.words == "TS-PAR stands in several chapters: 04, 05"

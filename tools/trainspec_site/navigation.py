@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 GROUPS = {
+    "00": "Overview",
     "02": "Cluster profile",
     "03": "Topology",
     "04": "Parallelism",
