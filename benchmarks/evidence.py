@@ -109,7 +109,12 @@ def main() -> int:
         return 0
     software = machine.describe("torch", "jax", "numpy")
     print(software)
-    head = {"device": options.device, "is_short": options.short, "machine": software.splitlines()}
+    head = {
+        "device": options.device,
+        "is_short": options.short,
+        "machine": software.splitlines(),
+        "accelerators": machine.accelerators() if options.device == "cuda" else [],
+    }
     parts = {} if options.again else kept(options.out, head)
     wanted = options.only or list(PARTS)
     for name in wanted:
