@@ -27,6 +27,8 @@ class Limits:
     """Until the first step of a formation: processes join, load, and compile."""
     device_start: float = 300.0
     """The least of it on an accelerator, whose libraries load and whose programs compile for minutes."""
+    compiles: bool = False
+    """Whether a step with another batch size may compile anew, and so take as long as the first one did."""
     save: float = 60.0
     """Of a save that training waits for."""
     ping: float = 0.5
@@ -39,7 +41,7 @@ class Limits:
         """What a policy says of hangs; the defaults where it says nothing."""
         least_start = Limits.start if device == "cpu" else Limits.device_start
         if policy is None:
-            return Limits(start=least_start)
+            return Limits(start=least_start, compiles=device != "cpu")
         seen = [layer.timeout_seconds for layer in policy.detection if "hang" in layer.faults]
         ways = [way for way in policy.recovery if way.fault in {"process-loss", "hang"}]
         start = max((way.restart_seconds + way.restore_seconds + way.first_step_seconds for way in ways), default=0.0)
@@ -51,6 +53,7 @@ class Limits:
             start=max(least_start, start),
             save=max(Limits.save, 10 * persist),
             silence=min(Limits.silence, most),
+            compiles=device != "cpu",
         )
 
 
@@ -130,16 +133,13 @@ class Watch:
 
     @property
     def timeout_seconds(self) -> float:
-        """Silence that counts as a hang at this moment.
-
-        A step with another batch size may compile anew, so that it takes as long as the first step did.
-        """
+        """Silence that counts as a hang at this moment."""
         if any(mark.is_waiting for mark in self._marks.values()):
             return self.limits.save
         if not self._durations:
             return self.limits.start
         usual = min(self.limits.most, max(self.limits.least, _USUAL_STEPS * median(self._durations)))
-        return max(usual, self._first_step_seconds)
+        return max(usual, self._first_step_seconds) if self.limits.compiles else usual
 
     @property
     def is_stalled(self) -> bool:

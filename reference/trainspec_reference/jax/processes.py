@@ -117,7 +117,7 @@ def local_devices(formation: Formation) -> list[int] | None:
 
     Source: https://docs.jax.dev/en/latest/_autosummary/jax.distributed.initialize.html
     """
-    if jax.config.read("jax_platforms") == "cpu":
+    if jax.config.jax_platforms == "cpu":  # type: ignore[attr-defined]
         return None
     return [formation.hosts[: formation.rank].count(formation.hosts[formation.rank])]
 
