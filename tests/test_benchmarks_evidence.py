@@ -49,10 +49,10 @@ def test_the_readme_repeats_the_evidence() -> None:
         document["accelerators"][0].replace(", ", " (driver "),
         f"{min(narrow):.2f} to {max(narrow):.2f} times the rate over {len(narrow)} products",
         f"{naive['computing_seconds'] * 1000:.0f} ms; with TF32",
-        f"{naive['computing_seconds'] / together['computing_seconds']:.1f} times as fast, "
+        f"{naive['computing_seconds'] / together['computing_seconds']:.1f} times as fast",
         f"{together['share_of_roofline']:.2f} of the roofline",
         f"synchronous {naive['save_stall_seconds']:.1f} s, asynchronous {together['save_stall_seconds']:.2f} s",
-        f"{memory['peak_bytes'] / 1e9:.2f} GB, predicted {memory['predicted_bytes'] / 1e9:.2f} GB: "
+        f"{memory['peak_bytes'] / 1e9:.2f} GB, predicted {memory['predicted_bytes'] / 1e9:.2f} GB",
         f"ratio {memory['ratio']:.2f}",
         *(f"{min(trials):.1f} to {max(trials):.1f} s" for trials in starts.values()),
         f"| {parts['energy']['ratio']:.3f} |",
