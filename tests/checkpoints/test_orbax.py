@@ -140,12 +140,27 @@ def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
             for key in range(num_keys):
                 values.with_transaction(changes)[f"{key}"] = os.urandom(1500)
     assert told(tmp_path / "60") == []
-    names, root = _ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
-    assert root is not None
-    for name in filter(None, [*names, *_ocdbt.node_files(place / root.file, root)]):
+    _, top = _ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
+    assert top is not None
+    needed = _ocdbt.needed_bytes(tmp_path / "60", "default", top)
+    assert sum(needed.values()) > num_keys * 1500
+    for name in needed:
         (place / name).rename(tmp_path / "aside")
         assert told(tmp_path / "60"), name
+        for size in {0, needed[name] // 2, needed[name] - 1}:
+            (place / name).write_bytes((tmp_path / "aside").read_bytes()[:size])
+            assert told(tmp_path / "60"), (name, size)
         (tmp_path / "aside").rename(place / name)
+    assert told(tmp_path / "60") == []
+
+
+def test_a_changed_byte_of_a_node_is_told(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=True)
+    node = root / "default" / "d" / "9f"
+    content = bytearray(node.read_bytes())
+    content[-6] ^= 1
+    node.write_bytes(content)
+    assert told(root) == [("container", "default/d/9f")]
 
 
 def test_a_turned_bit_in_the_directory_of_arrays_is_told(tmp_path: Path) -> None:
@@ -215,6 +230,22 @@ def test_arrays_without_a_description_are_named_as_not_judged(tmp_path: Path) ->
     (root / "default" / "b.c" / "1.0").unlink()
     assert told(root) == []
     assert array in {one.path for one in validate([root]).unjudged}
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, -1, None])
+def test_a_cut_chunk_of_zarr_is_told(tmp_path: Path, size: int | None) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    root = made(tmp_path / "60", new=False)
+    array = '{"shape": [4, 3], "chunks": [2, 3], "compressor": {"id": "zstd"}}'
+    build(root, f"default/b.c/.zarray  json {array}")
+    for number, content in enumerate((os.urandom(300_000), bytes(300_000))):
+        packed_content = zstandard.ZstdCompressor(write_checksum=bool(number)).compress(content)
+        (root / "default" / "b.c" / f"{number}.0").write_bytes(packed_content)
+    assert told(root) == []
+    chunk = root / "default" / "b.c" / "0.0"
+    content = chunk.read_bytes()
+    chunk.write_bytes(content + b"more" if size is None else content[:size])
+    assert told(root) == [("container", "default/b.c/0.0")]
 
 
 def told_of(root: Path) -> tuple[set[tuple[str, str]], set[str]]:

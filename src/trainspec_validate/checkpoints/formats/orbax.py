@@ -10,6 +10,7 @@ from typing import Any
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import above
@@ -212,7 +213,11 @@ def _check_array(checkpoint: Checkpoint, path: str, key: str, below: list[str], 
     is_packed = name != _ARRAY or data.get("compressor") or data.get("filters")
     dtype = "" if is_packed else _FLOATS.get(str(data.get("dtype")), "")
     width = volume(chunks) * _WIDTHS.get(dtype, 0)
+    compressor = data.get("compressor")
     for one in chunk_files:
+        if isinstance(compressor, dict) and compressor.get("id") == "zstd" and not data.get("filters"):
+            with judged(checkpoint, one, remedy=_BROKEN):
+                check_frame(checkpoint.root / one)
         if dtype and checkpoint.files[one].size_bytes == width:
             checkpoint.hold(Piece(one, key, 0, width, dtype=dtype))
     if held != wanted and not (may_lack and held < wanted):
@@ -260,23 +265,33 @@ def _read_store(checkpoint: Checkpoint, path: str) -> None:
 
 
 def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes) -> None:
-    """What the manifest of a store and the root of its tree name is there."""
+    """What the manifest of a store and its tree name is there, and as long as they say."""
     folder = path.rpartition("/")[0]
-    at = path
     try:
-        names, root = _ocdbt.manifest_files(content)
-        place = root and _ocdbt.inside(folder, root.file)
-        if root is not None and place in checkpoint.files:
-            at = str(place)
-            names = [*names, *_ocdbt.node_files(checkpoint.root / at, root)]
+        files, top = _ocdbt.manifest_files(content)
+        needed = dict.fromkeys((file.name for file in files if file.name), 0)
+        if top is not None:
+            needed |= _ocdbt.needed_bytes(checkpoint.root, folder, top)
     except _ocdbt.UnknownLayoutError as error:
         checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
         return
-    except UnreadableError as error:
-        checkpoint.report("container", at, f"the file {error}", _BROKEN)
+    except _ocdbt.DamagedNodeError as error:
+        checkpoint.report("container", error.path, f"the file {error}", _BROKEN)
         return
-    absent = [name for name in dict.fromkeys(names) if name and _ocdbt.inside(folder, name) not in checkpoint.files]
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the store {error}")
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+        return
+    places = {name: _ocdbt.inside(folder, name) for name in needed}
+    absent = [name for name, place in places.items() if place not in checkpoint.files]
     if absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
         words = f"files with values of the arrays, which the store names, are missing: {shown}"
         checkpoint.report("files", path, words, _BROKEN)
+    for name, place in places.items():
+        if place in checkpoint.files and checkpoint.files[place].size_bytes < needed[name]:
+            size = checkpoint.files[place].size_bytes
+            words = f"the file has {size:,} bytes, and the store asks for {needed[name]:,}"
+            checkpoint.report("files", place, words, _BROKEN)
