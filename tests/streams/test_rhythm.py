@@ -68,9 +68,9 @@ def test_the_cadence_of_a_log_is_the_longest_interval_that_recurs(tmp_path: Path
     assert "TS-TEL-021" in errors(rates(500, 1000, 1500, 37_500, 38_000), tmp_path)
 
 
-def in_steps(*steps: int, seconds: int, more: str = "", **stats: float) -> Result:
+def in_steps(*steps: int, seconds: int, **stats: float) -> Result:
     reports = [entry("tracked_stats", stats, (n + 1) * seconds * SECOND, step=step) for n, step in enumerate(steps)]
-    return read_text(log(*reports, more, train_samples=1_000))
+    return read_text(log(*reports, train_samples=1_000))
 
 
 @pytest.mark.parametrize(

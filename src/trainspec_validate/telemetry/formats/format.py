@@ -157,7 +157,6 @@ _FORMATS = (
         metrics=_MEGATRON_METRICS | {"train.checkpoint.duration"},
         events=_INTERVALS | _EVALUATIONS | _SAVES | _RESTORES,
         has_rhythm=True,
-        mark=b"[#",
         module="dlrover",
     ),
     StreamFormat(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
+from typing import cast
 
 import msgspec
 
@@ -41,8 +42,9 @@ def with_rhythm(found: Iterable[Found], transcript: Transcript) -> Iterator[Foun
     held = list(islice(rest, _MAX_HELD))
     seen = _seen(held, transcript.emitter)
     for offset, item in held:
-        is_head = isinstance(item, Head)
-        yield offset, _stated(item, seen.get(item.emitter, _Seen()), transcript, offset) if is_head else item
+        if isinstance(item, Head):
+            item = _stated(item, seen.get(item.emitter, _Seen()), transcript, offset)  # noqa: PLW2901
+        yield offset, item
     del held, seen
     yield from rest
 
@@ -66,7 +68,7 @@ def _class_of(name: str) -> CadenceName | None:
     """The class of cadence of a metric that is set in seconds."""
     metric = by_name(name)
     classes = metric.cadences if metric else ()
-    return next((each for each in classes if catalog().cadences[each].seconds is not None), None)  # type: ignore[return-value]
+    return next((cast("CadenceName", each) for each in classes if catalog().cadences[each].seconds is not None), None)
 
 
 def _stated(head: Head, seen: _Seen, transcript: Transcript, offset: int) -> Head:
