@@ -157,6 +157,7 @@ def test_a_block_that_starts_as_the_run_ends_is_no_part_of_it() -> None:
 def test_torn_characters_of_a_progress_bar_are_no_damage_of_the_log() -> None:
     bar = b"Epoch 1: 50%|\xe2\x96\n"
     assert not read_bytes(bar + log().encode(), "mllog").refusals
+    assert not read_bytes(bar.rstrip(b"\n") + log().encode(), "mllog").refusals
     torn = log().encode().replace(b"llama2", b"llama\xe2")
     assert [r.message for r in read_bytes(torn, "mllog").refusals] == ["byte 0xe2 is not UTF-8"]
 

@@ -87,10 +87,18 @@ def _text(raw: bytes, mark: bytes) -> str | Refusal:
     try:
         return raw.decode("utf-8-sig" if raw.startswith(b"\xef\xbb\xbf") else "utf-8")
     except UnicodeDecodeError as error:
-        if mark and mark not in raw:
+        if mark and _is_whole(raw[raw.find(mark) :] if mark in raw else b""):
             # Progress bars that several processes write at once tear their characters.
             return raw.decode("utf-8", errors="replace")
         return Refusal(f"byte 0x{raw[error.start]:02x} is not UTF-8", "write UTF-8", "syntax")
+
+
+def _is_whole(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def records(items: Iterable[Item]) -> Iterator[Record]:

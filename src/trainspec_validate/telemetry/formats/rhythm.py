@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import cast
 
-import msgspec
-
 from trainspec_validate.documents.types.stream import CadenceName, Head, Sample
 from trainspec_validate.model.metrics import by_name, catalog
 from trainspec_validate.telemetry.formats.items import Found
@@ -85,9 +83,11 @@ def _stated(head: Head, seen: _Seen, transcript: Transcript, offset: int) -> Hea
     for name, seconds in cadences.items():
         message = f"the log states no cadence; inferred for class {name}: {seconds:.4g} s"
         transcript.lose("meaning", f"cadence {name}", message, offset)
-    return msgspec.structs.replace(
-        head, report_interval_steps=min(steps or 1, _MAX_INTERVAL), cadence_seconds={**cadences, **head.cadence_seconds}
-    )
+    inferred = {
+        "report_interval_steps": min(steps or 1, _MAX_INTERVAL),
+        "cadence_seconds": {**cadences, **head.cadence_seconds},
+    }
+    return Head(**{name: getattr(head, name) for name in head.__struct_fields__} | inferred)
 
 
 def interval_of(steps: Sequence[int]) -> int | None:
