@@ -12,8 +12,8 @@ import pytest
 
 from tests.fuzz import processes
 from tests.fuzz.__main__ import Tally, outcomes, table
-from tests.fuzz.cases import lay_out, run
-from tests.fuzz.commands import COMMANDS, SPARK, case
+from tests.fuzz.cases import Outcome, lay_out, run
+from tests.fuzz.commands import COMMANDS, SPARK, Case, case
 from tests.spark_sessions import local_session
 
 SEED = 20
@@ -96,3 +96,17 @@ def test_a_mistake_of_ours_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
     outcome = run(found, tmp_path)
     assert outcome.code == 3
     assert any("ZeroDivisionError" in mistake for mistake in outcome.mistakes)
+
+
+def test_a_case_that_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library may end the process; the others of the batch are run all the same."""
+
+    def ending(made: Case, place: Path) -> Outcome:
+        if made.arguments == case(1, 7).arguments:
+            os.abort()
+        return Outcome(0, (), 0, 0)
+
+    monkeypatch.setattr("tests.fuzz.__main__.run", ending)
+    found = {number: outcome for number, _, outcome in outcomes(1, range(12), 2)}
+    assert [number for number, outcome in found.items() if outcome.mistakes] == [7]
+    assert len(found) >= 10

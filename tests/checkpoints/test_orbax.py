@@ -140,12 +140,27 @@ def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
             for key in range(num_keys):
                 values.with_transaction(changes)[f"{key}"] = os.urandom(1500)
     assert told(tmp_path / "60") == []
-    names, root = _ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
-    assert root is not None
-    for name in filter(None, [*names, *_ocdbt.node_files(place / root.file, root)]):
+    _, top = _ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
+    assert top is not None
+    needed = _ocdbt.needed_bytes(tmp_path / "60", "default", top)
+    assert sum(needed.values()) > num_keys * 1500
+    for name in needed:
         (place / name).rename(tmp_path / "aside")
         assert told(tmp_path / "60"), name
+        for size in {0, needed[name] // 2, needed[name] - 1}:
+            (place / name).write_bytes((tmp_path / "aside").read_bytes()[:size])
+            assert told(tmp_path / "60"), (name, size)
         (tmp_path / "aside").rename(place / name)
+    assert told(tmp_path / "60") == []
+
+
+def test_a_changed_byte_of_a_node_is_told(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=True)
+    node = root / "default" / "d" / "9f"
+    content = bytearray(node.read_bytes())
+    content[-6] ^= 1
+    node.write_bytes(content)
+    assert told(root) == [("container", "default/d/9f")]
 
 
 def test_a_turned_bit_in_the_directory_of_arrays_is_told(tmp_path: Path) -> None:
@@ -215,3 +230,99 @@ def test_arrays_without_a_description_are_named_as_not_judged(tmp_path: Path) ->
     (root / "default" / "b.c" / "1.0").unlink()
     assert told(root) == []
     assert array in {one.path for one in validate([root]).unjudged}
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, -1, None])
+def test_a_cut_chunk_of_zarr_is_told(tmp_path: Path, size: int | None) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    root = made(tmp_path / "60", new=False)
+    array = '{"shape": [4, 3], "chunks": [2, 3], "compressor": {"id": "zstd"}}'
+    build(root, f"default/b.c/.zarray  json {array}")
+    for number, content in enumerate((os.urandom(300_000), bytes(300_000))):
+        packed_content = zstandard.ZstdCompressor(write_checksum=bool(number)).compress(content)
+        (root / "default" / "b.c" / f"{number}.0").write_bytes(packed_content)
+    assert told(root) == []
+    chunk = root / "default" / "b.c" / "0.0"
+    content = chunk.read_bytes()
+    chunk.write_bytes(content + b"more" if size is None else content[:size])
+    assert told(root) == [("container", "default/b.c/0.0")]
+
+
+def told_of(root: Path) -> tuple[set[tuple[str, str]], set[str]]:
+    """Errors and what was not judged, of what is found at or below a directory."""
+    result = validate([root])
+    errors = {(f.requirement, Path(f.path).name) for f in result.findings if f.severity == "error"}
+    return errors, {one.path for one in result.unjudged}
+
+
+@pytest.mark.parametrize("name", ["60", "final_weights"])
+def test_a_save_under_any_name_is_one_checkpoint(tmp_path: Path, name: str) -> None:
+    root = made(tmp_path / name, new=True)
+    part = root / "default" / "ocdbt.process_0"
+    part.mkdir()
+    store(part)
+    (part / "d" / "0a1b").write_text("values", encoding="utf-8")
+    assert told_of(root)[0] == set()
+    assert told_of(tmp_path)[0] == set()
+    (part / "d" / "0a1b").unlink()
+    assert {requirement for requirement, _ in told_of(root)[0]} == {"TS-CKP-082"}
+
+
+def test_a_tree_of_before_the_mark_is_not_called_interrupted(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=True)
+    (root / "_CHECKPOINT_METADATA").unlink()
+    older = {"tree_metadata": json.loads(tree(new=True))["tree_metadata"], "use_zarr3": False}
+    (root / "default" / "_METADATA").write_text(json.dumps(older), encoding="utf-8")
+    errors, unjudged = told_of(root)
+    assert errors == set()
+    assert root.as_posix() in unjudged
+    (root / "default" / "array_metadatas").mkdir()
+    assert told_of(root)[0] == {("TS-CKP-080", "60")}
+
+
+@pytest.mark.parametrize("lost", [".zarray", "1.0"])
+def test_a_tree_that_does_not_say_its_storage_may_have_arrays(tmp_path: Path, lost: str) -> None:
+    root = made(tmp_path / "60", new=False)
+    older = {"tree_metadata": json.loads(tree(new=False))["tree_metadata"], "use_zarr3": False}
+    (root / "default" / "_METADATA").write_text(json.dumps(older), encoding="utf-8")
+    assert told(root) == []
+    (root / "default" / "b.c" / lost).unlink()
+    assert len(told(root)) == 1
+
+
+def test_values_outside_of_arrays_are_not_looked_for(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=False)
+    older = {"tree_metadata": json.loads(tree(new=False))["tree_metadata"], "use_zarr3": False}
+    (root / "default" / "_METADATA").write_text(json.dumps(older), encoding="utf-8")
+    shutil.rmtree(root / "default" / "b.c")
+    assert told(root) != []
+    (root / "default" / "checkpoint").write_bytes(b"\x81\xa1a\x01")
+    assert told(root) == []
+
+
+def test_chunks_of_zarr_version_3_are_counted(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=False)
+    said = {**json.loads(tree(new=False)), "use_zarr3": True}
+    (root / "default" / "_METADATA").write_text(json.dumps(said), encoding="utf-8")
+    shutil.rmtree(root / "default" / "b.c")
+    grid = {"name": "regular", "configuration": {"chunk_shape": [2, 3]}}
+    array = json.dumps({"zarr_format": 3, "shape": [4, 3], "chunk_grid": grid})
+    chunks = ["default/b.c/c/0/0  text v", "default/b.c/c/1/0  text v"]
+    build(root, "\n".join([f"default/b.c/zarr.json  json {array}", *chunks]))
+    assert told(root) == []
+    (root / "default" / "b.c" / "c" / "1" / "0").unlink()
+    assert told(root) == [("tiling", "default/b.c")]
+
+
+@pytest.mark.parametrize(
+    ("handler", "wanted"),
+    [("orbax.checkpoint.a.JsonCheckpointHandler", [("files", "")]), ("orbax.checkpoint.v1.a.DescriptorHandler", [])],
+)
+def test_an_item_may_be_absent_where_its_handler_may_write_none(
+    tmp_path: Path, handler: str, wanted: list[tuple[str, str]]
+) -> None:
+    root = made(tmp_path / "60", new=True)
+    mark = json.dumps({**json.loads(SAVE), "item_handlers": {"default": "x", "more": handler}})
+    (root / "_CHECKPOINT_METADATA").write_text(mark, encoding="utf-8")
+    assert told(root) == wanted
+    assert wanted or (root / "more").as_posix() in told_of(root)[1]

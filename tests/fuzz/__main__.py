@@ -12,7 +12,9 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,8 +25,10 @@ from tests.fuzz.cases import Outcome, lay_out, run
 from tests.fuzz.commands import COMMANDS, case
 
 _BATCH = 50
+_BATCHES_OF_A_PROCESS = 40
 _MAX_SHOWN = 60
 _ADDRESS_SPACE_BYTES = 12 << 30
+Results = list[tuple[int, str, Outcome | None]]
 
 
 @dataclass
@@ -67,7 +71,7 @@ def _fifos(directory: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(directory, name).is_fifo()]
 
 
-def _batch(seed: int, keep: Path | None, numbers: range) -> list[tuple[int, str, Outcome | None]]:
+def _batch(seed: int, keep: Path | None, numbers: range) -> Results:
     return [one(seed, number, keep) for number in numbers]
 
 
@@ -76,14 +80,35 @@ def outcomes(seed: int, numbers: range, num_jobs: int, keep: Path | None = None)
     batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
     work = partial(_batch, seed, keep)
     if num_jobs == 1:
-        results: Iterable[list[tuple[int, str, Outcome | None]]] = map(work, batches)
+        results: Iterable[Results] = map(work, batches)
         yield from _held(results)
         return
-    with multiprocessing.get_context("fork").Pool(num_jobs, _settle, maxtasksperchild=40) as pool:
-        yield from _held(pool.imap_unordered(work, batches))
+    window = num_jobs * _BATCHES_OF_A_PROCESS
+    for start in range(0, len(batches), window):
+        yield from _held(_apart(seed, work, batches[start : start + window], num_jobs))
 
 
-def _held(results: Iterable[list[tuple[int, str, Outcome | None]]]) -> Iterator[tuple[int, str, Outcome]]:
+def _apart(seed: int, work: Callable[[range], Results], batches: Sequence[range], num_jobs: int) -> Iterator[Results]:
+    """Run batches in processes of their own; where one ends early, find the case that ends it."""
+    broken = []
+    with ProcessPoolExecutor(num_jobs, multiprocessing.get_context("fork"), _settle) as pool:
+        for batch, future in [(batch, pool.submit(work, batch)) for batch in batches]:
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                broken.append(batch)
+    for numbers in broken:
+        if len(broken) > 1:
+            yield from _apart(seed, work, [numbers], 1)
+        elif len(numbers) > 1:
+            middle = len(numbers) // 2
+            yield from _apart(seed, work, [numbers[:middle], numbers[middle:]], 1)
+        else:
+            outcome = Outcome(-1, ("the process ended within the case",), 0, 0)
+            yield [(numbers[0], case(seed, numbers[0]).command.name, outcome)]
+
+
+def _held(results: Iterable[Results]) -> Iterator[tuple[int, str, Outcome]]:
     for batch in results:
         for number, name, outcome in batch:
             if outcome is not None:

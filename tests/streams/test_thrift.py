@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ import pytest
 from tests.fuzz.parquet_footers import MAGIC, fields, made, many, rewritten, text, zigzag
 from trainspec_validate.system.budget import Limit, OverLimitError
 from trainspec_validate.telemetry.formats import parquet, thrift
+from trainspec_validate.telemetry.formats.footer import row_groups
 from trainspec_validate.telemetry.formats.thrift import check_records
 
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
@@ -102,6 +104,64 @@ def test_the_reader_asks_before_the_library_does(tmp_path: Path, monkeypatch: py
     path.write_bytes(whole(of_chunks(3, 50)))
     few = Limit("a footer of a test", 100, "records")
     monkeypatch.setattr(thrift, "RECORDS", few)
-    monkeypatch.setattr(parquet, "RECORDS", few)
     with pytest.raises(Exception, match="at most 100 records"), parquet._opened(path):
         pass
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"column_encoding": {"text": "DELTA_BYTE_ARRAY"}}])
+def test_row_groups_are_what_the_library_says(options: dict[str, Any]) -> None:
+    table = pa.table({"a": [1.0, None, 3.5] * 10, "text": ["x", "y", None] * 10, "n": pa.array(range(30))})
+    buffer = io.BytesIO()
+    if options.get("column_encoding"):
+        options = {**options, "use_dictionary": False}
+    pq.write_table(table, buffer, row_group_size=7, **options)
+    metadata = pq.ParquetFile(buffer).metadata
+    found = row_groups(footer_of(buffer.getvalue()))
+    assert [group.num_rows for group in found] == [7, 7, 7, 7, 2]
+    for number, group in enumerate(found):
+        wanted = metadata.row_group(number)
+        assert group.num_columns == wanted.num_columns == 3
+        for column in range(3):
+            part, theirs = group.column(column), wanted.column(column)
+            assert part.num_values == theirs.num_values
+            assert part.total_uncompressed_size == theirs.total_uncompressed_size
+            assert part.total_compressed_size == theirs.total_compressed_size
+            assert part.data_page_offset == theirs.data_page_offset
+            assert part.has_dictionary_page == theirs.has_dictionary_page
+            assert not part.has_dictionary_page or part.dictionary_page_offset == theirs.dictionary_page_offset
+            assert part.has_deltas == any(each.startswith("DELTA") for each in theirs.encodings)
+
+
+def test_no_footer_makes_its_reader_fail_otherwise() -> None:
+    sound = written(5, 10)
+    for seed in range(2000):
+        dice = random.Random(seed)
+        footer = footer_of(made(dice) if seed % 2 else rewritten(sound, dice)) or b"\0"
+        try:
+            for group in row_groups(footer):
+                for number in range(group.num_columns):
+                    group.column(number)
+        except (ValueError, OverLimitError) as error:
+            assert str(error)  # noqa: PT017 - most are refused, some are sound
+
+
+def test_a_column_that_contradicts_the_schema_ends_no_process(tmp_path: Path) -> None:
+    """The histogram of the levels of a column has another length than the schema asks for."""
+    columns = {name: pa.nulls(3, pa.int64()) for name in ("att", "step", "rank")}
+    columns |= {name: pa.array([0, 1, 2]) for name in ("time_us", "seq")}
+    columns |= {name: pa.nulls(3, pa.string()) for name in ("host", "device", "emitter", "json")}
+    columns["train.loss.mean"] = pa.array([1.0, None, 2.0])
+    path = tmp_path / "run.parquet"
+    table = pa.table(columns).replace_schema_metadata({b"trainspec.stream": b"1"})
+    pq.write_table(table, path)
+    content = path.read_bytes()
+    footer = footer_of(content)
+    optional = bytes([0x25, 0x02])  # the next field but one, a number, and 1: the column may lack values
+    place = footer.index(b"train.loss.mean") - 4
+    assert footer[place : place + 2] == optional
+    changed = footer[: place + 1] + b"\x00" + footer[place + 2 :]
+    path.write_bytes(content[: -8 - len(footer)] + whole(changed)[len(MAGIC) :])
+    code = "import sys; from trainspec_validate.cli.validate import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode in {1, 2}, done.stderr
+    assert "histogram size mismatch" in done.stdout + done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import appendix_machines
 
+from trainspec_site import model_figures
 from trainspec_site.svg import COLOURS, Axis, Drawing, Plot
 from trainspec_validate.performance.costs import collectives, memory, reliability
 
@@ -25,6 +26,8 @@ def figures(root: Path) -> dict[str, str]:
     recovery = (root / "spec" / "v1" / "11-recovery.md").read_text(encoding="utf-8")
     drawings = {
         "documents.svg": documents(),
+        "objects.svg": model_figures.objects(),
+        "run.svg": model_figures.run(),
         "recovery.svg": recovery_line(recovery),
         "collectives.svg": crossover(),
         "interval.svg": interval(),
@@ -184,7 +187,9 @@ PAGE = """\
 Drawn by the code that the validator and the planner compute with. This page is informative.
 """
 TEXTS = {
-    "documents.svg": "Who refers to whom is said in [documents](v1/01-documents.md).",
+    "documents.svg": "Which document refers to which is specified in [documents](v1/01-documents.md).",
+    "objects.svg": "The objects are introduced in the [model](v1/00-model.md).",
+    "run.svg": "Steps, checkpoints and lost work are introduced in the [model](v1/00-model.md).",
     "recovery.svg": "The marks and their records are those of [recovery](v1/11-recovery.md).",
     "collectives.svg": "The formulas and the choices of libraries stand under [collectives](reference/collectives.md).",
     "interval.svg": "The formulas stand under [reliability](reference/reliability.md).",

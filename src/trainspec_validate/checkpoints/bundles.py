@@ -19,6 +19,14 @@ _STEP = re.compile(r"(?:^|[-_.])(?P<step>\d{1,12})(?:\.ckpt)?$")
 _LIGHTNING = re.compile(r"(?:^|[-_])step=(?P<step>\d{1,12})(?:-v\d+)?\.ckpt$")
 """Lightning writes one file a save: https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html"""
 _LIGHTNING_LAST = re.compile(r"^last(?:-v\d+)?\.ckpt$")
+_SAVE = re.compile(
+    r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>\d{1,12})"
+    r"(?:\.pt|\.pth|\.pth\.tar|\.ckpt|\.safetensors|\.keras|(?:\.weights)?\.h5|\.hdf5)$",
+    re.IGNORECASE,
+)
+"""A file that is one save: a word of saves with a number, which parts and ranks of one save do not have."""
+_KERAS = re.compile(r"^(?:model|weights)[-_.]?(?P<step>\d{1,12})(?:-\d+\.\d+)?(?:\.keras|(?:\.weights)?\.h5|\.hdf5)$")
+"""ModelCheckpoint of Keras: https://keras.io/api/callbacks/model_checkpoint/"""
 
 
 def shard_name(prefix: str, number: int, total: int) -> str:
@@ -38,9 +46,15 @@ def is_data(name: str) -> bool:
 
 
 def step_of(prefix: str) -> int | None:
-    """The number at the end of a prefix, such as 10 of `ckpt-10` and of `epoch=1-step=10.ckpt`."""
-    match = _LIGHTNING.search(prefix) or _STEP.search(prefix)
+    """The number at the end of a prefix, such as 10 of `ckpt-10`, `step_10.pt` and `epoch=1-step=10.ckpt`."""
+    match = _LIGHTNING.search(prefix) or _SAVE.match(prefix) or _KERAS.match(prefix) or _STEP.search(prefix)
     return int(match["step"]) if match else None
+
+
+def counts_saves(prefix: str) -> bool:
+    """Whether the number in a name counts epochs or saves, and not optimizer steps."""
+    match = _SAVE.match(prefix)
+    return _KERAS.match(prefix) is not None or (match is not None and match["word"].lower() in {"epoch", "save"})
 
 
 def prefixes(files: Iterable[os.DirEntry[str]]) -> list[str]:
@@ -50,6 +64,7 @@ def prefixes(files: Iterable[os.DirEntry[str]]) -> list[str]:
     found |= {prefix_of(name) for name, path in paths.items() if name.endswith(INDEX) and is_table(path)}
     graphs = {name.removesuffix(GRAPH) for name in paths if name.endswith(GRAPH)}
     found |= {name for name in graphs.intersection(paths) - found if is_table(paths[name])}
+    found |= {name for name in paths if _SAVE.match(name) or _KERAS.match(name)}
     if any(_LIGHTNING.search(name) for name in paths):
         found |= {name for name in paths if _LIGHTNING.search(name) or _LIGHTNING_LAST.match(name)}
     return sorted(found)

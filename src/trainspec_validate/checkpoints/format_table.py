@@ -19,6 +19,7 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 _BACKUP = re.compile(r"(?:[._-](?:backup|bak|copy|old|orig|part|partial|prev|save|tmp)\d*|\.\d{1,3}|~)+$")
 """Ends of names of what is kept next to a file."""
 _ARRAYS = {".zarray", "zarr.json"}
+_ORBAX = ("_CHECKPOINT_METADATA", "manifest.ocdbt")
 ARCHIVE = "is an archive, and its files are not looked at"
 ARRAYS = "holds arrays of Zarr, and is in no checkpoint that was found"
 N5 = "holds arrays of N5, and is in no checkpoint that was found"
@@ -74,6 +75,8 @@ class CheckpointFormat:
     """Ends of such names."""
     whole: tuple[str, ...] = ()
     """Ends of names of files that the reader judges to the last byte, so that no other looks at their content."""
+    roots: tuple[str, ...] = ()
+    """Names of files whose directory holds all directories below it as its parts."""
 
 
 FORMATS = (
@@ -86,7 +89,7 @@ FORMATS = (
     CheckpointFormat(*("dcp", (".metadata", ".metadata.tmp")), suffixes=(".distcp",), whole=(".distcp", ".metadata")),
     CheckpointFormat("deepspeed", suffixes=("_model_states.pt", "_optim_states.pt")),
     CheckpointFormat("megatron"),
-    CheckpointFormat("orbax", names=("_CHECKPOINT_METADATA", "manifest.ocdbt")),
+    CheckpointFormat("orbax", names=_ORBAX, roots=_ORBAX),
     CheckpointFormat("tensorflow"),
     CheckpointFormat("keras", suffixes=(".keras", ".weights.h5"), whole=(".keras",)),
     CheckpointFormat("nearby"),

@@ -25,6 +25,7 @@ POINTERS = frozenset(
     {"latest", "latest_universal", "latest_checkpointed_iteration.txt", "dlrover_latest.txt", "latest_checkpoint.txt"}
 )
 _NAMES = frozenset(name for entry in FORMATS for name in entry.names)
+_ROOTS = frozenset(name for entry in FORMATS for name in entry.roots)
 _SUFFIXES = tuple(suffix for entry in FORMATS for suffix in entry.suffixes)
 _TORCH_SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin")
 _NAMED_SUFFIXES = (*_SUFFIXES, *(suffix for suffix in STATE_SUFFIXES if suffix != ".bin"))
@@ -77,7 +78,7 @@ def find(directory: Path) -> list[Group]:
         if members:
             root = current if current == directory else current.parent
             groups.setdefault(root, Group(root)).members += members
-        if members and STEP_NAME.match(current.name):
+        if members and (STEP_NAME.match(current.name) or any(entry.name in _ROOTS for entry in entries)):
             continue
         stepped = [path for path in below if STEP_NAME.match(path.name)]
         if any(_is_or_holds(path) for path in stepped):

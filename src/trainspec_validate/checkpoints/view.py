@@ -161,6 +161,11 @@ class Checkpoint:
         return bool(self.bundle)
 
     @property
+    def manifest_name(self) -> str:
+        """Name of its manifest: in its directory, or next to the files that are one checkpoint."""
+        return f"{self.bundle}.{MANIFEST_NAME}" if self.bundle else MANIFEST_NAME
+
+    @property
     def sealed(self) -> frozenset[str]:
         """Files that the manifest holds a digest of."""
         return frozenset(file.path for file in self.manifest.files) if self.manifest else frozenset()

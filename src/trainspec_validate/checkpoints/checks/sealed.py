@@ -67,7 +67,7 @@ def save_id_unique(series: Series) -> Iterator[Violation]:
     if not any(one.manifest or one.save_id for one in series.checkpoints):
         raise NotApplicable(_NO_MANIFEST)
     for one in series.checkpoints:
-        place = MANIFEST_NAME if one.manifest else ""
+        place = one.manifest_name if one.manifest else ""
         for save_id in filter(None, {one.manifest.save_id if one.manifest else "", one.save_id}):
             other = first.setdefault(save_id, one.name)
             if other != one.name:
@@ -86,7 +86,7 @@ def manifest_state(series: Series, policy: CheckpointPolicy) -> Iterator[Violati
         absent = [item for item in policy.state.items if item not in held]
         if absent:
             words = f"the policy saves {', '.join(absent)}, which the manifest does not name"
-            yield Violation(one.place(MANIFEST_NAME), words, "save it, or put it under state.omitted of the policy")
+            yield Violation(one.place(one.manifest_name), words, "save it, or put it under state.omitted of the policy")
 
 
 @check("TS-CKP-076")

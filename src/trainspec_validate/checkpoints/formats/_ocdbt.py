@@ -1,17 +1,21 @@
-"""Reads which files a store of OCDBT needs: those that its manifest names, and those that the root of its tree names.
+"""Reads which files a store of OCDBT needs, and how long they are at least: its manifest, and every node of its tree.
 
-The layout is that of https://google.github.io/tensorstore/kvstore/ocdbt, "Storage format". Nodes below the root are not
-read.
+The layout is that of https://google.github.io/tensorstore/kvstore/ocdbt, "Storage format". Values are not read: they
+have no checksum.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.checkpoints.limits import STORE_NODE_BYTES, within
+from trainspec_validate.checkpoints.opening import UnreadableError, open_file
+from trainspec_validate.system.budget import Count
 
 _MANIFEST = bytes.fromhex("0cdb3a2a")
 _NODE = bytes.fromhex("0cdb20de")
@@ -24,12 +28,34 @@ _MOST_BYTES = 64 << 20
 _VARINT_BITS = 63
 
 
-class Root(NamedTuple):
-    """Where the root of the newest version is."""
+_SUM = struct.Struct("<L")
+_INDIRECT = 1
+"""Kind of a value that is in a file of its own."""
 
-    file: str
+
+class File(NamedTuple):
+    """A file with values or nodes, relative to the store."""
+
+    name: str
+    base: str = ""
+    """The directory that the names in its nodes are relative to."""
+
+
+class Stretch(NamedTuple):
+    """Where a node or a value is."""
+
+    file: File
     offset_bytes: int
     num_bytes: int
+
+
+class DamagedNodeError(UnreadableError):
+    """A node of the tree is damaged; the text says how."""
+
+    def __init__(self, path: str, words: str) -> None:
+        super().__init__(words)
+        self.path = path
+        """The file that holds the node, relative to the checkpoint."""
 
 
 class UnknownLayoutError(Exception):
@@ -73,27 +99,28 @@ class _Fields:
             raise UnreadableError("names more numbers than it has bytes")
         return [self.number() for _ in range(count)]
 
-    def files(self) -> list[str]:
-        """A table of files: each shares a begin with the one before it."""
+    def files(self, base: str = "") -> list[File]:
+        """A table of files: each shares a begin with the one before it, and all are relative to a directory."""
         count = self.number()
         shared = [0, *self.numbers(max(count - 1, 0))]
         lengths = self.numbers(count)
-        self.numbers(count)  # how much of a name is the directory that it is relative to
-        names: list[str] = []
+        bases = self.numbers(count)
+        files: list[File] = []
         before = b""
         num_bytes = 0
-        for prefix, length in zip(shared, lengths, strict=False):
+        for prefix, length, base_length in zip(shared, lengths, bases, strict=False):
             if prefix > len(before):
                 raise UnreadableError("shares more of a name than that has")
             before = before[:prefix] + self.take(length)
-            num_bytes += len(before)
+            num_bytes += len(base) + len(before)
             if num_bytes > _MOST_BYTES:
                 raise UnreadableError(f"has names of more than {_MOST_BYTES:,} bytes")
-            names.append(before.decode("utf-8", "backslashreplace"))
-        return names
+            own, inner = (part.decode("utf-8", "backslashreplace") for part in (before, before[:base_length]))
+            files.append(File(base + own, base + inner))
+        return files
 
 
-def manifest_files(content: bytes) -> tuple[list[str], Root | None]:
+def manifest_files(content: bytes) -> tuple[list[File], Stretch | None]:
     """The files that a manifest names, and the root of its newest version; None for an empty store.
 
     An empty version has a file without a name.
@@ -117,28 +144,91 @@ def manifest_files(content: bytes) -> tuple[list[str], Root | None]:
     ids, offsets, lengths = (fields.numbers(num_versions) for _ in range(3))
     if not ids or not lengths[-1] or not files:
         return files, None
-    if ids[-1] >= len(files):
-        raise UnreadableError("names a file that is not in its table")
-    return files, Root(files[ids[-1]], offsets[-1], lengths[-1])
+    return files, _stretches(files, ids[-1:], offsets[-1:], lengths[-1:])[0]
 
 
-def node_files(path: Path, root: Root) -> list[str]:
-    """The files that the root of the tree names: values and nodes below it, relative to the store.
+def needed_bytes(root: Path, folder: str, top: Stretch) -> dict[str, int]:
+    """Every file that a tree needs, relative to the store, and the bytes that it has at least.
+
+    Args:
+        root: directory of the checkpoint.
+        folder: directory of the store, relative to the checkpoint.
+        top: root of the tree.
 
     Raises:
-        OSError: the file cannot be read.
-        UnknownLayoutError: the node is packed in a way that is not read here.
-        UnreadableError: what is at that place is no node.
+        DamagedNodeError: a node is not there, or contradicts its checksum or its layout.
+        LimitError: the nodes have more bytes than the limit.
+        UnknownLayoutError: a node is packed in a way that is not read here.
     """
-    if root.num_bytes > _MOST_BYTES:
+    needed: dict[str, int] = {}
+    budget = Count(STORE_NODE_BYTES)
+    pending, seen = [top], {top}
+    while pending:
+        one = pending.pop()
+        _need(needed, one)
+        place = inside(folder, one.file.name)
+        if place is None or not os.path.lexists(root / place):
+            continue  # reported as missing
+        with within():
+            budget.add(one.num_bytes)
+        try:
+            files, children, values = _node(_content(root / place, one), one.file.base)
+        except UnreadableError as error:
+            raise DamagedNodeError(place, str(error)) from error
+        except OSError as error:
+            raise DamagedNodeError(place, f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        needed = dict.fromkeys((file.name for file in files if file.name), 0) | needed
+        for value in values:
+            _need(needed, value)
+        pending += [child for child in children if child not in seen]
+        seen.update(children)
+    return needed
+
+
+def _need(needed: dict[str, int], one: Stretch) -> None:
+    needed[one.file.name] = max(needed.get(one.file.name, 0), one.offset_bytes + one.num_bytes)
+
+
+def _content(path: Path, one: Stretch) -> bytes:
+    """The bytes of a node, which agree with its checksum."""
+    if one.num_bytes > _MOST_BYTES:
         raise UnreadableError(f"has a node of more than {_MOST_BYTES:,} bytes")
-    with path.open("rb") as file:
-        if root.offset_bytes + root.num_bytes > path.stat().st_size:
-            raise UnreadableError("is shorter than its manifest says")
-        file.seek(root.offset_bytes)
-        fields = _body(file.read(root.num_bytes), _NODE)
-    fields.take(1)
-    return fields.files()
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if one.offset_bytes + one.num_bytes > size:
+            wanted = one.offset_bytes + one.num_bytes
+            raise UnreadableError(f"has {size:,} bytes, and the store asks for {wanted:,}")
+        file.seek(one.offset_bytes)
+        content = file.read(one.num_bytes)
+    if len(content) > _SUM.size and crc32c(content[: -_SUM.size]) != _SUM.unpack(content[-_SUM.size :])[0]:
+        raise UnreadableError("has a node of the tree that contradicts its checksum")
+    return content
+
+
+def _node(content: bytes, base: str) -> tuple[list[File], list[Stretch], list[Stretch]]:
+    """The files that a node names, the nodes below it, and the values that are in files."""
+    fields = _body(content, _NODE)
+    (height,) = fields.take(1)
+    files = fields.files(base)
+    count = fields.number()
+    fields.numbers(max(count - 1, 0))
+    suffixes = fields.numbers(count)
+    if height:
+        fields.numbers(count)  # what all keys below share
+    fields.take(sum(suffixes))
+    if height:
+        ids, offsets, lengths = (fields.numbers(count) for _ in range(3))
+        return files, _stretches(files, ids, offsets, lengths), []
+    lengths, kinds = fields.numbers(count), fields.numbers(count)
+    lengths = [length for length, kind in zip(lengths, kinds, strict=True) if kind == _INDIRECT]
+    ids, offsets = (fields.numbers(len(lengths)) for _ in range(2))
+    return files, [], _stretches(files, ids, offsets, lengths)
+
+
+def _stretches(files: list[File], ids: list[int], offsets: list[int], lengths: list[int]) -> list[Stretch]:
+    if max(ids, default=0) >= max(len(files), 1):
+        raise UnreadableError("names a file that is not in its table")
+    return [Stretch(files[one], *place) for one, *place in zip(ids, offsets, lengths, strict=True)]
 
 
 def inside(folder: str, name: str) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twins
+from trainspec_validate.checkpoints.tree import fact_of
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.types import CheckpointManifest, read_manifest
 
@@ -21,27 +22,29 @@ def read(checkpoint: Checkpoint) -> None:
         checkpoint.examined.add("container")
         checkpoint.manifest_problem = "is a directory"
         checkpoint.report("container", MANIFEST_NAME, "the manifest is a directory", "remove it, and seal again")
-    if MANIFEST_NAME not in checkpoint.files:
+    name = checkpoint.manifest_name
+    fact = fact_of(checkpoint.root / name, name) if checkpoint.is_bundle else checkpoint.files.get(name)
+    if fact is None:
         return
     checkpoint.formats.append("TrainSpec manifest")
     checkpoint.examined |= {"container", "limits"}
     try:
-        content = read_small(checkpoint.root / MANIFEST_NAME)
+        content = read_small(checkpoint.root / name)
         manifest = read_manifest(read_json(content))
     except LimitError as error:
         checkpoint.manifest_problem = str(error)
-        checkpoint.report("limits", MANIFEST_NAME, f"the manifest {error}")
+        checkpoint.report("limits", name, f"the manifest {error}")
     except (UnreadableError, ValueError) as error:
         checkpoint.manifest_problem = str(error)
-        checkpoint.report("container", MANIFEST_NAME, f"the manifest cannot be read: {error}", "seal it again")
+        checkpoint.report("container", name, f"the manifest cannot be read: {error}", "seal it again")
     except Exception as error:
         aspect, checkpoint.manifest_problem = failure(error)
-        checkpoint.report(aspect, MANIFEST_NAME, f"the manifest {checkpoint.manifest_problem}", "seal it again")
+        checkpoint.report(aspect, name, f"the manifest {checkpoint.manifest_problem}", "seal it again")
     else:
         checkpoint.manifest, checkpoint.manifest_digest = manifest, hashlib.sha256(content).hexdigest()
         _check_paths(checkpoint, manifest)
         if manifest.step is not None:
-            checkpoint.claim(MANIFEST_NAME, manifest.step, f"{MANIFEST_NAME} (step)")
+            checkpoint.claim(name, manifest.step, f"{name} (step)")
 
 
 def listed_in(directory: Path) -> frozenset[str]:
@@ -58,12 +61,16 @@ def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
     for path in [*paths, *manifest.unsealed, *manifest.empty_folders]:
         why = fault(path)
         if why:
-            checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} {why}", _HELP)
+            checkpoint.report("paths", checkpoint.manifest_name, f"the path {path!r} {why}", _HELP)
     for path, number in Counter(paths).items():
         if number > 1:
-            checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} appears {number} times", "list it once")
-    reserved = [MANIFEST_NAME, SIGNATURE_NAME]
+            checkpoint.report(
+                "paths", checkpoint.manifest_name, f"the path {path!r} appears {number} times", "list it once"
+            )
+    reserved = [checkpoint.manifest_name, SIGNATURE_NAME]
     for first, second in folded_twins([*reserved, *paths, *manifest.unsealed, *manifest.empty_folders]):
         one, other, how = shown_twins(first, second)
         words = f"the paths {one} and {other} differ {how}"
-        checkpoint.report("paths", MANIFEST_NAME, words, "rename one: some file systems hold both as one file")
+        checkpoint.report(
+            "paths", checkpoint.manifest_name, words, "rename one: some file systems hold both as one file"
+        )

@@ -10,6 +10,7 @@ from typing import Any
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import above
@@ -22,12 +23,20 @@ _SUCCESS = "commit_success.txt"
 _TREE = "_METADATA"
 _STORE = "manifest.ocdbt"
 _ARRAY = ".zarray"
+_ARRAY_3 = "zarr.json"
+_VALUES = "checkpoint"
+"""Values that Orbax before 0.5.21 kept outside of arrays."""
 _BROKEN = "resume from an earlier checkpoint"
 _ARRAYS = frozenset({"jax.Array", "np.ndarray"})
-_OF_TREES = (".StandardCheckpointHandler", ".PyTreeCheckpointHandler")
+_OF_TREES = (".StandardCheckpointHandler", ".PyTreeCheckpointHandler", ".PyTreeHandler")
+_WRITERS = (*_OF_TREES, ".JsonCheckpointHandler", ".JsonHandler", ".ArrayCheckpointHandler", ".ProtoCheckpointHandler")
+"""Handlers that write a file in every save; others, such as that of the descriptor in v1, may leave no directory."""
 _OWN = "orbax.checkpoint."
 """Its handlers of trees always write their description: the option `write_tree_metadata` ended with Orbax 0.5.11, and
 the mark has named handlers since 0.10.0; https://github.com/google/orbax/blob/main/checkpoint/CHANGELOG.md."""
+_LATER = frozenset({"use_ocdbt", "store_array_data_equal_to_fill_value", "custom_metadata", "value_metadata_tree"})
+_LATER_FOLDER = "array_metadatas"
+"""What no Orbax before 0.9 wrote; the mark has been written since 0.5.11, of 2024-05-10."""
 _MAX_DIMENSIONS = 32
 _FLOATS = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "bfloat16": "BF16"}
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -45,21 +54,22 @@ def read(checkpoint: Checkpoint) -> None:
     checkpoint.formats.append("Orbax")
     checkpoint.examined |= {"mark", "container", "limits", "files"}
     paths = sorted(checkpoint.files)
-    _read_mark(checkpoint, paths)
     trees = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] == _TREE}
+    is_later = any(folder.rpartition("/")[2] == _LATER_FOLDER for folder in checkpoint.folders)
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if name == _ARRAY and trees.isdisjoint(["", *above(folder)]):
+        if name in {_ARRAY, _ARRAY_3} and trees.isdisjoint(["", *above(folder)]):
             words = f"is an array without {_TREE}, so missing chunks are not noticed"
             checkpoint.doubts[folder] = (words, "save it again with Orbax 0.5.11 or later")
         with judged(checkpoint, path, remedy=_BROKEN):
             if name == _TREE:
-                _read_tree(checkpoint, folder, paths)
+                is_later |= _read_tree(checkpoint, folder, paths)
             elif name == _STORE:
                 _read_store(checkpoint, path)
                 prefix = f"{folder}/" if folder else ""
                 for data in [*_below(paths, f"{prefix}d/"), *_below(paths, f"{prefix}ocdbt.process_")]:
                     checkpoint.unread[data] = "holds values of an OCDBT store, which are not checked"
+    _read_mark(checkpoint, paths, is_later=is_later)
 
 
 def _below(paths: list[str], prefix: str) -> Iterator[str]:
@@ -70,14 +80,19 @@ def _below(paths: list[str], prefix: str) -> Iterator[str]:
         yield paths[place]
 
 
-def _read_mark(checkpoint: Checkpoint, paths: list[str]) -> None:
+def _read_mark(checkpoint: Checkpoint, paths: list[str], *, is_later: bool) -> None:
     """Every tree stands in a save that was committed; ranks that save alone leave several of them side by side."""
     marked = {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == MARK}
     trees = {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == _TREE}
     bare = {folder for folder in trees if not marked & {"", folder, folder.rpartition("/")[0]}} if marked else {""}
     for folder in sorted(bare):
-        words = f"{MARK}, which Orbax completes when a save is committed, is missing"
-        checkpoint.report("mark", folder, words, "the save was interrupted: resume from an earlier checkpoint")
+        if marked or is_later:
+            words = f"{MARK}, which Orbax writes since 0.5.11 and completes when a save is committed, is missing"
+            remedy = "the save was interrupted or its copy is incomplete: resume from an earlier checkpoint"
+            checkpoint.report("mark", folder, words, remedy)
+        else:
+            words = f"has no {MARK}, which Orbax writes since 0.5.11, so whether the save was committed is not known"
+            checkpoint.doubts[folder] = (words, "save it again with Orbax 0.5.11 or later")
     for folder in sorted(marked):
         prefix = f"{folder}/" if folder else ""
         with judged(checkpoint, f"{prefix}{MARK}", remedy=_BROKEN):
@@ -105,10 +120,15 @@ def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
         else:
             words = f"the names and types of the arrays, which the handler that {MARK} names writes, are missing"
             checkpoint.report("files", path, words, _BROKEN)
-    for item in items if isinstance(items, dict) else ():
-        if next(_below(paths, f"{prefix}{item}/"), None) is None:
+    for item, handler in items.items() if isinstance(items, dict) else ():
+        if next(_below(paths, f"{prefix}{item}/"), None) is not None:
+            continue
+        if str(handler).startswith(_OWN) and str(handler).endswith(_WRITERS):
             words = f"the directory of the item {item!r}, which {MARK} names, is missing or empty"
             checkpoint.report("files", prefix.rstrip("/"), words, _BROKEN)
+        else:
+            words = f"is named by {MARK}, and is missing or empty; its handler may write no file"
+            checkpoint.unread.setdefault(f"{prefix}{item}", words)
 
 
 def _json(checkpoint: Checkpoint, path: str) -> Any:
@@ -121,30 +141,43 @@ def _json(checkpoint: Checkpoint, path: str) -> Any:
     return None
 
 
-def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str]) -> None:
-    """Every array of a tree has its place in one of the two kinds of storage."""
+def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str]) -> bool:
+    """Every array of a tree has its place in a kind of storage; returns whether Orbax 0.9 or later wrote the tree."""
     prefix = f"{folder}/" if folder else ""
     data = _json(checkpoint, f"{prefix}{_TREE}")
     tree = data.get("tree_metadata") if isinstance(data, dict) else None
     if not isinstance(tree, dict):
         if data is not None:
             checkpoint.report("container", f"{prefix}{_TREE}", "the file has no tree_metadata", _BROKEN)
-        return
+        return False
     checkpoint.know(filter(None, (_name(entry) for entry in tree.values())))
-    if data.get("use_ocdbt", True):
+    has_values = any(next(_below(paths, f"{prefix}{name}"), None) for name in ("d/", "ocdbt.process_"))
+    if _is_store(data.get("use_ocdbt"), prefix, paths, has_values=has_values):
         if f"{prefix}{_STORE}" not in checkpoint.files:
             checkpoint.report("files", f"{prefix}{_STORE}", "the directory of the arrays is missing", _BROKEN)
-        elif not any(next(_below(paths, f"{prefix}{name}"), None) for name in ("d/", "ocdbt.process_")):
+        elif not has_values:
             checkpoint.report("files", folder, "no file with values of the arrays is there", _BROKEN)
-        return
-    if not data.get("use_zarr3", False):
+    else:
         checkpoint.examined.add("tiling")
         may_lack = not data.get("store_array_data_equal_to_fill_value", True)
         named = {_array_name(entry): str(key) for key, entry in reversed(tree.items())}
+        is_aggregated = f"{prefix}{_VALUES}" in checkpoint.files
         for name, key in reversed(named.items()):
-            if name:
-                held = list(_below(paths, f"{prefix}{name}/"))
-                _check_array(checkpoint, f"{prefix}{name}", key, held, may_lack=may_lack)
+            held = list(_below(paths, f"{prefix}{name}/")) if name else []
+            if held or (name and not is_aggregated):
+                array = _ARRAY_3 if data.get("use_zarr3") else _ARRAY
+                _check_array(checkpoint, f"{prefix}{name}/{array}", key, held, may_lack=may_lack)
+    return not _LATER.isdisjoint(data)
+
+
+def _is_store(said: Any, prefix: str, paths: list[str], *, has_values: bool) -> bool:
+    """Whether the arrays of a tree are in an OCDBT store; its description says so since Orbax 0.11.31."""
+    if said is not None:
+        return bool(said)
+    if has_values or f"{prefix}{_STORE}" in paths:
+        return True
+    ends = (f"/{_ARRAY}", f"/{_ARRAY_3}")
+    return f"{prefix}{_VALUES}" not in paths and not any(path.endswith(ends) for path in _below(paths, prefix))
 
 
 def _array_name(entry: Any) -> str:
@@ -160,30 +193,42 @@ def _name(entry: Any) -> str:
     return ".".join(str(key.get("key")) for key in keys if isinstance(key, dict)) if isinstance(keys, list) else ""
 
 
-def _check_array(checkpoint: Checkpoint, folder: str, key: str, below: list[str], *, may_lack: bool) -> None:
+def _check_array(checkpoint: Checkpoint, path: str, key: str, below: list[str], *, may_lack: bool) -> None:
     """An array of the older storage has a file for each of its chunks."""
-    path = f"{folder}/{_ARRAY}"
+    folder, _, name = path.rpartition("/")
     if path not in checkpoint.files:
         words = f"the file that describes the array {key}, which {_TREE} names, is missing"
         checkpoint.report("files", path, words, _BROKEN)
         return
     data = _json(checkpoint, path)
-    shape, chunks = (_sizes(data, "shape", 0), _sizes(data, "chunks", 1))
+    shape = _sizes(data, "shape", 0)
+    chunks = _sizes(data, "chunks", 1) if name == _ARRAY else _sizes(_grid(data), "chunk_shape", 1)
     if shape is None or chunks is None or len(shape) != len(chunks):
         if data is not None:
             checkpoint.report("container", path, "the file has no shape and chunks that fit each other", _BROKEN)
         return
     wanted = volume(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
-    chunk_files = [one for one in below if not one.endswith(_ARRAY)]
+    chunk_files = [one for one in below if one != path]
     held = len(chunk_files)
-    dtype = "" if data.get("compressor") or data.get("filters") else _FLOATS.get(str(data.get("dtype")), "")
+    is_packed = name != _ARRAY or data.get("compressor") or data.get("filters")
+    dtype = "" if is_packed else _FLOATS.get(str(data.get("dtype")), "")
     width = volume(chunks) * _WIDTHS.get(dtype, 0)
+    compressor = data.get("compressor")
     for one in chunk_files:
+        if isinstance(compressor, dict) and compressor.get("id") == "zstd" and not data.get("filters"):
+            with judged(checkpoint, one, remedy=_BROKEN):
+                check_frame(checkpoint.root / one)
         if dtype and checkpoint.files[one].size_bytes == width:
             checkpoint.hold(Piece(one, key, 0, width, dtype=dtype))
     if held != wanted and not (may_lack and held < wanted):
         words = f"{held:,} of {wanted:,} chunks of the array {key} are there"
         checkpoint.report("tiling", folder, words, _BROKEN)
+
+
+def _grid(data: Any) -> Any:
+    """The configuration of the grid of chunks that version 3 of Zarr states."""
+    grid = data.get("chunk_grid") if isinstance(data, dict) else None
+    return grid.get("configuration") if isinstance(grid, dict) and grid.get("name") == "regular" else None
 
 
 def _sizes(data: Any, key: str, least: int) -> list[int] | None:
@@ -220,23 +265,33 @@ def _read_store(checkpoint: Checkpoint, path: str) -> None:
 
 
 def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes) -> None:
-    """What the manifest of a store and the root of its tree name is there."""
+    """What the manifest of a store and its tree name is there, and as long as they say."""
     folder = path.rpartition("/")[0]
-    at = path
     try:
-        names, root = _ocdbt.manifest_files(content)
-        place = root and _ocdbt.inside(folder, root.file)
-        if root is not None and place in checkpoint.files:
-            at = str(place)
-            names = [*names, *_ocdbt.node_files(checkpoint.root / at, root)]
+        files, top = _ocdbt.manifest_files(content)
+        needed = dict.fromkeys((file.name for file in files if file.name), 0)
+        if top is not None:
+            needed |= _ocdbt.needed_bytes(checkpoint.root, folder, top)
     except _ocdbt.UnknownLayoutError as error:
         checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
         return
-    except UnreadableError as error:
-        checkpoint.report("container", at, f"the file {error}", _BROKEN)
+    except _ocdbt.DamagedNodeError as error:
+        checkpoint.report("container", error.path, f"the file {error}", _BROKEN)
         return
-    absent = [name for name in dict.fromkeys(names) if name and _ocdbt.inside(folder, name) not in checkpoint.files]
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the store {error}")
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+        return
+    places = {name: _ocdbt.inside(folder, name) for name in needed}
+    absent = [name for name, place in places.items() if place not in checkpoint.files]
     if absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
         words = f"files with values of the arrays, which the store names, are missing: {shown}"
         checkpoint.report("files", path, words, _BROKEN)
+    for name, place in places.items():
+        if place in checkpoint.files and checkpoint.files[place].size_bytes < needed[name]:
+            size = checkpoint.files[place].size_bytes
+            words = f"the file has {size:,} bytes, and the store asks for {needed[name]:,}"
+            checkpoint.report("files", place, words, _BROKEN)

@@ -10,7 +10,8 @@ from trainspec_validate.checkpoints.view import Checkpoint
 _RESIDUE = re.compile(
     r"(^|/)[^/]*(\.tmp|\.partial|\.incomplete|\.dirty|\.orbax-checkpoint-tmp[^/]*|\._dlrover_ckpt_stage|~)(/|$)"
 )
-_FULL = re.compile(r"(\.tmp|\.orbax-checkpoint-tmp.*)$")
+_FULL = re.compile(r"^tmp-checkpoint-|(\.tmp|\.orbax-checkpoint-tmp.*)$")
+"""The first form is that of Hugging Face Transformers before 4.43."""
 
 
 def read(checkpoint: Checkpoint) -> None:

@@ -14,6 +14,7 @@ from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
+from trainspec_validate.checkpoints.newest import Judgement, SeveralSeriesError, judged_newest_first
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, check_damage, seal, unsealed_matches, write
@@ -24,6 +25,7 @@ from trainspec_validate.documents.types.checkpoint import StateItem
 from trainspec_validate.system.neutral import printable
 
 Result = TypeVar("Result")
+_SHOWN = 5
 _directory = click.Path(exists=True, file_okay=False)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _progress = click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
@@ -36,12 +38,13 @@ Examples:
   trainspec checkpoint verify run/step-1000
   trainspec checkpoint seal run/step-1000 --signing-key key.pem
   trainspec checkpoint verify run/step-1000 --public-key key.pub.pem
+  trainspec checkpoint newest-good run
 
-trainspec-validate DIRECTORY judges checkpoints by every requirement; these commands know the manifest only.
+trainspec-validate DIRECTORY judges checkpoints by every requirement; seal and verify know the manifest only.
 """
 )
 def command() -> None:
-    """Seal a checkpoint with a manifest of its files, or verify one."""
+    """Seal a checkpoint with a manifest of its files, verify one, or find the newest that is whole."""
 
 
 def _state(_context: click.Context, _option: click.Parameter, words: str | None) -> tuple[str, ...]:
@@ -252,3 +255,41 @@ def _wrong(checkpoint: Checkpoint, no_progress: bool, *, is_strict: bool) -> lis
     known = {path for path, _ in told}
     told += (one for one in compare.changed_meanwhile(checkpoint) if one[0] not in known)
     return [f"{checkpoint.place(path)}: {words}" for path, words in told]
+
+
+@command.command("newest-good")
+@click.argument("directory", type=_directory)
+@click.option("--structure-only", is_flag=True, help="Compare no content with digests and checksums.")
+@click.pass_context
+def newest_good(context: click.Context, directory: str, structure_only: bool) -> None:
+    """Print the path of the newest whole checkpoint in DIRECTORY, for a launcher that resumes from it.
+
+    Standard output is that one line, or nothing. Standard error says why newer checkpoints are not whole.
+
+    A checkpoint is whole if its manifest, containers, indexes, shards and completion mark agree with its files, and
+    content with every digest and checksum that there is. Each file is read at most once, from the newest checkpoint on
+    until one is whole. Nothing is unpickled and no link is followed.
+
+    Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY.
+    """
+    try:
+        for one in judged_newest_first(Path(directory), reads_content=not structure_only):
+            _tell_judgement(one)
+            if not one.faults:
+                terminal.emit_document(f"{one.path}\n")
+                return
+    except SeveralSeriesError as error:
+        raise Failure(f"{directory}: {error}") from error
+    terminal.tell(f"{directory}: no whole checkpoint")
+    context.exit(terminal.FINDINGS)
+
+
+def _tell_judgement(one: Judgement) -> None:
+    """Say on standard error why a checkpoint is not whole, or what was not judged of one that is."""
+    state = "not whole" if one.faults else "whole"
+    terminal.tell(f"{one.path}: {state}")
+    shown = one.faults or one.notes
+    for line in shown[:_SHOWN]:
+        terminal.tell(f"  {line}")
+    if len(shown) > _SHOWN:
+        terminal.tell(f"  {len(shown) - _SHOWN:,} more")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from trainspec_validate.documents.types.stream import Sample, encode_record
 from trainspec_validate.system.boundary import open_regular, untrusted
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.fit import told
+from trainspec_validate.telemetry.formats.footer import RowGroup, row_groups
 from trainspec_validate.telemetry.formats.items import Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
 from trainspec_validate.telemetry.formats.pages import TextSize, check_pages, unpacked_bytes
 from trainspec_validate.telemetry.formats.source import SourceError, check_unpacked
-from trainspec_validate.telemetry.formats.thrift import RECORDS, check_records
 
 MARK = b"trainspec.stream"
 """Key of the metadata; its value is the version of the layout."""
@@ -199,13 +199,13 @@ def row_batches(
         SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
     """
     pa, _ = _arrow()
-    with _opened(path) as (file, content):
+    with _opened(path) as (file, content, parts):
         _checked(file.schema_arrow, pa)
         num_bytes, unpacked_bytes = content.seek(0, 2), 0
-        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        sizes = [part.num_rows for part in parts]
         row, most = sum(sizes[:start]), _most_rows(len(columns or file.schema_arrow))
         for groups in _together(range(len(sizes))[start:end], sizes, most):
-            for batch in _batches(file, content, groups, most, columns):
+            for batch in _batches(file, content, {number: parts[number] for number in groups}, most, columns):
                 unpacked_bytes += _unpacked_bytes(batch)
                 check_unpacked(unpacked_bytes, num_bytes)
                 yield row, batch
@@ -259,8 +259,8 @@ def contents_of(words: Any) -> list[bytes | None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
-    """A regular file as Parquet, and its bytes; its footer is read if what it says of its length can be.
+def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO, tuple[RowGroup, ...]]]:
+    """A regular file as Parquet, its bytes and its row groups; the footer is read if the length that it states can be.
 
     Texts stay in dictionaries: one text may be that of each row.
 
@@ -274,24 +274,24 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
     }
     with untrusted(_unsound), open_regular(path) as content:
         buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
-        _check_footer(content)
+        groups = row_groups(_footer(content))
         metadata = pq.ParquetFile(content, **limits).metadata
-        texts = _in_dictionaries(metadata)
+        if metadata.num_row_groups != len(groups):
+            raise ValueError("its footer can be read in two ways")
+        texts = _in_dictionaries(metadata.schema, groups)
         with pq.ParquetFile(
             content, metadata=metadata, read_dictionary=texts, pre_buffer=False, buffer_size=buffer_bytes, **limits
         ) as file:
-            yield file, content
+            yield file, content, groups
 
 
-def _in_dictionaries(metadata: Any) -> list[str]:
+def _in_dictionaries(schema: Any, groups: Sequence[RowGroup]) -> list[str]:
     """The columns of texts that can be read as dictionaries; the library cannot do so for each encoding."""
     found = []
-    for number in range(metadata.num_columns):
-        path = metadata.schema.column(number).path
-        if path in {*_TEXTS, "json"}:
-            parts = (metadata.row_group(group).column(number) for group in range(metadata.num_row_groups))
-            if not any(encoding.startswith("DELTA") for part in parts for encoding in part.encodings):
-                found.append(path)
+    for number in range(len(schema)):
+        path = schema.column(number).path
+        if path in {*_TEXTS, "json"} and not any(group.column(number).has_deltas for group in groups):
+            found.append(path)
     return found
 
 
@@ -299,8 +299,8 @@ def _unsound(reason: str, remedy: str) -> SourceError:
     return SourceError(f"the file is no sound Parquet: {reason}", remedy)
 
 
-def _check_footer(content: BinaryIO) -> None:
-    """Accept the length of a footer that a file states, before anything of that length is read.
+def _footer(content: BinaryIO) -> bytes:
+    """The footer of a file, if one can be of the length that the file states.
 
     Raises:
         ValueError: the file is shorter than that, or ends without the mark of the format.
@@ -316,18 +316,19 @@ def _check_footer(content: BinaryIO) -> None:
     if _MARK_BYTES + num_footer_bytes + _END.size > num_bytes:
         raise ValueError(f"its footer of {num_footer_bytes:,} bytes begins before the file does")
     _MOST_FOOTER.check(num_footer_bytes)
-    if num_footer_bytes > RECORDS.most:  # each record takes a byte at least
-        content.seek(-_END.size - num_footer_bytes, 2)
-        check_records(content.read(num_footer_bytes))
+    content.seek(-_END.size - num_footer_bytes, 2)
+    footer = content.read(num_footer_bytes)
     content.seek(0)
+    return footer
 
 
 def _batches(
-    file: Any, content: BinaryIO, groups: list[int], most: int, columns: Sequence[str] | None
+    file: Any, content: BinaryIO, parts: Mapping[int, RowGroup], most: int, columns: Sequence[str] | None
 ) -> Iterator[Any]:
     """The rows of row groups, whole where they fit, which is quicker; processes share the processors, not threads."""
-    num_rows = sum(file.metadata.row_group(number).num_rows for number in groups)
-    texts = [_text_size(file, content, number, columns) for number in groups]
+    groups = list(parts)
+    num_rows = sum(part.num_rows for part in parts.values())
+    texts = [_text_size(file, content, part, columns) for part in parts.values()]
     bytes_per_row = max((text.bytes_per_row for text in texts), default=0.0)
     if bytes_per_row * most > TEXT_AT_ONCE_BYTES:
         most = max(1, int(TEXT_AT_ONCE_BYTES / bytes_per_row))
@@ -338,12 +339,12 @@ def _batches(
         yield from table.unify_dictionaries().combine_chunks().to_batches()
 
 
-def _text_size(file: Any, content: BinaryIO, group: int, columns: Sequence[str] | None) -> TextSize:
+def _text_size(file: Any, content: BinaryIO, group: RowGroup, columns: Sequence[str] | None) -> TextSize:
     """The size of the texts of `json`, and of others that repeat texts, in a row group whose pages can be held."""
     names = [column.path for column in (file.schema.column(number) for number in range(len(file.schema)))]
     chosen = [number for number, name in enumerate(names) if columns is None or name in columns]
     texts = {number for number in chosen if names[number] in {*_TEXTS, "json"}}
-    return check_pages(content, file.metadata.row_group(group), chosen, texts, names.index("json"))
+    return check_pages(content, group, chosen, texts, names.index("json"))
 
 
 def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Iterator[list[int]]:
@@ -366,7 +367,7 @@ def num_row_groups(path: Path) -> int:
     Raises:
         SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
     """
-    with _opened(path) as (file, _):
+    with _opened(path) as (file, *_):
         num = int(file.num_row_groups)
         return num if num * int(file.metadata.num_columns) <= _MOST_SHARED_PARTS else 1
 
@@ -377,9 +378,8 @@ def most_processes(path: Path) -> int:
     Raises:
         SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
     """
-    with _opened(path) as (file, _):
+    with _opened(path) as (file, _, groups):
         texts = {n for n in range(len(file.schema)) if file.schema.column(n).path in {*_TEXTS, "json"}}
-        groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
         largest = max((unpacked_bytes(group, texts) + _held_bytes(group) for group in groups), default=0)
         return max(1, _MOST_TOGETHER_BYTES // max(1, largest))
 
@@ -395,7 +395,7 @@ def text_bytes(path: Path) -> int:
     Raises:
         SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
     """
-    with _opened(path) as (file, _):
+    with _opened(path) as (file, *_):
         return int(file.metadata.num_rows) * _ROW_BYTES
 
 

@@ -8,6 +8,7 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from trainspec_validate.system.budget import Count, Limit
@@ -19,7 +20,7 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7,
 _VARINTS: Final = frozenset({4, 5, 6})
 
 
-class _Walk:
+class Walk:
     """Goes once over the bytes, and keeps nothing but the place."""
 
     def __init__(self, content: bytes) -> None:
@@ -28,6 +29,7 @@ class _Walk:
         self.records = Count(RECORDS)
 
     def varint(self) -> int:
+        """A whole number from 0."""
         found = shift = 0
         while True:
             byte = self.content[self.place]
@@ -40,37 +42,44 @@ class _Walk:
                 raise ValueError("its footer holds a number of more than 64 bits")
 
     def struct(self, depth: int) -> None:
+        """Go over a record."""
         _MAX_DEPTH.check(depth)
-        while True:
-            head = self.content[self.place]
+        for _, kind in self.heads():
+            self.skip(kind, depth)
+
+    def number(self) -> int:
+        """A whole number that may be negative."""
+        return _signed(self.varint())
+
+    def heads(self) -> Iterator[tuple[int, int]]:
+        """Number and type of each field of a record; who takes one goes over its value before the next."""
+        number = 0
+        while head := self.content[self.place]:
             self.place += 1
-            if head == 0:
-                return
-            if head < 0x10:
-                self.varint()  # the number of the field
-            kind = head & 0x0F
-            if kind not in {_TRUE, _FALSE}:  # the value of a field that is true or false is its type
-                self.value(kind, depth)
+            number = number + (head >> 4) if head >= 0x10 else self.number()
+            yield number, head & 0x0F
+        self.place += 1
 
     def fields(self, depth: int) -> dict[int, Any]:
         """The whole numbers of a record, and of the records in it, by number of the field."""
         _MAX_DEPTH.check(depth)
         found: dict[int, Any] = {}
-        number = 0
-        while head := self.content[self.place]:
-            self.place += 1
-            number = number + (head >> 4) if head >= 0x10 else _signed(self.varint())
-            kind = head & 0x0F
+        for number, kind in self.heads():
             if kind in _VARINTS:
-                found[number] = _signed(self.varint())
+                found[number] = self.number()
             elif kind == _STRUCT:
                 found[number] = self.fields(depth + 1)
-            elif kind not in {_TRUE, _FALSE}:
-                self.value(kind, depth)
-        self.place += 1
+            else:
+                self.skip(kind, depth)
         return found
 
+    def skip(self, kind: int, depth: int) -> None:
+        """Go over the value of a field; that of a field that is true or false is its type."""
+        if kind not in {_TRUE, _FALSE}:
+            self.value(kind, depth)
+
     def value(self, kind: int, depth: int) -> None:
+        """Go over a value of a type."""
         if kind in _VARINTS:
             self.varint()
         elif kind == _BINARY:
@@ -90,6 +99,13 @@ class _Walk:
             raise ValueError(f"its footer holds a field of type {kind}, which there is not")
 
     def entries(self, depth: int) -> None:
+        """Go over a list."""
+        number, kind = self.length()
+        for _ in range(number):
+            self.value(kind, depth)
+
+    def length(self) -> tuple[int, int]:
+        """How many entries a list has, and of which type."""
         head = self.content[self.place]
         self.place += 1
         number, kind = head >> 4, head & 0x0F
@@ -99,8 +115,7 @@ class _Walk:
             raise ValueError("its footer holds a list that is longer than the footer")
         if kind == _STRUCT:
             self.records.add(number)
-        for _ in range(number):
-            self.value(kind, depth)
+        return number, kind
 
 
 def _signed(number: int) -> int:
@@ -114,7 +129,7 @@ def numbers_of(content: bytes) -> tuple[dict[int, Any], int]:
         IndexError: it does not end within these bytes.
         ValueError: this is no record.
     """
-    walk = _Walk(content)
+    walk = Walk(content)
     return walk.fields(1), walk.place
 
 
@@ -126,6 +141,6 @@ def check_records(content: bytes) -> None:
         ValueError: this is no footer.
     """
     try:
-        _Walk(content).struct(1)
+        Walk(content).struct(1)
     except IndexError:
         raise ValueError("its footer ends within a record") from None

@@ -1,0 +1,245 @@
+"""Chooses the newest whole checkpoint of a directory, for a launcher that resumes from it.
+
+The step is what the content says: a name only says which checkpoint is read first, and one whose content says another
+step is refused. Without a step, the last number of the name decides, and then the time of the last change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from trainspec_validate.checkpoints import bundles
+from trainspec_validate.checkpoints.boundary import AMBIGUOUS
+from trainspec_validate.checkpoints.format_table import STATE_SUFFIXES
+from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
+from trainspec_validate.checkpoints.judge import judge_series
+from trainspec_validate.checkpoints.pointers import pointers
+from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.tree import changes, fact_of
+from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
+from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.system.neutral import neutral
+
+_STRUCTURE = (
+    *("TS-SEC-002", "TS-SEC-003", "TS-CKP-071", "TS-CKP-073", "TS-CKP-076", "TS-CKP-080", "TS-CKP-082", "TS-CKP-083"),
+    *("TS-CKP-085", "TS-CKP-086", "TS-CKP-087", "TS-CKP-088"),
+)
+"""Requirements that a checkpoint violates when it is not whole, without its content being read."""
+_CONTENT = ("TS-CKP-072", "TS-CKP-084")
+"""Those that read every byte that a digest or a checksum covers, once."""
+_NOTED = ("TS-SEC-001", "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
+"""Those whose violation is reported and refuses nothing: a copy violates them too."""
+_RESIDUE = "TS-CKP-081"
+_NUMBER = re.compile(r"\d{1,12}")
+_COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrover_latest.txt"})
+"""Pointers that their programs write once a save is complete."""
+_NUM_COMPARED = 2
+"""Older checkpoints whose files a newer one is expected to have."""
+
+
+class SeveralSeriesError(Exception):
+    """Checkpoints are in several directories; the text names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A checkpoint that was not read yet, and the place that it has in time."""
+
+    root: Path
+    """Its directory; or its directory with what the names of its files have in common."""
+    files: list[str] | None
+    """Names of its files where it is no directory."""
+    step: int | None
+    number: int
+    """The last number of its name."""
+    modified_ns: int
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Greater for newer ones."""
+        return (-1 if self.step is None else self.step, self.number, self.modified_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found of one checkpoint."""
+
+    path: str
+    """The checkpoint, as its directory was named."""
+    faults: tuple[str, ...]
+    """Why it is not whole; empty where it is."""
+    notes: tuple[str, ...]
+    """What a reader of a log should know, although the checkpoint is not refused for it."""
+
+
+def judged_newest_first(directory: Path, *, reads_content: bool = True) -> Iterator[Judgement]:
+    """The checkpoints of a directory, judged one by one from the newest on; whoever iterates stops at a whole one.
+
+    Args:
+        directory: holds checkpoints, or is one.
+        reads_content: compare content with digests and checksums too.
+
+    Raises:
+        SeveralSeriesError: checkpoints are in several directories below it.
+    """
+    group = _series(directory)
+    if group is None:
+        return
+    candidates = _candidates(group)
+    committed = _committed(group, candidates)
+    for place, one in enumerate(candidates):
+        older = islice(candidates, place + 1, place + 1 + _NUM_COMPARED)
+        yield _judge(one, list(older), committed, reads_content=reads_content)
+
+
+def _series(directory: Path) -> Group | None:
+    """The checkpoints that belong together: those in the directory, or those of the one directory that holds some."""
+    groups = find(directory)
+    here = [group for group in groups if group.root == directory] or groups
+    if len(here) > 1:
+        shown = ", ".join(group.root.as_posix() for group in here[:3]) + (", …" if len(here) > 3 else "")
+        raise SeveralSeriesError(f"checkpoints are in {len(here):,} directories: {shown}; name one of them")
+    cut = next((group.cut for group in groups if group.cut), "")
+    if cut:
+        raise SeveralSeriesError(f"not all of it was searched: {cut}; name the directory of the checkpoints")
+    return here[0] if here else None
+
+
+def _candidates(group: Group) -> list[Candidate]:
+    """From the newest on; where some have a step, those without one are left out."""
+    found = [_candidate(root, group.files.get(root)) for root in group.members]
+    if any(one.step is not None for one in found):
+        found = [one for one in found if one.step is not None]
+    return sorted(found, key=lambda one: (one.order, one.root.name), reverse=True)
+
+
+def _candidate(root: Path, files: list[str] | None) -> Candidate:
+    """The content is asked for its step where the name says none, or counts something else."""
+    match = STEP_NAME.match(root.name)
+    step = bundles.step_of(root.name) if files else int(match["step"]) if match else None
+    if step is None or files:
+        checkpoint = read_checkpoint(root, files)
+        said = {claim.step for claim in checkpoint.claims}
+        step = max(said) if said else None if bundles.counts_saves(root.name) else checkpoint.step
+    numbers = _NUMBER.findall(root.name)
+    facts = [fact_of(root.parent / name, name) for name in files] if files else [fact_of(root, root.name)]
+    modified_ns = max((fact.modified_ns for fact in facts if fact is not None), default=0)
+    return Candidate(root, files, step, int(numbers[-1]) if numbers else -1, modified_ns)
+
+
+def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, int] | None:
+    """The pointer that is moved when a save is complete, and the step that it names."""
+    if group.members == [group.root]:
+        return None
+    bare = [Checkpoint(one.root, one.root.as_posix(), one.step, {}) for one in candidates]
+    for pointer in pointers(group.root, bare):
+        step = pointer.target.step if pointer.target and not pointer.problem else None
+        if step is not None and Path(pointer.name).name in _COMMITTED_BY:
+            return pointer, step
+    return None
+
+
+def _judge(
+    one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, *, reads_content: bool
+) -> Judgement:
+    checkpoint = read_checkpoint(one.root, one.files)
+    path = _path(checkpoint)
+    faults = [*_unsafe(path), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
+    found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
+    faults += [_words(each) for each in found if _refuses(each, checkpoint)]
+    notes = [_words(each) for each in found if not _refuses(each, checkpoint)]
+    if not faults:
+        faults += _lacking(checkpoint, older)
+    if not faults and reads_content:
+        faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
+    if not faults:
+        faults += _changed(checkpoint)
+    notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
+    if checkpoint.manifest is None:
+        notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
+    return Judgement(path, tuple(faults), tuple(notes))
+
+
+def _path(checkpoint: Checkpoint) -> str:
+    """The directory; the file where one file is all that a loader takes."""
+    if checkpoint.is_bundle:
+        return checkpoint.name
+    own = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    is_alone = checkpoint.step is None and len(own) == 1 and "/" not in own[0]
+    is_one_file = not {"Hugging Face Trainer", "PyTorch DCP", "DeepSpeed", "Orbax"}.intersection(checkpoint.formats)
+    return f"{checkpoint.name}/{own[0]}" if is_alone and is_one_file and len(checkpoint.files) == 1 else checkpoint.name
+
+
+def _unsafe(path: str) -> Iterator[str]:
+    """A path that another program could misread is not printed."""
+    if not path.isprintable() or neutral(path) != path or path.startswith("-"):
+        yield f"{path}: the name is not printed, as a shell or a log could misread it; rename it"
+
+
+def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
+    """Files that no reader judges, and no digest covers, prove nothing."""
+    state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    if not checkpoint.formats:
+        yield f"{checkpoint.name}: it holds no file of a known format"
+    elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
+        yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+
+
+def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:
+    """A checkpoint without a mark of its own is committed when the pointer of its program reaches it."""
+    if committed is None or one.step is None or checkpoint.marks or checkpoint.manifest:
+        return
+    pointer, step = committed
+    if one.step > step:
+        yield f"{checkpoint.name}: {pointer.name} names step {step:,}, so this save was not completed"
+
+
+def _findings(checkpoint: Checkpoint, ids: Sequence[str]) -> tuple[Finding, ...]:
+    index = load_index()
+    wanted = [requirement for each in ids if (requirement := index.find(each)) is not None]
+    series = Series(checkpoint.root, checkpoint.name, (checkpoint,))
+    return judge_series(series, wanted, index, {}).findings
+
+
+def _refuses(finding: Finding, checkpoint: Checkpoint) -> bool:
+    """A temporary name of the checkpoint itself and an ambiguous container refuse it; classes in a pickle do not."""
+    is_all = finding.requirement == _RESIDUE and finding.path == checkpoint.name
+    return is_all or finding.help == AMBIGUOUS or finding.requirement not in _NOTED
+
+
+def _words(finding: Finding) -> str:
+    return f"{finding.path}: {finding.message} ({finding.requirement})"
+
+
+def _lacking(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
+    """Without mark, manifest and index, only older checkpoints say which files belong to one."""
+    if checkpoint.marks or checkpoint.manifest or checkpoint.is_bundle or not older:
+        return
+    held = [_kinds(inventory(one.root)) for one in older if one.files is None]
+    absent = sorted(frozenset.intersection(*held) - _kinds(checkpoint)) if held else []
+    if absent:
+        shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+        yield f"{checkpoint.name}: {shown} is missing, which older checkpoints next to it have"
+
+
+def _kinds(checkpoint: Checkpoint) -> frozenset[str]:
+    """Names of the files of state, with a sign in place of the step."""
+    step = "" if checkpoint.step is None else str(checkpoint.step)
+    paths = (path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES))
+    return frozenset(re.sub(rf"(?<!\d)0*{step}(?!\d)", "N", path) if step else path for path in paths)
+
+
+def _changed(checkpoint: Checkpoint) -> Iterator[str]:
+    """A save or a removal that is under way."""
+    if checkpoint.is_bundle:
+        facts = checkpoint.files.items()
+        changed = [path for path, fact in facts if fact_of(checkpoint.root / path, path) != fact]
+    else:
+        changed = [path for path, _ in changes(checkpoint, ())]
+    if changed:
+        yield f"{checkpoint.place(changed[0])}: the file changed while the checkpoint was read"

@@ -1,0 +1,219 @@
+"""The newest whole checkpoint is found in every format, and what is damaged is refused with its reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.trees import build
+from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
+from trainspec_validate.cli.toolbox import command as toolbox
+
+STEPS = (10, 20, 30)
+
+
+def invoke(directory: Path, *options: str) -> Result:
+    return CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(directory), *options])
+
+
+def newest(directory: Path) -> str | None:
+    """Path of the newest whole checkpoint, relative to the directory."""
+    for one in judged_newest_first(directory):
+        if not one.faults:
+            return Path(one.path).relative_to(directory).as_posix()
+    return None
+
+
+def seal(root: Path) -> None:
+    assert CliRunner().invoke(toolbox, ["checkpoint", "seal", str(root)]).exit_code == 0
+
+
+def dcp(root: Path, step: int) -> None:
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as saves
+
+    saves.save({"w": torch.rand(500), "step": step}, checkpoint_id=root / f"step-{step}")
+
+
+def huggingface(root: Path, step: int) -> None:
+    state = f'trainer_state.json  json {{"global_step": {step}}}'
+    parts = "optimizer.pt  torch m=F32[8]\nscheduler.pt  torch s=F32[1]\nrng_state.pth  torch r=F32[4]"
+    build(root / f"checkpoint-{step}", f"model.safetensors  safetensors w=F32[8]\n{parts}\n{state}\n")
+
+
+def torch_files(root: Path, step: int) -> None:
+    build(root, f"ckpt_{step}.pt  torch w=F32[64]\n")
+
+
+def torch_folders(root: Path, step: int) -> None:
+    build(root / f"step_{step}", "model.pt  torch w=F32[64]\noptim.pt  torch m=F32[64]\n")
+
+
+MAKERS = {"dcp": dcp, "huggingface": huggingface, "torch-files": torch_files, "torch-folders": torch_folders}
+PATHS = {
+    "dcp": ("step-{}", "step-30/__0_0.distcp"),
+    "huggingface": ("checkpoint-{}", "checkpoint-30/model.safetensors"),
+    "torch-files": ("ckpt_{}.pt", "ckpt_30.pt"),
+    "torch-folders": ("step_{}", "step_30/optim.pt"),
+}
+
+
+@pytest.fixture(params=sorted(MAKERS))
+def series(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str, Path]:
+    """A directory of three checkpoints, how they are named, and a file of the newest."""
+    for step in STEPS:
+        MAKERS[request.param](tmp_path, step)
+    form, payload = PATHS[request.param]
+    return tmp_path, form, tmp_path / payload
+
+
+def test_the_newest_is_chosen(series: tuple[Path, str, Path]) -> None:
+    directory, form, _ = series
+    result = invoke(directory)
+    assert (result.exit_code, result.stdout) == (0, f"{directory / form.format(30)}\n")
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "start", "removed"])
+def test_a_damaged_one_is_passed_over(series: tuple[Path, str, Path], damage: str) -> None:
+    directory, form, payload = series
+    size = payload.stat().st_size
+    if damage == "removed":
+        payload.unlink()
+    elif damage == "start":
+        payload.write_bytes(b"\xff" * 64 + payload.read_bytes()[64:])
+    else:
+        os.truncate(payload, size - 1 if damage == "cut" else 0)
+    assert newest(directory) == form.format(20)
+
+
+def test_content_that_contradicts_its_checksum_is_passed_over(series: tuple[Path, str, Path]) -> None:
+    directory, form, payload = series
+    if payload.suffix == ".safetensors":  # has no checksum
+        seal(directory / form.format(30))
+    content = bytearray(payload.read_bytes())
+    content[len(content) // 2] ^= 1
+    payload.write_bytes(content)
+    result = invoke(directory)
+    assert (result.exit_code, result.stdout) == (0, f"{directory / form.format(20)}\n")
+    assert "not whole" in result.stderr
+    assert "TS-CKP-0" in result.stderr or "TS-SEC-001" in result.stderr
+
+
+def test_structure_only_reads_no_content(tmp_path: Path) -> None:
+    for step in STEPS:
+        huggingface(tmp_path, step)
+    seal(tmp_path / "checkpoint-30")
+    payload = tmp_path / "checkpoint-30" / "model.safetensors"
+    content = bytearray(payload.read_bytes())
+    content[-1] ^= 1
+    payload.write_bytes(content)
+    assert invoke(tmp_path).stdout.endswith("checkpoint-20\n")
+    assert invoke(tmp_path, "--structure-only").stdout.endswith("checkpoint-30\n")
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    assert invoke(tmp_path / "absent").exit_code == 2
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no whole checkpoint" in result.stderr
+    for run in ("a", "b"):
+        torch_folders(tmp_path / run, 10)
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    with pytest.raises(SeveralSeriesError, match="2 directories"):
+        newest(tmp_path)
+
+
+def test_a_file_that_older_ones_have_is_missed(tmp_path: Path) -> None:
+    for step in STEPS:
+        torch_folders(tmp_path, step)
+    (tmp_path / "step_30" / "model.pt").unlink()
+    result = invoke(tmp_path)
+    assert result.stdout.endswith("step_20\n")
+    assert "model.pt is missing" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["step-3\n0", "step-30 \x1b[2J", "step-30##[error]"])
+def test_a_name_that_a_log_obeys_is_not_printed(tmp_path: Path, name: str) -> None:
+    for step in (10, 20):
+        torch_folders(tmp_path, step)
+    shutil.copytree(tmp_path / "step_20", tmp_path / name)
+    assert invoke(tmp_path).stdout == f"{tmp_path / 'step_20'}\n"
+    shutil.rmtree(tmp_path / "step_10")
+    shutil.rmtree(tmp_path / "step_20")
+    assert (invoke(tmp_path).exit_code, invoke(tmp_path).stdout) == (1, "")
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    for step in STEPS:
+        torch_folders(run, step)
+    torch_folders(elsewhere, 40)
+    (run / "step_40").symlink_to(elsewhere / "step_40")
+    (run / "step_30" / "model.pt").unlink()
+    (run / "step_30" / "model.pt").symlink_to(elsewhere / "step_40" / "model.pt")
+    assert newest(run) == "step_20"
+
+
+@pytest.mark.parametrize("name", ["step_40", "tmp-checkpoint-40", "step_40.tmp"])
+def test_a_save_that_has_begun_is_not_chosen(tmp_path: Path, name: str) -> None:
+    for step in STEPS:
+        torch_folders(tmp_path, step)
+    (tmp_path / name).mkdir()
+    assert newest(tmp_path) == "step_30"
+    build(tmp_path / name, "model.pt  torch w=F32[64]\n")
+    assert newest(tmp_path) == "step_30"
+
+
+def test_a_save_beyond_the_pointer_was_not_completed(tmp_path: Path) -> None:
+    for step in STEPS:
+        folder = tmp_path / f"global_step{step}"
+        build(folder, "mp_rank_00_model_states.pt  torch w=F32[4]\n")
+        build(folder, "zero_pp_rank_0_mp_rank_00_optim_states.pt  torch m=F32[4]\n")
+    (tmp_path / "latest").write_text("global_step20\n")
+    assert newest(tmp_path) == "global_step20"
+    (tmp_path / "latest").write_text("global_step999")
+    assert newest(tmp_path) == "global_step30"
+
+
+def test_the_step_of_the_content_decides(tmp_path: Path) -> None:
+    for step in STEPS:
+        huggingface(tmp_path, step)
+    build(tmp_path / "checkpoint-30", 'trainer_state.json  json {"global_step": 10}\n')
+    result = invoke(tmp_path)
+    assert result.stdout.endswith("checkpoint-20\n")
+    assert "TS-CKP-088" in result.stderr
+    (tmp_path / "checkpoint-20").rename(tmp_path / "best")
+    assert newest(tmp_path) == "best"
+
+
+def test_a_temporary_file_next_to_a_whole_one_refuses_nothing(tmp_path: Path) -> None:
+    torch_files(tmp_path, 10)
+    (tmp_path / "ckpt_20.pt.tmp").write_bytes(b"PK\x03\x04")
+    assert newest(tmp_path) == "ckpt_10.pt"
+
+
+def test_one_checkpoint_that_is_named_itself(tmp_path: Path) -> None:
+    torch_folders(tmp_path, 10)
+    result = invoke(tmp_path / "step_10")
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step_10'}\n")
+
+
+@pytest.mark.parametrize("name", ["epoch_{}.pt", "model-{:02}.keras", "ckpt-{}.weights.h5", "step-{}.safetensors"])
+def test_files_of_saves_are_checkpoints_of_their_own(tmp_path: Path, name: str) -> None:
+    for number in (2, 9, 11):
+        (tmp_path / name.format(number)).write_bytes(b"nothing that can be read")
+    found = [Path(one.path).name for one in judged_newest_first(tmp_path)]
+    assert found == [name.format(number) for number in (11, 9, 2)]
+
+
+@pytest.mark.parametrize("names", [("rank_0.pt", "rank_1.pt"), ("model_1.safetensors", "model_2.safetensors")])
+def test_parts_of_one_save_stay_together(tmp_path: Path, names: tuple[str, ...]) -> None:
+    kinds = {".pt": "torch", ".safetensors": "safetensors"}
+    for name in names:
+        build(tmp_path, f"{name}  {kinds[Path(name).suffix]} w=F32[4]\n")
+    assert [one.path for one in judged_newest_first(tmp_path)] == [tmp_path.as_posix()]

@@ -1,0 +1,72 @@
+"""The training-stack contract: its links lead to requirements and scenarios, and no core scenario is left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "spec" / "v1" / "00-contract.md"
+PHASES = ("Describe", "Start", "Place", "Synchronise", "Schedule", "Report")
+PHASES += ("Save", "Detect", "Decide", "Restore", "Resume", "End")
+DUTY = re.compile(
+    r"^\| (?P<number>\d+) \| (?P<text>[^|]+) \| (?P<requirements>[^|]+) \| (?P<scenarios>[^|]+) \|$", re.MULTILINE
+)
+REQUIREMENT = re.compile(r"\[(?P<id>TS-[A-Z]{3}-\d{3})\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)")
+SCENARIO = re.compile(r"\[`(?P<name>[\w-]+)`\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)(?P<full> \*full\*)?")
+
+
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def chapters() -> dict[str, str]:
+    index = json.loads((ROOT / "spec" / "v1" / "requirements.json").read_text(encoding="utf-8"))
+    return {entry["id"]: entry["chapter"] for entry in index["requirements"]}
+
+
+def scenarios() -> dict[str, dict[str, str]]:
+    path = ROOT / "src" / "trainspec_validate" / "data" / "scenarios.json"
+    return {one["name"]: one for one in json.loads(path.read_text(encoding="utf-8"))["scenarios"]}
+
+
+def test_duties_are_numbered_in_the_order_of_the_life_of_a_job() -> None:
+    duties = [int(match["number"]) for match in DUTY.finditer(page())]
+    assert duties == list(range(1, len(duties) + 1))
+    assert 25 <= len(duties) <= 35
+    assert tuple(re.findall(r"^## (.+)$", page(), re.MULTILINE)) == PHASES
+
+
+def test_a_duty_is_one_sentence_with_a_requirement() -> None:
+    for duty in DUTY.finditer(page()):
+        text = re.sub(r"`[^`]*`", "x", duty["text"])
+        assert text.endswith("."), duty["number"]
+        assert len(re.findall(r"\.(?:\s|$)", text)) == 1, duty["number"]
+        assert REQUIREMENT.search(duty["requirements"]), duty["number"]
+
+
+def test_every_requirement_of_a_duty_exists_where_the_link_leads() -> None:
+    known = chapters()
+    found = list(REQUIREMENT.finditer(page()))
+    assert found
+    wrong = [link["id"] for link in found if (known.get(link["id"]), link["id"]) != (link["chapter"], link["anchor"])]
+    assert wrong == []
+
+
+def test_every_scenario_of_a_duty_exists_with_its_tier() -> None:
+    known, places = scenarios(), chapters()
+    found = list(SCENARIO.finditer(page()))
+    assert found
+    for link in found:
+        scenario = known[link["name"]]
+        assert link["anchor"] == scenario["requirement"], link["name"]
+        assert link["chapter"] == places[scenario["requirement"]], link["name"]
+        assert bool(link["full"]) is (scenario["tier"] != "core"), link["name"]
+
+
+def test_every_core_scenario_tests_some_duty() -> None:
+    linked = {match["name"] for duty in DUTY.finditer(page()) for match in SCENARIO.finditer(duty["scenarios"])}
+    core = {name for name, scenario in scenarios().items() if scenario["tier"] == "core"}
+    assert core
+    assert core - linked == set()
