@@ -13,11 +13,11 @@ import msgspec
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, all_checks
 from trainspec_conformance.records import Ended, Entry, Malformed, Probed, Waited
 from trainspec_conformance.view import View
-from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance import Capability, StackDescriptor
 from trainspec_validate.documents.types.scenario import Criterion, Scenario
 
 State = Literal["pass", "fail", "unsupported", "not-run", "error"]
-REPORTS = "fault-reports"
+REPORTS: Capability = "fault-reports"
 REPORT_CHECKS = frozenset({"detected-within", "noticed-within", "faults-reported", "fault-kind", "blamed-rank"})
 """Checks of what a stack reports of a fault, apart from how it recovers."""
 
