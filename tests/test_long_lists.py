@@ -166,3 +166,9 @@ def test_a_plan_is_not_judged_on_too_many_different_groups(tmp_path: Path) -> No
         report, _ = judged(documents, tmp_path)
         told = "names no node_group, and its job may run on 101 different ones" in json.dumps(report)
         assert told == (number > 100)
+
+
+def test_what_no_group_can_tell_is_said_of_the_plan_that_was_given(tmp_path: Path) -> None:
+    chosen: list[tuple[str, Place]] = [("cluster.yaml", ("fabrics",)), ("cluster.yaml", ("node_groups",))]
+    report, _ = judged(with_lists(chosen, 3, all_differ=True), tmp_path)
+    assert {finding["requirement"] for finding in report["findings"]}
