@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "spec" / "v1" / "00-contract.md"
 PHASES = ("Describe", "Start", "Place", "Synchronise", "Schedule", "Report")
 PHASES += ("Save", "Detect", "Decide", "Restore", "Resume", "End")
-DUTY = re.compile(r"^\| (?P<number>\d+) \| (?P<text>[^|]+) \| (?P<requirements>[^|]+) \| (?P<scenarios>[^|]+) \|$", re.M)
+DUTY = re.compile(
+    r"^\| (?P<number>\d+) \| (?P<text>[^|]+) \| (?P<requirements>[^|]+) \| (?P<scenarios>[^|]+) \|$", re.MULTILINE
+)
 REQUIREMENT = re.compile(r"\[(?P<id>TS-[A-Z]{3}-\d{3})\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)")
 SCENARIO = re.compile(r"\[`(?P<name>[\w-]+)`\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)(?P<full> \*full\*)?")
 
@@ -33,7 +35,7 @@ def test_duties_are_numbered_in_the_order_of_the_life_of_a_job() -> None:
     duties = [int(match["number"]) for match in DUTY.finditer(page())]
     assert duties == list(range(1, len(duties) + 1))
     assert 25 <= len(duties) <= 35
-    assert tuple(re.findall(r"^## (.+)$", page(), re.M)) == PHASES
+    assert tuple(re.findall(r"^## (.+)$", page(), re.MULTILINE)) == PHASES
 
 
 def test_a_duty_is_one_sentence_with_a_requirement() -> None:

@@ -22,11 +22,7 @@ DONE = ("spec/v1/00-[!t]*.md", "spec/v1/02-*.md", "spec/v1/04-*.md")
 """Chapters that are rewritten in the terms of the field."""
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md")),
-    *(
-        page
-        for glob in ("changes/*.md", "spec/guide/*.md", *DONE)
-        for page in ROOT.glob(glob)
-    ),
+    *(page for glob in ("changes/*.md", "spec/guide/*.md", *DONE) for page in ROOT.glob(glob)),
 ]
 
 
