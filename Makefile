@@ -16,7 +16,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-long lint format generate check-generated promtool stacks-test bench bench-streams \
-	evidence bench-short conformance conformance-short site site-test dist lock clean
+	evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -120,11 +120,34 @@ bench-streams: $(READY) ## time the checks on streams, and score what notices da
 	@$(BIN)/python benchmarks/stream_speed.py
 	@echo; $(BIN)/python benchmarks/score_streams.py
 
-DEVICE := cuda
-EVIDENCE := reference/trainspec_reference/evidence
+GPU := .venv-gpu
+GPU_PIP := $(GPU)/bin/python -m pip --quiet --quiet --disable-pip-version-check
+EVIDENCE := benchmarks/evidence/cuda.json
 
-evidence: $(READY) ## measure the PyTorch and JAX trainers on an accelerator, and write the file of evidence (minutes)
-	@$(BIN)/python benchmarks/evidence.py --device $(DEVICE) --out $(EVIDENCE)/$(DEVICE).json
+gpu-setup: $(GPU)/.installed ## create .venv-gpu with the CUDA builds that $(PYTHON) has, else with those of the lock file
+
+# An image often brings builds of PyTorch and JAX for its own driver: they are used where both see a device.
+$(GPU)/.installed: requirements/conformance.txt requirements/build.txt requirements/gpu.txt $(FOLDERS:%=%/pyproject.toml)
+	@$(PYTHON) -m venv --clear $(GPU)
+	@if $(PYTHON) -c 'import jax, torch; assert torch.cuda.is_available(); jax.devices("cuda")' 2> /dev/null; then \
+		echo "set-up: PyTorch and JAX are those of $(PYTHON)"; \
+		$(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' \
+			> $$($(GPU)/bin/python -c 'import site; print(site.getsitepackages()[0])')/image.pth; \
+	else \
+		echo "set-up: installing PyTorch and JAX for CUDA into $(GPU) (several GB, once)"; \
+		$(GPU_PIP) install --require-hashes --requirement requirements/gpu.txt; \
+	fi
+	@$(GPU_PIP) install --require-hashes --requirement requirements/conformance.txt
+	@$(GPU_PIP) install --require-hashes --requirement requirements/build.txt
+	@$(GPU_PIP) install --no-deps --no-build-isolation $(FOLDERS:%=--editable %)
+	@touch $@
+	@echo "set-up: done"
+
+gpu-check: $(GPU)/.installed ## check devices, NCCL, and with each framework a step, a save and a restore (a minute)
+	@$(GPU)/bin/python benchmarks/gpu_check.py
+
+evidence: $(GPU)/.installed ## measure the PyTorch and JAX trainers on an accelerator, and write the file of evidence (15 minutes)
+	@$(GPU)/bin/python benchmarks/evidence.py --device cuda --out $(EVIDENCE)
 
 bench-short: $(READY) ## the same in short, for CI
 	@echo "== benchmarks, short =="
@@ -196,7 +219,10 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from the files pyproject.t
 		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/docs.txt --extra docs --constraint requirements/run.txt pyproject.toml
 	@$(LOCK) --output-file requirements/dist.txt --extra dist --constraint requirements/run.txt pyproject.toml
+	@printf '%s\n' torch==$(TORCH) 'jax[cuda13]' optax orbax-checkpoint nvidia-ml-py > $(VENV)/gpu.in
+	@PIP_FIND_LINKS= $(filter-out --unsafe-package torch,$(LOCK)) --allow-unsafe --output-file requirements/gpu.txt \
+		- < $(VENV)/gpu.in
 
 clean: ## remove everything that make has built, .venv included
-	@rm -rf $(VENV) $(STACKS) $(DOCS) $(DIST) build dist site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(STACKS) $(GPU) $(DOCS) $(DIST) build dist site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

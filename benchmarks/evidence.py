@@ -1,18 +1,25 @@
 """What the reference trainers reach on a device, as one file of evidence.
 
-Run with `python benchmarks/evidence.py --device cuda --out reference/trainspec_reference/evidence/NAME.json`. Each part
-runs in a process of its own, so that one that fails takes no other with it: kernels against the roofline of the same
-run, steps of naive and conformant setups with the share of that roofline, memory beside its prediction, the counter of
-energy beside the integral of power, losses of both frameworks beside the golden traces, and recovery. A part that could
-not be measured says why in the file, and the status is 1 then. `--short` keeps each part to seconds.
+Run with `python benchmarks/evidence.py --device cuda --out FILE.json`. Each part runs in a process of its own, so that
+one that fails takes no other with it, and is written as soon as it is measured: kernels against the roofline of the
+same run, products in FP8 against BF16, steps of naive and conformant setups with the share of that roofline, memory
+with its prediction, the counter of energy with the integral of power, losses of both frameworks with the golden traces,
+recovery, and the scenarios of the conformance suite that need a device. A part that could not be measured says why in
+the file, and the status is 1 then, as it is where a loss leaves its golden trace or a scenario fails. A second run with
+the same file keeps the parts that the same machine and the same software have measured; `--again` measures them once
+more. `--short` keeps each part to seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -25,33 +32,49 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
 import evidence_parts  # noqa: E402
 import machine  # noqa: E402
 
+from trainspec_validate.system.atomic import write_atomically  # noqa: E402
+
 PARTS: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": evidence_parts.kernels,
+    "fp8": evidence_parts.narrow_products,
     "steps": evidence_parts.steps,
     "energy": evidence_parts.energy,
     "golden-torch": partial(evidence_parts.golden, "torch"),
     "golden-jax": partial(evidence_parts.golden, "jax"),
     "recovery-torch": partial(evidence_parts.recovered, "torch"),
     "recovery-jax": partial(evidence_parts.recovered, "jax"),
+    "scenarios-torch": partial(evidence_parts.scenarios, "torch"),
 }
 TIMEOUT_SECONDS = 400.0
 NOT_MEASURED = "not_measured"
 
 
 def measured(name: str, device: str, *, short: bool, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, Any]:
-    """What a part found, or why it found nothing."""
+    """What a part found, or why it found nothing; no process that the part started is left."""
     command = [sys.executable, str(Path(__file__).resolve()), "--part", name, "--device", device]
     command += ["--short"] if short else []
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return {NOT_MEASURED: f"it took longer than {timeout_seconds:g} s"}
-    lines = ended.stdout.strip().splitlines()
-    if ended.returncode != 0 or not lines:
-        words = (ended.stderr.strip() or "it printed nothing").splitlines()[-1]
-        return {NOT_MEASURED: f"status {ended.returncode}: {words}"}
+    start = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return {NOT_MEASURED: f"it took longer than {timeout_seconds:g} s"}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    lines = output.strip().splitlines()
+    if process.returncode != 0 or not lines:
+        words = (errors.strip() or "it printed nothing").splitlines()[-1]
+        return {NOT_MEASURED: f"status {process.returncode}: {words}"}
     found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    return {**found, "part_seconds": round(time.monotonic() - start, 1)}
+
+
+def is_good(found: dict[str, Any]) -> bool:
+    """Whether a part was measured, and holds what it compares."""
+    return NOT_MEASURED not in found and found.get("holds") is not False
 
 
 def shown(name: str, found: dict[str, Any]) -> str:
@@ -61,29 +84,54 @@ def shown(name: str, found: dict[str, Any]) -> str:
     return f"{name:16} {found.get('summary', 'measured')}"
 
 
+def kept(path: Path | None, head: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Parts that a file has of this machine, software and length."""
+    if path is None or not path.exists():
+        return {}
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if any(document.get(key) != value for key, value in head.items()):
+        return {}
+    return {name: found for name, found in document["parts"].items() if name in PARTS and is_good(found)}
+
+
 def main() -> int:
-    """Measure, print and write; 1 where a part could not be measured."""
+    """Measure, print and write; 1 where a part could not be measured or does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--out", type=Path, help="file for the evidence, in JSON")
     parser.add_argument("--short", action="store_true", help="seconds for each part")
+    parser.add_argument("--again", action="store_true", help="measure parts that the file has, too")
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="these parts alone")
     parser.add_argument("--part", choices=sorted(PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
         print(json.dumps(PARTS[options.part](options.device, options.short)))
         return 0
-    print(machine.describe("torch", "numpy"))
-    parts = {}
-    for name in options.only or PARTS:
-        parts[name] = measured(name, options.device, short=options.short)
+    software = machine.describe("torch", "jax", "numpy")
+    print(software)
+    head = {
+        "device": options.device,
+        "is_short": options.short,
+        "machine": software.splitlines(),
+        "accelerators": machine.accelerators() if options.device == "cuda" else [],
+    }
+    parts = {} if options.again else kept(options.out, head)
+    wanted = options.only or list(PARTS)
+    for name in wanted:
+        if name not in parts:
+            parts[name] = measured(name, options.device, short=options.short)
         print(shown(name, parts[name]), flush=True)
-    if options.out:
-        head = {"measured_at": datetime.now(UTC).isoformat(timespec="seconds"), "device": options.device}
-        document = {**head, "machine": machine.describe("torch", "numpy").splitlines(), "parts": parts}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return int(any(NOT_MEASURED in found for found in parts.values()))
+        if options.out:
+            write(options.out, head, parts)
+    return int(not all(is_good(parts[name]) for name in wanted))
+
+
+def write(path: Path, head: dict[str, Any], parts: dict[str, dict[str, Any]]) -> None:
+    """Write what is measured until now."""
+    ordered = {name: parts[name] for name in PARTS if name in parts}
+    document = {"measured_at": datetime.now(UTC).isoformat(timespec="seconds"), **head, "parts": ordered}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

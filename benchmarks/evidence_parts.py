@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -44,9 +47,19 @@ def kernels(device: str, short: bool) -> dict[str, Any]:  # noqa: ARG001 - nothi
     return {**found, "summary": f"{words}; below it: {', '.join(below)}" if below else words}
 
 
+def narrow_products(device: str, short: bool) -> dict[str, Any]:
+    """Products in FP8 with scales of a whole tensor and of rows, against the same in BF16, in turn in one run."""
+    if device != "cuda":
+        raise SystemExit("products in FP8 run on an accelerator alone")
+    found = floors.narrow_products(torch.device(device), num_timed_runs=20 if short else None)
+    ratios = [row["times_bf16"] for row in found["products"]]
+    words = f"FP8 {min(ratios):.2f} to {max(ratios):.2f} times the rate of BF16 over {len(ratios)} products"
+    return {**found, "summary": words}
+
+
 def steps(device: str, short: bool) -> dict[str, Any]:
     """Steps of naive and conformant setups, in one run, with the share of the roofline and the memory."""
-    num_rounds, num_steps = (1, 4) if short else (5, 20)
+    num_rounds, num_steps = (1, 4) if short else (2, 12)
     num_ranks = min(2, torch.cuda.device_count()) if device == "cuda" else 2
     chosen = [replace(setup, hosts=("a",) * num_ranks) for setup in setups()]
     ranks = Ranks()
@@ -57,11 +70,11 @@ def steps(device: str, short: bool) -> dict[str, Any]:
             ranks.close()
     best = max(rate.per_second for rate in _rooflines(device))
     rows = {setup.name: _row(runs[setup.name], device, best) for setup in chosen}
-    naive, conformant = (rows[name]["median_step_seconds"] for name in ("naive", "all together"))
+    naive, conformant = (rows[name]["computing_seconds"] for name in ("naive", "all together"))
     shape = {"model": asdict(SHAPES[device]), "num_ranks": num_ranks, "num_rounds": num_rounds, "num_steps": num_steps}
     memory = _memory(chosen, runs, device)
     share = rows["all together"]["share_of_roofline"]
-    words = f"{naive / conformant:.2f} times as fast together, {share:.3f} of the roofline"
+    words = f"{naive / conformant:.2f} times as fast together, without saves; {share:.3f} of the roofline"
     return {**shape, "roofline_flops_per_second": best, "setups": rows, "memory": memory, "summary": words}
 
 
@@ -77,11 +90,12 @@ def _rooflines(device: str) -> list[floors.Rate]:
 def _row(runs: Sequence[Measured], device: str, best: float) -> dict[str, Any]:
     seconds = [run.step_seconds for run in runs]
     median = statistics.median(seconds)
-    per_second = _flops_per_step(device) / median
+    per_second = _flops_per_step(device) / statistics.median(run.computing_seconds for run in runs)
     return {
         "median_step_seconds": median,
         "least_step_seconds": min(seconds),
         "largest_step_seconds": max(seconds),
+        "computing_seconds": statistics.median(run.computing_seconds for run in runs),
         "exposed_seconds": statistics.median(run.exposed_seconds for run in runs),
         "save_stall_seconds": statistics.median(run.stall_seconds for run in runs),
         "model_flops_per_second": per_second,
@@ -141,8 +155,34 @@ def golden(backend: str, device: str, short: bool) -> dict[str, Any]:
 def recovered(backend: str, device: str, short: bool) -> dict[str, Any]:
     """Marks after a killed worker with a framework."""
     (case,) = (case for case in recovery.CASES if case.name == "killed, worker respawned")
-    stack = recovery.Stack(backend, "transformer", 1 if device == "cuda" else 2, device)
+    # JAX takes one rank for each device; ranks of PyTorch that share one exchange over gloo.
+    num_ranks = min(2, torch.cuda.device_count()) if device == "cuda" and backend == "jax" else 2
+    stack = recovery.Stack(backend, "transformer", num_ranks, device)
     trials = [recovery.trial(stack, case) for _ in range(1 if short else 5)]
     largest = max(trial["first step"] for trial in trials)
     words = f"first step at most {largest:.2f} s after a kill, {len(trials)} trials"
     return {"case": case.name, "num_ranks": stack.num_ranks, "trials": trials, "summary": words}
+
+
+DEVICE_SCENARIOS = ("kernel-floors", "energy-counted", "memory-by-factor", "state-sharded")
+"""Scenarios whose verdict depends on an accelerator."""
+
+
+def scenarios(backend: str, device: str, short: bool) -> dict[str, Any]:  # noqa: ARG001 - a stack takes what is there
+    """Verdicts of the scenarios that need a device, one trial each."""
+    stack = Path(__file__).resolve().parents[1] / "conformance" / "stacks" / f"reference-{backend}.yaml"
+    names = DEVICE_SCENARIOS[:1] if short else DEVICE_SCENARIOS
+    chosen = [argument for name in names for argument in ("--scenario", name)]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "trainspec_conformance", "run", str(stack), "--trials", "1", *chosen]
+        ended = subprocess.run([*command, "--report", f"{folder}/report"], capture_output=True, text=True, check=False)
+        report = Path(folder, "report", "report.json")
+        if not report.exists():
+            raise SystemExit((ended.stderr.strip() or f"status {ended.returncode}").splitlines()[-1])
+        results = json.loads(report.read_text(encoding="utf-8"))["scenarios"]
+    verdicts = {one["scenario"]: {"verdict": one["verdict"], "reason": one.get("reason")} for one in results}
+    passed = [name for name, one in verdicts.items() if one["verdict"] == "pass"]
+    words = f"{len(passed)} of {len(verdicts)} scenarios pass: " + ", ".join(
+        f"{name} {one['verdict']}" for name, one in verdicts.items()
+    )
+    return {"verdicts": verdicts, "holds": len(passed) == len(verdicts), "summary": words}

@@ -56,6 +56,16 @@ def describe(*packages: str) -> str:
     return f"{machine}\nPython {platform.python_version()}, {versions}"
 
 
+def accelerators() -> list[str]:
+    """Name and driver of each device that `nvidia-smi` lists; none where it is not there."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return ended.stdout.strip().splitlines()
+
+
 def run_once(command: Sequence[str]) -> tuple[float, int, int, float]:
     """Seconds, peak bytes, exit code and processor seconds of one run; what the command prints is thrown away."""
     start = time.perf_counter()

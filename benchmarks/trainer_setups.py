@@ -15,7 +15,7 @@ SHAPES = {
         num_layers=4, hidden_size=128, num_heads=4, ffn_hidden_size=512, vocabulary_size=1024, sequence_length=256
     ),
     "cuda": ModelShape(
-        num_layers=12, hidden_size=2048, num_heads=16, ffn_hidden_size=8192, vocabulary_size=32768, sequence_length=2048
+        num_layers=6, hidden_size=2048, num_heads=16, ffn_hidden_size=8192, vocabulary_size=32768, sequence_length=2048
     ),
 }
 LOAD_SECONDS = {"cpu": 0.02, "cuda": 0.02}
@@ -73,11 +73,14 @@ def setups() -> list[Setup]:
         "input ahead": {"is_input_ahead": True},
         "fused attention": {"is_attention_fused": True},
         "overlapped exchange": {"overlaps_exchange": True},
+        "tf32 products": {"compute": "tf32"},
         "bf16 products": {"compute": "bf16"},
         "saves beside training": {"saves_beside": True},
     }
     alone = [replace(naive, name=name, **changes) for name, changes in ingredients.items()]
-    everything = {key: value for changes in ingredients.values() for key, value in changes.items()}
+    everything = {key: value for changes in ingredients.values() for key, value in changes.items()} | {
+        "compute": "bf16"
+    }
     no_bf16 = {key: value for key, value in everything.items() if key != "compute"}
     together = [replace(naive, name="all but bf16", **no_bf16), replace(naive, name="all together", **everything)]
     return [naive, *alone, *together]

@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from trainer_setups import Setup
-from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.backend import Formation, Weights
 from trainspec_reference.common.feed import Feed
+from trainspec_reference.common.job import ModelShape
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.torch.backend import TorchBackend
@@ -34,8 +36,16 @@ class Measured:
     """Of each step: waiting for the exchange after the backward pass."""
     stall_seconds: float
     """Of each save: training stands still."""
+    computing_seconds: float = 0.0
+    """Of each step: its wall time without the stall of the save."""
     peak_bytes: int | None = None
     """Most memory of the device that tensors took; None where it is not counted, as on a host."""
+
+
+@cache
+def _weights(shape: ModelShape) -> Weights:
+    """Drawn once in a process: hundreds of millions of numbers take half a minute."""
+    return initial_weights(shape, 0)
 
 
 def unfused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -58,7 +68,7 @@ class Loop:
         self._setup, self._num_steps, self._directory, self._rank = setup, num_steps, directory, formation.rank
         self._backend = TorchBackend(job)
         self._backend.join(formation)
-        self._backend.build(initial_weights(job.model, 0))
+        self._backend.build(_weights(job.model))
         if not setup.is_attention_fused:
             for module in self._backend._model.modules():
                 if hasattr(module, "attend"):
@@ -77,15 +87,16 @@ class Loop:
         exposed = self._steps(self._num_steps // 2)
         saving, stall = self._save()
         exposed += self._steps(self._num_steps - self._num_steps // 2)
-        saving.result()
         self._synchronize()
         seconds = time.perf_counter() - start
+        saving.result()
         self._backend.agree(0.0)
         self._feed.close()
         self._writer.shutdown()
         self._backend.leave()
         peak = torch.cuda.max_memory_allocated() if self._is_counted else None
-        return Measured(seconds / self._num_steps, exposed / self._num_steps, stall, peak)
+        of_step = [each / self._num_steps for each in (seconds, exposed, seconds - stall)]
+        return Measured(of_step[0], of_step[1], stall, of_step[2], peak)
 
     def _steps(self, count: int) -> float:
         exposed = 0.0

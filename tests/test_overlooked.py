@@ -374,3 +374,23 @@ def test_documents_under_odd_names_are_named(name: str, told: str) -> None:
     [(path, reason)] = left_out()
     assert path == f"tree/{name}"
     assert told in reason
+
+
+@pytest.mark.parametrize(
+    "name", ["plan", "plan.txt", "plan.yaml.j2", "plan.yaml.bak", "plan.json5", "plan.jsonc", "plan.yaml ", "plan.YML~"]
+)
+def test_documents_that_were_renamed_are_named(name: str) -> None:
+    Path("tree", name).write_text(PLAN, encoding="utf-8")
+    Path("tree", f"other {name}").write_text("a: 1\n", encoding="utf-8")
+    [(path, reason)] = left_out()
+    assert path == f"tree/{name}"
+    assert "claims to be ours" in reason
+
+
+@pytest.mark.parametrize("content", [b"\x00\xff\xfe step 1", b"step 1 loss 2.5\n", b""])
+def test_logs_that_are_not_read_are_named(content: bytes) -> None:
+    Path("tree", "train.log").write_bytes(content)
+    Path("tree", "notes.txt").write_bytes(content)
+    [(path, reason)] = left_out()
+    assert path == "tree/train.log"
+    assert "log in no format" in reason

@@ -21,7 +21,7 @@ BLOOM: Expected = [
     ("TS-TEL-024", 11),
     ("TS-TEL-024", 11),
     ("TS-TEL-024", 13),
-    ("TS-TEL-031", 9),
+    ("TS-TEL-031", 2),
     # The norm is the same to nine digits in five lines, then in three.
     ("TS-TEL-026", 83),
     ("TS-TEL-026", 88),

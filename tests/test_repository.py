@@ -40,6 +40,8 @@ TARGETS = [
         "stacks-test",
         "bench",
         "bench-streams",
+        "gpu-setup",
+        "gpu-check",
         "evidence",
         "bench-short",
         "conformance",

@@ -73,6 +73,18 @@ def test_the_name_of_a_topic_is_a_heading() -> None:
     assert list(spec_lint.heading_faults([ENTRY | {"title": "Little is lost", "chapter": "14-truth"}])) == []
 
 
+def test_a_page_opens_with_what_it_is_about(root: Path) -> None:
+    heading = "# A\n\nTerms: [b](c).\n\n"
+    requirement = "### World size {#TS-PAR-001 level=MUST}\n\nText.\n"
+    brief = page(root, f"{heading}Few words.\n\n| a | table |\n\n{requirement}", "brief.md")
+    full = page(root, f"{heading}{'word ' * 150}\n\n{requirement}", "full.md")
+    none = page(root, "# A\n\nNo requirement.\n", "none.md")
+    assert told(spec_lint.opening_faults([brief, full, none])) == [(1, "the opening of 2 words has less than 150")]
+    assert told(spec_lint.opening_faults([brief, full], ("brief", "full"))) == [
+        (1, "the opening of 150 words is on the list of brief ones")
+    ]
+
+
 def test_an_area_stands_in_one_chapter() -> None:
     (fault,) = spec_lint.requirement_faults([ENTRY, ENTRY | {"chapter": "05-communication"}], {"1.0"})
     assert fault.words == "TS-PAR stands in several chapters: 04, 05"

@@ -41,6 +41,43 @@ WORDS_OF_UNITS = {
 TOPICS = re.compile(r"0\d-|1[0-3]-")
 """Beginnings of the chapters whose requirements are headed by topics; the others are still to be rewritten."""
 MAX_HEADING_WORDS = 10
+MIN_OPENING_WORDS = 150
+BRIEF = (
+    "01-documents",
+    "02-hosts",
+    "02-observations",
+    "02-verification",
+    "03-predicted-placement",
+    "04-families",
+    "04-performance",
+    "05-compression",
+    "05-predicted-communication",
+    "06-adapters",
+    "06-memory",
+    "06-optimizer",
+    "07-precision",
+    "08-data",
+    "08-elastic",
+    "08-schedule",
+    "09-consistency",
+    "09-lifecycle",
+    "09-names-and-values",
+    "09-promises",
+    "09-ranks",
+    "10-checkpoints",
+    "10-series",
+    "11-lost-work",
+    "11-restarts",
+    "13-security",
+    "14-damage",
+    "14-faults",
+    "14-measures",
+    "14-resumes",
+    "14-truth",
+)
+"""Pages of requirements whose opening is still shorter; the list only becomes shorter."""
+FIRST_REQUIREMENT = re.compile(r"^### .*\{#TS-", re.MULTILINE)
+NOT_OPENING = re.compile(r"^Terms:.*?\n\n|^```.*?^```|^[#|<].*?$", re.MULTILINE | re.DOTALL)
 SENTENCE = re.compile(
     r"^(?:Nothing|Nobody|Everybody|Who|Whoever|What)\b|\b(?:is|are|was|were|has|have|does|do|comes?|goes?|keeps?|holds?)\b"
 )
@@ -114,6 +151,17 @@ def heading_faults(entries: list[Mapping[str, Any]]) -> Iterator[Fault]:
         title = str(entry["title"])
         if TOPICS.match(entry["chapter"]) and (SENTENCE.search(title) or len(title.split()) > MAX_HEADING_WORDS):
             yield Fault(f"spec/v1/{entry['chapter']}.md", 0, f"{entry['id']}: {title!r} is not the name of a topic")
+
+
+def opening_faults(pages: list[Path], brief: tuple[str, ...] = BRIEF) -> Iterator[Fault]:
+    """Pages that come to their first requirement before they have said what it is about, other than those known to."""
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        first = FIRST_REQUIREMENT.search(text)
+        words = len(NOT_OPENING.sub("", text[: first.start()]).split()) if first else 0
+        if first and (words < MIN_OPENING_WORDS) != (path.stem in brief):
+            state = "is on the list of brief ones" if path.stem in brief else f"has less than {MIN_OPENING_WORDS}"
+            yield Fault(str(path.relative_to(ROOT)), 1, f"the opening of {words} words {state}")
 
 
 def voice_faults(pages: list[Path]) -> Iterator[Fault]:
@@ -208,6 +256,7 @@ def faults() -> list[Fault]:
     found = [
         *requirement_faults(entries, {".".join(index["specification_version"].split("-")[0].split(".")[:2])}),
         *heading_faults(entries),
+        *opening_faults([path for path in chapters if path.stem != "00-introduction"]),
         *voice_faults([spec / "index.md", *chapters, *guides]),
         *term_faults(chapters),
         *identifier_faults(written, {entry["id"] for entry in entries}),

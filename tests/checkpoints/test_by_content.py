@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,26 @@ def test_files_that_call_nothing_are_no_findings(tmp_path: Path, content: bytes)
     build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
     (tmp_path / "notes").write_bytes(content)
     assert read_checkpoint(tmp_path).troubles == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\x80\x04\x95" + b"\xff" * 8 + b"N.", "a frame states more bytes"),
+        (b"\x80\x04\x95" + (3).to_bytes(8, "little") + b"N.", "a frame states more bytes"),
+        (b"\x80\x02Pabc\n.", "a persistent id is no tuple"),
+        (b"\x80\x02X\x03\x00\x00\x00abcQ.", "a persistent id is no tuple"),
+    ],
+)
+def test_a_pickle_that_nothing_can_load_is_damaged(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    errors = [finding.message for finding in validate([tmp_path]).findings if finding.severity == "error"]
+    assert any(told in message for message in errors), errors
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_pickles_of_every_protocol_are_followed(tmp_path: Path, protocol: int, size: int) -> None:
+    content = pickle.dumps({"a": [1.5] * size, "b": b"x" * size, "c": "y" * size}, protocol)
+    (tmp_path / "model.pt").write_bytes(content)
+    assert [f.message for f in validate([tmp_path]).findings if f.severity == "error"] == []

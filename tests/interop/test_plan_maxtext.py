@@ -234,3 +234,10 @@ def test_a_setting_that_a_branch_decides() -> None:
     fragment = read(ForeignText("run.sh", text))
     assert at(fragment, "model", "sequence_length") == 2048
     assert at(fragment, "batch", "micro_sequences") is None
+
+
+def test_an_axis_of_experts_without_experts_leaves_the_model_open() -> None:
+    fragment = settings("ici_expert_parallelism: 8", "dcn_expert_parallelism: 1", "ici_fsdp_parallelism: 1")
+    assert at(fragment, "parallelism", "expert") == 8
+    assert {"model.experts", "model.family"} <= unknown_keys(fragment)
+    assert "ici_expert_parallelism" not in remarks_of(fragment)

@@ -72,3 +72,13 @@ def test_a_configuration_of_nemo_is_not_taken_for_gpt_neox() -> None:
     model = "model:\n  hidden_size: 4096\n  num_layers: 32\n  hidden_dropout: 0.1\n  data:\n    data_impl: mmap\n"
     text = f"trainer:\n  devices: 8\nexp_manager:\n  model_parallel_size: 4\n{model}"
     assert recognise(ForeignText("gpt.yaml", text)).name == "nemo-megatron-yaml"
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [('{"type": "bfloat16", "enabled": true}', "bf16"), ('{"enabled": true, "loss_scale": 0}', "fp16")],
+)
+def test_the_type_of_the_section_fp16_counts(section: str, wanted: str) -> None:
+    fragment = neox(FILE.replace('{"enabled": true, "loss_scale": 0}', section))
+    assert at(fragment, "precision", "compute") == wanted
+    assert ("loss_scaling" in fragment.facts["precision"]) == (wanted == "fp16")

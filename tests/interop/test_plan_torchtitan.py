@@ -145,3 +145,14 @@ def test_numbers_that_no_document_holds() -> None:
     fragment = job("[comm]\ntrain_timeout_seconds = inf\n[parallelism]\ntensor_parallel_degree = nan\n")
     assert_sound(fragment)
     assert "parallelism.tensor" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [("warmup_steps = 7", 7), ("[lr_scheduler]\nwarmup_steps = 8", 8), ("", 200)],
+)
+def test_steps_of_warm_up_are_read_where_older_versions_have_them(stated: str, wanted: int) -> None:
+    fragment = job(
+        f"{stated}\n[optimizer]\nlr = 3e-4\n" if "[" not in stated else f"[optimizer]\nlr = 3e-4\n{stated}\n"
+    )
+    assert at(fragment, "optimizer", "learning_rate")["warmup_steps"] == wanted

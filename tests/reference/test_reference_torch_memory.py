@@ -11,10 +11,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from trainspec_reference.common import kernel, probe_runs  # noqa: E402
-from trainspec_reference.common.job import Job, Rates  # noqa: E402
+from trainspec_reference.common.job import Job, ModelShape, Rates  # noqa: E402
 from trainspec_reference.common.probe_arrays import Request  # noqa: E402
 from trainspec_reference.common.probe_parts import UnsupportedError  # noqa: E402
 from trainspec_reference.torch.memory import LiveTensors, predicted_bytes  # noqa: E402
+from trainspec_reference.torch.models import make_model  # noqa: E402
+from trainspec_reference.torch.parts import Part  # noqa: E402
+from trainspec_reference.torch.passes import loss_sum  # noqa: E402
 from trainspec_reference.torch.probes import BackendProbes  # noqa: E402
 
 KIB = 1024
@@ -72,3 +75,20 @@ def test_a_system_that_does_not_tell_is_named(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "absent").write_text("Name: x\n")
     with pytest.raises(UnsupportedError, match="VmRSS"):
         kernel.resident_bytes()
+
+
+def test_attention_is_predicted_without_its_scores() -> None:
+    """The fused kernel of a processor keeps what one of an accelerator keeps, so that both counts agree."""
+    text = ModelShape(
+        num_layers=1, hidden_size=32, num_heads=2, ffn_hidden_size=64, vocabulary_size=64, sequence_length=512
+    )
+    of_text = replace(job(), model=text)
+    model, samples = make_model(text, Part()), of_text.plan.batch.micro_sequences
+    tokens = torch.zeros((samples, 512), dtype=torch.int64)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    with LiveTensors() as live:
+        loss_sum(model(tokens), tokens).backward()  # type: ignore[no-untyped-call]
+    state = sum(one.numel() * one.element_size() for one in model.parameters())
+    assert predicted_bytes(of_text) == pytest.approx(live.peak_bytes + 3 * state, rel=0.01)
+    assert predicted_bytes(of_text) < samples * 2 * 512 * 512 * 4, "the scores of all heads alone"

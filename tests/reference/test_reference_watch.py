@@ -102,6 +102,26 @@ def test_the_limits_follow_the_policy() -> None:
     assert Limits.of_policy(documents.changed(policy, detection=fast)).least == 2
 
 
+def test_an_accelerator_has_minutes_to_start() -> None:
+    policy = tiny_job().policy
+    assert Limits.of_policy(policy, "cuda").start == 300
+    assert Limits.of_policy(None, "cuda").start == 300
+    assert Limits.of_policy(None).start == 60
+
+
+def test_a_step_may_take_as_long_as_the_first_one_did(clock: Clock) -> None:
+    """A batch of another size compiles anew; the first step, which compiled too, took 40 s."""
+    watch = Watch(Limits(compiles=True), frozenset({0}), clock)
+    watch.ready(0, 0)
+    for step, seconds in enumerate((40, 0.1, 0.1, 0.1), 1):
+        clock.seconds += seconds
+        assert watch.done(0, step)
+    clock.seconds += 39
+    assert not watch.is_stalled
+    clock.seconds += 2
+    assert watch.is_stalled
+
+
 def test_silence_is_told_by_worker() -> None:
     assert silent([(0, 10.0), (1, 4.0)], 5, now=10.0) == {1}
 

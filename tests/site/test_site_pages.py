@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from site_visit import ROOT
-from trainspec_site import changes, figures, navigation, redirects, rule_pages, stage
+from trainspec_site import changes, document_pages, figures, navigation, redirects, rule_pages, stage
 
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.documents import schema
@@ -156,6 +157,31 @@ def test_the_page_of_a_requirement_leads_to_what_checks_it() -> None:
         text = pages[f"rules/{rule_pages.page_path(entry['id'])}"]
         if entry["check"] in checked:
             assert checked[entry["check"]] in text, entry["id"]
+
+
+def properties(schema: Any) -> int:
+    own = len(schema.get("properties", {}))
+    return own + sum(len(part.get("properties", {})) for part in schema.get("$defs", {}).values())
+
+
+def test_every_key_of_a_document_has_a_row_with_its_meaning() -> None:
+    pages = document_pages.pages(ROOT, INDEX)
+    found = 0
+    for path in (ROOT / "schemas" / "v1").glob("*.schema.json"):
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        if f"{schema['title']}.md" in pages:
+            rows = re.findall(r"^\| (?:\*\*)?`.*\|$", pages[f"{schema['title']}.md"], re.MULTILINE)
+            assert len(rows) == properties(schema), path.name
+            found += len(rows)
+    assert found > 400
+
+
+def test_a_key_has_its_unit_an_example_and_the_requirements_that_concern_it() -> None:
+    text = document_pages.pages(ROOT, INDEX)["ClusterProfile.md"]
+    (row,) = re.findall(r"^\| (?:\*\*)?`bandwidth_bytes_per_second`.*TS-CLU-010.*\|$", text, re.MULTILINE)
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)]
+    assert cells[3] == "`By/s`"
+    assert re.search(r"\d", cells[6])
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -112,7 +112,7 @@ def test_a_line_beyond_the_limit_is_refused_and_the_next_is_read(name: str) -> N
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_what_is_not_utf8_is_refused_with_its_place(name: str) -> None:
-    found = read_bytes(b"\n\xff\xfe\n", name)
+    found = read_bytes(b"\n" + FORMATS[name].mark + b"\xff\xfe\n", name)
     told = [(1, "byte 0xff is not UTF-8")]
     if name == "metric-stream":  # as strict as validating it
         told = [(0, "the line is empty"), (1, "byte 1 is not UTF-8")]

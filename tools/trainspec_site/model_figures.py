@@ -48,9 +48,8 @@ def run() -> Drawing:
     """A run of two attempts: saves, a fault, and the step that is executed again."""
     drawing = Drawing(
         860, 210, "A run with a fault",
-        "Attempt 0 completes optimizer steps 1 to 7 and commits checkpoints of steps 3 and 6. A fault ends it. "
-        "Attempt 1 restores the checkpoint of step 6, executes step 7 again, which is the lost work, and continues "
-        "with step 8.",
+        "Attempt 0 completes optimizer steps 1 to 7 and commits checkpoints of steps 3 and 6. A fault ends it. Attempt "
+        "1 restores the checkpoint of step 6, executes step 7 again, which is lost work, and continues with step 8.",
     )  # fmt: skip
     width, left = 54, 30
     for step in range(1, STEPS_BEFORE_FAULT + 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -32,10 +33,10 @@ START = "nav: # written by tools/trainspec_site/navigation.py from the files; ne
 def settings(root: Path) -> str:
     """The text of mkdocs.yml with the navigation that the pages make."""
     text = (root / "mkdocs.yml").read_text(encoding="utf-8")
-    return text[: text.index(START)] + START + "".join(f"{line}\n" for line in _lines(root / "spec"))
+    return text[: text.index(START)] + START + "".join(f"{line}\n" for line in _lines(root, root / "spec"))
 
 
-def _lines(pages: Path) -> Iterator[str]:
+def _lines(root: Path, pages: Path) -> Iterator[str]:
     text = (pages / "index.md").read_text(encoding="utf-8")
     named = [match["page"] for match in LINK.finditer(text)]
     yield "  - Home: index.md"
@@ -47,6 +48,8 @@ def _lines(pages: Path) -> Iterator[str]:
     yield "  - Playground: playground.md"
     yield "  - Requirements:"
     yield from (f"      - {page}" for page in ("rules/index.md", "changes.md", "downloads.md"))
+    yield "  - Data model:"
+    yield from (f"      - documents/{page}.md" for page in ("index", *_kinds(root / "schemas" / "v1")))
     for title, folder in (("How-tos", "guide"), ("Reference", "reference")):
         yield f"  - {title}:"
         found = {path.relative_to(pages).as_posix() for path in (pages / folder).glob("*.md")}
@@ -54,6 +57,11 @@ def _lines(pages: Path) -> Iterator[str]:
         yield from (f"      - {page}" for page in [*ordered, *sorted(found.difference(ordered))])
         if folder == "reference":
             yield from (f"      - {path.name}" for path in sorted(pages.glob("*.md")) if path.name not in _PLACED)
+
+
+def _kinds(schemas: Path) -> list[str]:
+    found = (json.loads(path.read_text(encoding="utf-8")) for path in schemas.glob("*.schema.json"))
+    return sorted(schema["title"] for schema in found if "kind" in schema.get("properties", {}))
 
 
 _PLACED = ("index.md", "playground.md", "changes.md", "downloads.md")

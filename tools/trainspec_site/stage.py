@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import checked_by, downloads, rule_pages
+from trainspec_site import checked_by, document_pages, downloads, rule_pages
 from trainspec_site.redirects import redirects
 
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
@@ -34,7 +34,7 @@ def stage(root: Path, target: Path, repository: str) -> None:
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(root / "spec", target, ignore=shutil.ignore_patterns(*NOT_PAGES))
-    for path, text in rule_pages_of(root).items():
+    for path, text in built_pages(root).items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text(text, encoding="utf-8")
     for page in sorted(target.rglob("*.md")):
@@ -49,6 +49,12 @@ def stage(root: Path, target: Path, repository: str) -> None:
     for path, text in redirects(requirements(root)).items():
         (target / path).parent.mkdir(parents=True)
         (target / path).write_text(text, encoding="utf-8")
+
+
+def built_pages(root: Path) -> dict[str, str]:
+    """Text of the pages that only the site has, by their path below the pages."""
+    documents = document_pages.pages(root, requirements(root))
+    return rule_pages_of(root) | {f"documents/{name}": text for name, text in documents.items()}
 
 
 def rule_pages_of(root: Path) -> dict[str, str]:

@@ -90,7 +90,7 @@ class Snapshot(Protocol):
 
 
 class Backend(Protocol):
-    """One framework. Calls come from one thread, but for `write`, which may come from another one.
+    """One framework. Calls come from one thread, but for `write` and `abort`, which may come from another one.
 
     A call that needs a peer raises `PeerLostError` when the peer is gone, or after the formation's time-out.
     """
@@ -104,6 +104,10 @@ class Backend(Protocol):
 
     def leave(self) -> None:
         """Give the groups up, also when peers are gone; never waits longer than a second."""
+        ...
+
+    def abort(self) -> None:
+        """End a call that waits for a peer; it then raises `PeerLostError`. Waits for nothing, and may do nothing."""
         ...
 
     def build(self, weights: Weights) -> None:

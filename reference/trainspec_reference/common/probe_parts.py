@@ -64,6 +64,10 @@ class Machine:
         """Rates of kernels and of their rooflines, from one run."""
         raise UnsupportedError("this backend measures no kernels")
 
+    def device_uuid(self) -> str | None:
+        """Name of the device that `work` loads, as NVML has it; None where it is not known."""
+        return None
+
     def work(self) -> None:
         """A few milliseconds of matrix products on the device that trains, complete on return."""
         raise UnsupportedError("this backend puts no load on a device")
@@ -125,6 +129,10 @@ class Probes(Protocol):
 
     def kernels(self) -> dict[str, Any]:
         """As `Machine.kernels`."""
+        ...
+
+    def device_uuid(self) -> str | None:
+        """As `Machine.device_uuid`."""
         ...
 
     def work(self) -> None:

@@ -37,7 +37,7 @@ class Recovery:
     """Teams of workers, one after the other, each with the newest good state."""
 
     def __init__(self, job: Job, settings: Settings, crew: Crew, tell: TraceWriter) -> None:
-        self.limits = Limits.of_policy(job.policy)
+        self.limits = Limits.of_policy(job.policy, job.device)
         self._crew, self._trace = crew, tell
         self._regroup = Regroup(job, settings, crew, tell, self.limits)
         self._team: Team | None = None

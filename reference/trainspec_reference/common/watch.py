@@ -25,6 +25,10 @@ class Limits:
     """Of any job: the time-out of the policy's first layer that sees hangs."""
     start: float = 60.0
     """Until the first step of a formation: processes join, load, and compile."""
+    device_start: float = 300.0
+    """The least of it on an accelerator, whose libraries load and whose programs compile for minutes."""
+    compiles: bool = False
+    """Whether a step with another batch size may compile anew, and so take as long as the first one did."""
     save: float = 60.0
     """Of a save that training waits for."""
     ping: float = 0.5
@@ -33,10 +37,11 @@ class Limits:
     """Without an answer from a worker, whatever it does."""
 
     @staticmethod
-    def of_policy(policy: CheckpointPolicy | None) -> Limits:
+    def of_policy(policy: CheckpointPolicy | None, device: str = "cpu") -> Limits:
         """What a policy says of hangs; the defaults where it says nothing."""
+        least_start = Limits.start if device == "cpu" else Limits.device_start
         if policy is None:
-            return Limits()
+            return Limits(start=least_start, compiles=device != "cpu")
         seen = [layer.timeout_seconds for layer in policy.detection if "hang" in layer.faults]
         ways = [way for way in policy.recovery if way.fault in {"process-loss", "hang"}]
         start = max((way.restart_seconds + way.restore_seconds + way.first_step_seconds for way in ways), default=0.0)
@@ -45,9 +50,10 @@ class Limits:
         return Limits(
             least=min(Limits.least, most),
             most=most,
-            start=max(Limits.start, start),
+            start=max(least_start, start),
             save=max(Limits.save, 10 * persist),
             silence=min(Limits.silence, most),
+            compiles=device != "cpu",
         )
 
 
@@ -76,11 +82,14 @@ class Watch:
     _marks: dict[int, _Mark] = field(default_factory=dict)
     _durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_STEPS))
     _last_progress: float = 0.0
+    _began: float = 0.0
+    """When the last member held the state that it starts from."""
     _last_step: float | None = None
+    _first_step_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self._marks = {number: _Mark() for number in self.members}
-        self._last_progress = self.now()
+        self._last_progress = self._began = self.now()
 
     def forgive(self) -> None:
         """Begin to wait anew: the time that passed was not the workers'."""
@@ -89,7 +98,7 @@ class Watch:
     def ready(self, worker: int, step: int) -> None:
         """A worker holds the state that it starts from."""
         self._marks[worker] = _Mark(step, step)
-        self._last_progress = self.now()
+        self._last_progress = self._began = self.now()
 
     def arrived(self, worker: int, step: int) -> None:
         """A worker has done its part of an update."""
@@ -108,6 +117,8 @@ class Watch:
             return False
         if self._last_step is not None:
             self._durations.append(self._last_progress - self._last_step)
+        else:
+            self._first_step_seconds = self._last_progress - self._began
         self.completed, self._last_step = lowest, self._last_progress
         return True
 
@@ -127,7 +138,8 @@ class Watch:
             return self.limits.save
         if not self._durations:
             return self.limits.start
-        return min(self.limits.most, max(self.limits.least, _USUAL_STEPS * median(self._durations)))
+        usual = min(self.limits.most, max(self.limits.least, _USUAL_STEPS * median(self._durations)))
+        return max(usual, self._first_step_seconds) if self.limits.compiles else usual
 
     @property
     def is_stalled(self) -> bool:

@@ -76,6 +76,8 @@ class WorkerProcess:
                 if self._ports:
                     self._ports.end()
                 self._orders.put(message)
+                if number == self._formation:  # the loop may wait for a kernel that waits for a lost peer
+                    self._backend.abort()
             case say.Exit():
                 self._orders.put(message)
 

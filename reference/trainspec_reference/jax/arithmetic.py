@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,13 @@ class Formats:
 
 def configure(precision: Precision, device: str) -> None:
     """Settings of the process that formats and device need, before JAX computes anything."""
-    jax.config.update("jax_platforms", device)
+    # State is stored from the host's memory, so that a device needs the platform of the host beside its own.
+    jax.config.update("jax_platforms", device if device == "cpu" else f"{device},cpu")
+    # A worker that is started anew needs memory of the device before the one that it replaces has given its own back.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if precision.deterministic and device != "cpu":
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()  # read with the first device
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_enable_x64", precision.compute == "fp64")

@@ -58,6 +58,9 @@ class JaxBackend:
         """Give the group up, within a second."""
         self._processes.leave()
 
+    def abort(self) -> None:
+        """Nothing: every wait for a peer is bounded."""
+
     def build(self, weights: Weights) -> None:
         """Lay the state out, and compile the step for micro-batches of the planned shape."""
         shapes = {name: array.shape for name, array in weights.items()}

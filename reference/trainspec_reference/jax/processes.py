@@ -20,7 +20,7 @@ LOST_EXIT_CODE = 75
 """Exit of a process that leaves after it lost a peer, where nothing else ends it before the interpreter does."""
 BUILD_SECONDS = 300.0
 """Longest wait for all peers to compile their first step."""
-_OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
+_OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED", "CUDA_ERROR", "CUDNN", "CUBLAS", "ptxas")
 
 
 class Processes:
@@ -83,7 +83,7 @@ class Processes:
             raise PeerLostError(f"no answer of a peer within {limit:g} s") from None
         if error is None:
             return found
-        if _is_of_a_peer(error):
+        if self._is_connected and _is_of_a_peer(error):
             self._is_lost = True
             raise PeerLostError(f"a peer is gone: {str(error).splitlines()[0][:300]}") from error
         raise error
@@ -105,19 +105,29 @@ class Processes:
             formation.address,
             formation.num_ranks,
             formation.rank,
-            local_device_ids=None,
+            local_device_ids=local_devices(formation),
             initialization_timeout=int(CONNECT_SECONDS),
             heartbeat_timeout_seconds=coordination.heartbeat_seconds(formation),
             shutdown_timeout_seconds=coordination.SHUTDOWN_SECONDS,
         )
 
 
+def local_devices(formation: Formation) -> list[int] | None:
+    """The accelerator of a rank: a process of JAX takes all of a host unless it names its own.
+
+    Source: https://docs.jax.dev/en/latest/_autosummary/jax.distributed.initialize.html
+    """
+    if jax.config.jax_platforms == "cpu":  # type: ignore[attr-defined]
+        return None
+    return [formation.hosts[: formation.rank].count(formation.hosts[formation.rank])]
+
+
 def _is_of_a_peer(error: Exception) -> bool:
-    # Gloo's failures come as ValueError, those of the coordinator as JaxRuntimeError.
+    # Gloo's failures come as ValueError, those of the coordinator and of NCCL as JaxRuntimeError.
     text = str(error)
-    if any(word in text for word in _OWN_FAULTS):
-        return False
-    return "Gloo" in text or isinstance(error, jax.errors.JaxRuntimeError)
+    if "Gloo" in text or "NCCL" in text:
+        return True
+    return isinstance(error, jax.errors.JaxRuntimeError) and not any(word in text for word in _OWN_FAULTS)
 
 
 def _shut_down() -> None:

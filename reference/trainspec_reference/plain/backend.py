@@ -67,6 +67,9 @@ class PlainBackend:
         """Close all connections; there are none where no join has succeeded."""
         self._connections.close()
 
+    def abort(self) -> None:
+        """Nothing: every wait for a peer is bounded."""
+
     def build(self, weights: Weights) -> None:
         """Take the weights, fresh moments, and a random state of this rank's own."""
         self._parameters = FlatParameters.of(weights)

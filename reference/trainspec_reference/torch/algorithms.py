@@ -33,6 +33,8 @@ class DataSum:
             "tree": lambda tensor_N: tree(tensor_N, groups.copies),
             "hierarchical": lambda tensor_N: hierarchical(tensor_N, groups),
         }
+        if groups.is_by_host:
+            known |= {name: _by_host(known[name]) for name in ("ring", "tree")}
         chosen = [choice for choice in plan.collectives if choice.operation == "all-reduce" and choice.axis == "data"]
         unknown = {choice.algorithm for choice in chosen} - known.keys()
         if unknown:
@@ -52,6 +54,17 @@ class DataSum:
             if choice.min_bytes <= num_bytes and (choice.max_bytes is None or num_bytes < choice.max_bytes):
                 return algorithm
         return self._default
+
+
+def _by_host(algorithm: Sum) -> Sum:
+    """The algorithm on a copy in the memory of the host."""
+
+    def run(tensor_N: torch.Tensor) -> None:
+        held_N = tensor_N.cpu()
+        algorithm(held_N)
+        tensor_N.copy_(held_N)
+
+    return run
 
 
 def ring(tensor_N: torch.Tensor, group: dist.ProcessGroup | None) -> None:

@@ -75,6 +75,12 @@ class TorchBackend:
             self._groups.leave()
             self._groups = None
 
+    def abort(self) -> None:
+        """Abort the communicators of a device, for whose kernels the thread of the loop may wait."""
+        groups = self._groups
+        if groups is not None:
+            groups.abort()
+
     def build(self, weights: Weights) -> None:
         """Make the model from global weights, with fresh moments and a random state of this rank."""
         groups = self._joined()
@@ -126,6 +132,8 @@ class TorchBackend:
         """Clip, apply the optimizer, and clear the gradient."""
         factor = clip_norm / self._norm if clip_norm is not None and self._norm > clip_norm else 1.0
         self._built().update(learning_rate, factor)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # else the time of the optimizer counts for the next step
 
     def discard(self) -> None:
         """Clear the gradient."""

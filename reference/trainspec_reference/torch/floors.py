@@ -9,7 +9,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,49 @@ def measure(device: torch.device) -> dict[str, Any]:
         "rooflines": [asdict(rate) for rate in (*products, *copies)],
         "kernels": [asdict(rate) for rate in judged],
     }
+
+
+def narrow_products(device: torch.device, num_timed_runs: int | None = None) -> dict[str, Any]:
+    """Rates of the products of a training step in FP8 and in BF16, operands narrowed before the clock starts.
+
+    Raises:
+        RuntimeError: this PyTorch, or this device, has no products in FP8.
+    """
+    if not hasattr(F, "scaled_mm"):
+        raise RuntimeError(f"PyTorch {torch.__version__} has no torch.nn.functional.scaled_mm; 2.10 and later have it")
+    sizes = SIZES[device.type]
+    if num_timed_runs is not None:
+        sizes = replace(sizes, num_timed_runs=num_timed_runs)
+    timer, rows = Timer(device, sizes), []
+    for shape in sizes.products:
+        wide = _product(timer, sizes, device, shape, "bf16")
+        rows.append(asdict(wide) | {"times_bf16": 1.0})
+        for scaling in ("TensorWise", "RowWise"):
+            narrow = _narrow_product(timer, device, shape, scaling)
+            rows.append(asdict(narrow) | {"times_bf16": narrow.per_second / wide.per_second})
+    products = [row for row in rows if row["operation"] != "bf16"]
+    return {"device": device_facts(device), "format": "float8_e4m3fn", "bf16": rows[::3], "products": products}
+
+
+def _narrow_product(timer: Timer, device: torch.device, shape: tuple[int, int, int], scaling: str) -> Rate:
+    rows, inner, columns = shape
+    kind = getattr(F.ScalingType, scaling)
+    left, left_scale = _narrowed(torch.randn(rows, inner, device=device), scaling)
+    right, right_scale = _narrowed(torch.randn(columns, inner, device=device), scaling)
+    if scaling == "RowWise":
+        right_scale = right_scale.t()
+
+    def run() -> object:
+        return F.scaled_mm(left, right.t(), left_scale, kind, right_scale, kind, output_dtype=torch.bfloat16)
+
+    return timer.rate(f"fp8-{scaling.lower()}", shape, 2.0 * rows * inner * columns, run)
+
+
+def _narrowed(values: torch.Tensor, scaling: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values in FP8, and the FP32 scales that undo what they were divided by: one, or one for each row."""
+    largest = values.abs().amax(1, keepdim=True) if scaling == "RowWise" else values.abs().amax()
+    scale = largest / torch.finfo(torch.float8_e4m3fn).max
+    return (values / scale).to(torch.float8_e4m3fn), scale.float()
 
 
 def _judged(rate: Rate, roofline: float | None) -> Rate:

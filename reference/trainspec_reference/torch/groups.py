@@ -50,6 +50,8 @@ class Groups:
         if device.type == "cuda":
             hosts = formation.hosts[: formation.rank]
             torch.cuda.set_device(hosts.count(formation.hosts[formation.rank]) % torch.cuda.device_count())
+            # The recorder names the device by it: NVML counts devices in another order than CUDA may.
+            os.environ["TRAINSPEC_DEVICE"] = f"GPU-{torch.cuda.get_device_properties().uuid}"
         with peers_needed():
             self._join(formation, device)
             self.world = dist.group.WORLD
@@ -71,12 +73,25 @@ class Groups:
             host, int(port), is_master=is_first, timeout=timeout, wait_for_workers=False, use_libuv=True
         )
         dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
+            self._backend(device),
             store=PrefixStore(f"formation-{formation.number}", self.store),
             rank=formation.rank,
             world_size=formation.num_ranks,
             timeout=timeout,
         )
+
+    def _backend(self, device: torch.device) -> str:
+        """NCCL takes one rank for each device; where any host has more, all ranks exchange over gloo, by the host.
+
+        Source: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
+        """
+        if device.type != "cuda":
+            return "gloo"
+        hosts, rank = self.formation.hosts, self.formation.rank
+        own = hosts.count(hosts[rank]) <= torch.cuda.device_count()
+        self.store.set(f"{self.formation.number}/device/{rank}", str(int(own)))
+        keys = [f"{self.formation.number}/device/{other}" for other in range(len(hosts))]
+        return "nccl" if all(found == b"1" for found in self.store.multi_get(keys)) else "gloo"
 
     def _group(self, *axes: str) -> dist.ProcessGroup | None:
         return self._among(self.grid.groups(*axes))  # type: ignore[arg-type]
@@ -114,6 +129,11 @@ class Groups:
         if len(set(hosts)) == 1:
             return None, None, None
         return self._among(local), self._among(across), self._among(leaders)
+
+    @property
+    def is_by_host(self) -> bool:
+        """Whether tensors of a device pass the host between two ranks: gloo sends no others from one to another."""
+        return self.device.type == "cuda" and dist.get_backend() == "gloo"
 
     @property
     def num_copies(self) -> int:
@@ -154,14 +174,20 @@ class Groups:
             all_gather_flat(gathered, values.contiguous().flatten())
         return gathered.view(self.formation.num_ranks, *values.shape)
 
+    def abort(self) -> None:
+        """End what waits for peers, from any thread: kernels of NCCL wait until they are aborted."""
+        if self.device.type != "cuda" or self.formation.num_ranks == 1:
+            return
+        for group in (self.context.group, self.pipeline, self.tensor, self.copies, self.ends, self.world):
+            if group is not None and dist.get_backend(group) == "nccl":
+                group.abort()
+
     def leave(self) -> None:
         """Close all connections, so that no peer waits for this rank."""
         if not dist.is_initialized():
             return
-        if self.formation.num_ranks > 1 and dist.get_backend() == "nccl":
-            dist.distributed_c10d._abort_process_group()  # a plain destroy waits for kernels that no peer will join
-        else:
-            dist.destroy_process_group()
+        self.abort()  # a plain destroy waits for kernels that no peer will join
+        dist.destroy_process_group()
 
 
 @contextmanager

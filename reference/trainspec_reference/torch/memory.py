@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.models import make_model
+from trainspec_reference.torch.models.transformer import Attention
 from trainspec_reference.torch.parts import Part
 from trainspec_reference.torch.passes import loss_sum
 
@@ -56,6 +57,26 @@ class LiveTensors(TorchDispatchMode):
         return peak
 
 
+class _FusedAttention(torch.autograd.Function):
+    """What fused attention keeps: its operands, its output, and one number in FP32 for each row of the scores.
+
+    On the device `meta` PyTorch takes the path that keeps all scores, which no accelerator does. Source:
+    arXiv:2205.14135, section 3.1.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """[B, H, T, K] of each operand to [B, H, T, K]."""
+        mixed = torch.empty_like(q)
+        ctx.save_for_backward(q, k, v, mixed, q.new_empty(q.shape[:-1], dtype=torch.float32))
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: torch.Tensor) -> Any:
+        """A gradient for each operand."""
+        return tuple(torch.empty_like(operand) for operand in ctx.saved_tensors[:3])
+
+
 def predicted_bytes(job: Job) -> int:
     """Bytes of all tensors at the largest moment of a training step of one rank that holds the whole model.
 
@@ -66,6 +87,9 @@ def predicted_bytes(job: Job) -> int:
     shape, samples = job.model, job.plan.batch.micro_sequences
     with torch.device("meta"):
         model = make_model(shape, Part())
+        for module in model.modules():
+            if isinstance(module, Attention):
+                module.attend = _FusedAttention.apply
         tokens = torch.zeros((samples, shape.sequence_length), dtype=torch.int64)
         with LiveTensors() as live:
             loss_sum(model(tokens), tokens).backward()  # type: ignore[no-untyped-call]

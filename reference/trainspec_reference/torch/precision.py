@@ -24,8 +24,9 @@ def parameter_dtype(precision: Precision) -> torch.dtype:
 
 
 def prepare(precision: Precision) -> None:
-    """Set what PyTorch keeps for the whole process: tf32 products, and repeatable kernels."""
+    """Set what PyTorch keeps for the whole process: tf32 products and convolutions, and repeatable kernels."""
     torch.set_float32_matmul_precision("high" if precision.compute == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision.compute == "tf32"  # else convolutions in FP32 round to ten bits
     if precision.deterministic:
         torch.use_deterministic_algorithms(mode=True)
 

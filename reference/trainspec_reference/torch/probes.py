@@ -100,6 +100,10 @@ class BackendProbes(Machine):
             raise UnsupportedError("kernels are measured on an accelerator, and this machine has none")
         return floors.measure(torch.device("cuda"))
 
+    def device_uuid(self) -> str | None:
+        """As `Machine.device_uuid`."""
+        return f"GPU-{torch.cuda.get_device_properties().uuid}" if torch.cuda.is_available() else None
+
     def work(self) -> None:
         """As `Machine.work`."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -115,9 +115,14 @@ class Machine:
             OverLimitError: the pickle has more operations or values than the limits.
             UnreadableError: it breaks the format.
         """
+        frame_end = 0
         try:
             for name, argument in operations(file):
                 self.operations.add()
+                if name in {"STOP", "FRAME"}:
+                    if file.tell() < frame_end:
+                        raise ValueError("a frame states more bytes than it has")
+                    frame_end = file.tell() + (argument or 0)
                 if name == "STOP":
                     return self.stack.pop()
                 held = 0 if argument is None or name in FETCHES else sys.getsizeof(argument)
@@ -337,6 +342,8 @@ class Machine:
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""
         said = argument if argument is not None else self.stack.pop()
+        if not isinstance(said, tuple | list):
+            raise ValueError("a persistent id is no tuple")
         self.floor_bytes = self.value_bytes.used + 1
         self.references.append(said)
         self.stack.append(Inert(Name("persistent", "id"), (said,)))

@@ -143,13 +143,25 @@ def detect(file: File) -> Source:
         with open_regular(file.path) as opened:
             start = opened.read(_START_BYTES)
         if not start.startswith(_COMPRESSED):
-            return of_start(file, start)
+            return _looked_further(file, start) or of_start(file, start)
         from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
         try:
-            return of_start(file, head_of(file.path), is_compressed=True)
+            start = head_of(file.path)
+            return _looked_further(file, start) or of_start(file, start, is_compressed=True)
         except SourceError:
             return Source("stream", file)
+
+
+def _looked_further(file: File, start: bytes) -> Source | None:
+    """A log whose first record comes after more output of other programs than the start of a file; None otherwise."""
+    if len(start) < _START_BYTES or is_document_name(file.name) or b"\0" in start or _format_of(file.name, start):
+        return None
+    from trainspec_validate.telemetry.formats.format import detect_beyond  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
+
+    found = detect_beyond(pieces_of(file.path))
+    return Source("stream", file, found.name) if found else None
 
 
 def of_content(name: str, content: bytes) -> Source:

@@ -32,7 +32,13 @@ _DOCUMENT_PACKING: Final = (".gz", ".zst")
 _UNREAD_PACKING: Final = (".bz2", ".xz")
 _ODD_SUFFIXES: Final = frozenset({".otlp", ".metrics"})
 """Ends of names that exporters give to streams, and other programs to other files."""
+_RENAMED: Final = re.compile(
+    r"(?:\.(?:j2|jinja2?|tmpl|tpl|template|in|dist|example|sample|bak|backup|disabled|off|old|orig|save)|~|\s)+$"
+)
+"""Ends of names of templates and of what is kept next to a document."""
+_TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
 _PACKED_DOCUMENT: Final = "is a compressed document"
+_UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 _N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
@@ -65,7 +71,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                remedy = "unpack it" if reason == _PACKED_DOCUMENT else REMEDIES.get(reason, f"name {file.as_posix()}")
+                usual = {_PACKED_DOCUMENT: "unpack it", _UNKNOWN_LOG: "write a metric stream"}
+                remedy = usual.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
@@ -226,10 +233,25 @@ def _document_reason(file: Path) -> str:
     if file.name.endswith(_DOCUMENT_PACKING) and is_document_name(_PACKED.sub("", file.name)):
         return _PACKED_DOCUMENT if _claims_packed(file) else ""
     suffix = file.suffix
-    if suffix.isascii() or is_candidate(file.name):
+    name = file.name.lower()
+    if name.endswith(".log"):
+        return _UNKNOWN_LOG
+    if is_candidate(file.name) and not name.endswith(".txt"):
         return ""
+    if suffix.isascii():
+        may_be_ours = suffix.strip().lower() in _TEXT_SUFFIXES or is_document_name(_RENAMED.sub("", name))
+        return "claims to be ours under a name that is not searched" if may_be_ours and _claims_early(file) else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
+
+
+def _claims_early(file: Path) -> bool:
+    """Whether a file claims to be ours near its start."""
+    try:
+        with open_regular(file) as opened:
+            return claims(opened.read(_START_BYTES))
+    except OSError:
+        return False
 
 
 def _claims_packed(file: Path) -> bool:

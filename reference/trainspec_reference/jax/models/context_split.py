@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,9 @@ class ContextSplit:
     def attend(self, q_BtNH: jax.Array, k_BtNH: jax.Array, v_BtNH: jax.Array) -> jax.Array:
         """Causal attention of this rank's positions, to those of all ranks."""
         if self.axis is None:
-            return jax.nn.dot_product_attention(q_BtNH, k_BtNH, v_BtNH, is_causal=True)
+            is_narrow = q_BtNH.dtype in (jnp.bfloat16, jnp.float16)
+            fused: Literal["cudnn"] | None = "cudnn" if is_narrow and jax.default_backend() == "gpu" else None
+            return jax.nn.dot_product_attention(q_BtNH, k_BtNH, v_BtNH, is_causal=True, implementation=fused)
         k_BTNH, v_BTNH = self._whole(jnp.stack((k_BtNH, v_BtNH)))
         queries_t, keys_T = self._positions(q_BtNH.shape[1]), jnp.arange(k_BTNH.shape[1])
         mask_11tT = (queries_t[:, None] >= keys_T)[None, None]

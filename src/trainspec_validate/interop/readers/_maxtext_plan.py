@@ -160,9 +160,11 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
     for axis in ("tensor", "context", "pipeline", "expert"):
         if degrees[axis] is None:
             draft.lacks(("parallelism", axis), why)
-        elif axis != "expert" or draft.get("model", "experts"):
+        elif axis != "expert" or draft.get("model", "experts") or (degrees[axis] or 1) > 1:
             how = "inside slices x between slices"
             draft.put(("parallelism", axis), degrees[axis], how if axis in axes.stated else Default(how))
+    if (degrees["expert"] or 1) > 1 and not draft.get("model", "experts"):
+        draft.drop([("model", "family"), ("model", "experts")], "an axis of experts is asked for, but no experts are")
     parts = [degrees[kind] for kind in ("data", "fsdp", "expert")]
     if None in parts:
         draft.lacks(("parallelism", "data"), why)

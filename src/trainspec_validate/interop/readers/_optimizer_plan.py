@@ -148,16 +148,16 @@ def _put_final(draft: Draft, *names: str) -> None:
         draft.lacks((*_RATE, "final"), reason)
 
 
-def _put_warmup(draft: Draft, steps: Sequence[str], share: str, whole: int | None) -> None:
+def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole: int | None) -> None:
     """Steps of warm-up, given as such or as a share of a number of steps."""
     pointer = (*_RATE, "warmup_steps")
-    given, ratio = draft.look(*steps), draft.number(share)
+    given, ratio = draft.look(*steps), draft.number(*shares)
     if isinstance(given, int) and (given > 0 or not ratio):
         draft.copy(pointer, *steps, least=0)
     elif isinstance(given, float) and 0 < given < 1:
         ratio = given
-    elif draft.reasons(*steps, share):
-        draft.lacks(pointer, draft.reasons(*steps, share)[0])
+    elif draft.reasons(*steps, *shares):
+        draft.lacks(pointer, draft.reasons(*steps, *shares)[0])
     if draft.get(*pointer) is None and ratio:
         if whole:
             draft.put(pointer, math.ceil(ratio * whole), f"{ratio:g} of {whole} steps")
@@ -181,7 +181,7 @@ def write_trainer(draft: Draft) -> None:
         return
     kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
     steps = draft.get("job", "num_steps")
-    _put_warmup(draft, ("warmup_steps",), "warmup_ratio", steps if isinstance(steps, int) else None)
+    _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if isinstance(steps, int) else None)
     _put_final(draft, "lr_scheduler_kwargs.min_lr")
     share, peak = (
         draft.number("lr_scheduler_kwargs.min_lr_rate"),
@@ -233,7 +233,7 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
     total = _put_megatron_total(draft, defaults=defaults)
     warmup = ("lr_warmup_iters", "scheduler.lr_warmup_iters")
-    _put_warmup(draft, warmup, "lr_warmup_fraction", total)
+    _put_warmup(draft, warmup, ("lr_warmup_fraction", "scheduler.lr_warmup_fraction"), total)
     _put_samples(draft, "warmup_steps", "lr_warmup_samples")
     if kind == "warmup-stable-decay":
         draft.copy((*_RATE, "decay_steps"), "lr_wsd_decay_iters", "scheduler.lr_wsd_decay_iters")
@@ -318,7 +318,7 @@ def write_torchtitan(draft: Draft) -> None:
     else:
         kinds = {"linear": "linear", "cosine": "cosine", "sqrt": "other"}
         put_kind(draft, kinds, ("linear", _TORCHTITAN), "lr_scheduler.decay_type")
-    draft.copy((*_RATE, "warmup_steps"), "lr_scheduler.warmup_steps", least=0)
+    draft.copy((*_RATE, "warmup_steps"), "lr_scheduler.warmup_steps", "training.warmup_steps", least=0)
     draft.default((*_RATE, "warmup_steps"), 200, f"the default of {_TORCHTITAN}")
     least, peak = draft.number("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"), draft.get(*_RATE, "peak")
     if least is not None and peak:

@@ -58,7 +58,7 @@ def read(text: ForeignText) -> Fragment:
     lines = _lines(lines_in(source), origins)
 
     def make(given: dict[str, Any]) -> Draft:
-        draft = Draft(given, lines, origins)
+        draft = Draft(_with_bf16(given), lines, origins)
         _deepspeed_plan.write_plan(draft)
         draft.unknown.pop(("parallelism", "pipeline"), None)
         _write_model(draft)
@@ -70,6 +70,16 @@ def read(text: ForeignText) -> Fragment:
         return draft
 
     return settled(values, make).fragment("gpt-neox-yaml", text)
+
+
+def _with_bf16(given: dict[str, Any]) -> dict[str, Any]:
+    """The values with a section `fp16` of the type bfloat16 under the name that DeepSpeed has for it.
+
+    https://github.com/EleutherAI/gpt-neox/blob/main/megatron/neox_arguments/arguments.py
+    """
+    if str(given.get("fp16.type")).casefold() not in {"bfloat16", "bf16"}:
+        return given
+    return {(f"bf16.{name[5:]}" if name.startswith("fp16.") else name): value for name, value in given.items()}
 
 
 def _lines(find: Lines, origins: Mapping[str, str]) -> Lines:

@@ -32,6 +32,11 @@ def own_heads(run: RunView) -> list[PlacedHead]:
     return [head for head in run.heads if is_own(run, head.location)]
 
 
+def advice(run: RunView, advice_of_all: str, in_the_header: str) -> str:
+    """What would be right; a log without a stream header gets no advice on one."""
+    return f"{advice_of_all}{in_the_header}" if own_heads(run) else advice_of_all
+
+
 def by_writer(run: RunView) -> dict[tuple[str, int], frozenset[str]]:
     """Names of the metrics that each emitter wrote in each attempt, second writers of a series included."""
     found = _by_writer_of_series(run)

@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
 from trainspec_validate.telemetry.checks._rows import Columns, timed_rows, violations_by_emitter
+from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._words import (
     MAX_ALONE,
     Fault,
@@ -140,7 +141,7 @@ def cadence(run: RunView) -> Iterator[Violation]:
             location=series.longest_interval_location,
             message=f"{series_in_words(series.key, series.subject)}: {series.num_late:,} of {series.num_intervals:,} "
             f"intervals are longer than 1.5 times the cadence of {seconds_in_words(wanted)}, the longest {longest}",
-            help="write values on time, or state the real interval in cadence_seconds of the head",
+            help=advice(run, "write values on time", ", or state the real interval in cadence_seconds of the head"),
             first_time_us=series.first_time_us,
             last_time_us=series.last_time_us,
             samples=(longest,),

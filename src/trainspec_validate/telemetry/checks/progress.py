@@ -13,6 +13,7 @@ from trainspec_validate.telemetry.checks._job import report_interval, stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
 from trainspec_validate.telemetry.checks._rows import finite, refuse_snapshot, refuse_timeless, rows_of, when
+from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._words import (
     few,
     number,
@@ -44,7 +45,8 @@ def step_advance(run: RunView) -> Iterator[Violation]:
         before, now = number(jump.value_before), number(jump.value)
         return f"{series_in_words(jump.key, jump.subject)} jumps from {before} to {now}{when(run, jump.time_us)}"
 
-    help_text = "write each completed update, or every n-th and report_interval_steps: n in the head"
+    of_header = ", or every n-th and report_interval_steps: n in the head"
+    help_text = advice(run, "write each completed update", of_header)
     trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]
     yield from violations_of(trails, message, help_text)
     yield from few(_starts_beyond(run, known))

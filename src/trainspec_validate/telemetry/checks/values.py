@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.model.metrics import by_name
 from trainspec_validate.model.units import bytes_
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     damaged,
@@ -39,7 +40,8 @@ def no_sentinel(run: RunView) -> Iterator[Violation]:
         whose = series_in_words(found.key, found.subject)
         return f"{whose} is {int(found.value)}, which drivers write where they have no value"
 
-    help_text = 'leave the value out, or name the metric in "nr"; a head can declare it unsupported'
+    of_header = ', or name the metric in "nr"; a head can declare it unsupported'
+    help_text = advice(run, "leave the value out", of_header)
     yield from violations_of(run.trails_of(Trouble.SENTINEL), message, help_text)
 
 

@@ -14,9 +14,9 @@ from trainspec_validate.telemetry.decode.reader import batches, have_order
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch, check_facts
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
-from trainspec_validate.telemetry.formats.format import FORMATS, detect, holds_record
+from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
-from trainspec_validate.telemetry.formats.source import SourceError, head_of, is_compressed
+from trainspec_validate.telemetry.formats.source import HEAD_BYTES, SourceError, head_of, is_compressed, pieces_of
 from trainspec_validate.telemetry.kernels import jit
 from trainspec_validate.telemetry.view.event_log import weight
 from trainspec_validate.telemetry.view.run_view import RunView, StreamFile
@@ -54,6 +54,8 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     if b"\n" not in start and b'"head"' in start:
         start = head_of(path, MAX_LINE_BYTES + 2)
     found = detect(start)
+    if found is None and len(start) >= HEAD_BYTES:
+        found = detect_beyond(pieces_of(path))
     if found is not None and found.name == "parquet":
         from trainspec_validate.telemetry.decode.arrow import first_head  # noqa: PLC0415
         from trainspec_validate.telemetry.formats.parquet import text_bytes  # noqa: PLC0415

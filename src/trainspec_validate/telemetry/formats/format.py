@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainspec_validate.telemetry.formats.items import Clock
@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 _MLLOG_METRICS = frozenset(
     {
         *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
-        *("train.batch.size", "train.loss.mean", "train.evaluation.loss", "hw.power"),
+        *("train.batch.size", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "hw.power"),
     }
 )
 _MEGATRON_METRICS = frozenset(
@@ -54,6 +54,10 @@ class StreamFormat:
     """Whether a file is one moment, so that nothing about time can be judged."""
     sequenced: bool = False
     """Whether files have sequence numbers of their own, which prove that nothing is missing."""
+    has_rhythm: bool = False
+    """Whether it has no stream header, so that the reporting interval and the cadence follow from the records."""
+    mark: bytes = b""
+    """What each of its lines holds, among the output of other programs; empty where a file has no other lines."""
     metrics: frozenset[str] | None = None
     """Metrics of the catalog that it can carry; None for any."""
     events: frozenset[str] | None = None
@@ -122,6 +126,8 @@ _FORMATS = (
         ordered=False,
         metrics=_MLLOG_METRICS,
         events=_INTERVALS | _EVALUATIONS,
+        has_rhythm=True,
+        mark=b":::MLLOG",
         module="mllog.reader",
     ),
     StreamFormat(
@@ -129,6 +135,7 @@ _FORMATS = (
         sequenced=True,
         metrics=_TORCHTITAN_METRICS,
         events=_EVALUATIONS | _SAVES | _RESTORES,
+        has_rhythm=True,
         module="torchtitan",
     ),
     StreamFormat(
@@ -137,6 +144,8 @@ _FORMATS = (
         clock="local",
         metrics=_MEGATRON_METRICS,
         events=frozenset(),
+        has_rhythm=True,
+        mark=b"iteration",
         module="megatron",
     ),
     StreamFormat(
@@ -147,6 +156,7 @@ _FORMATS = (
         clock="local",
         metrics=_MEGATRON_METRICS | {"train.checkpoint.duration"},
         events=_INTERVALS | _EVALUATIONS | _SAVES | _RESTORES,
+        has_rhythm=True,
         module="dlrover",
     ),
     StreamFormat(
@@ -158,6 +168,8 @@ _FORMATS = (
         clock="relative",
         metrics=_NANOGPT_METRICS,
         events=frozenset(),
+        has_rhythm=True,
+        mark=b"step:",
         module="nanogpt",
     ),
     StreamFormat(
@@ -176,6 +188,22 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
+
+
+def detect_beyond(pieces: Iterable[bytes]) -> StreamFormat | None:
+    """The format of a log whose first record comes after other output; None where no piece of the text has one.
+
+    Lines that are cut between two pieces do not count, which leaves the format to the next record.
+
+    >>> detect_beyond([b"+ shift" + bytes([10]) * 9, b':::MLLOG {"key": "init_start"}']).name
+    'mllog'
+    """
+    marked = [entry for entry in _FORMATS if entry.mark]
+    for piece in pieces:
+        for entry in marked:
+            if entry.mark in piece and entry.looks_like(piece):
+                return entry
+    return None
 
 
 def detect(head: bytes) -> StreamFormat | None:

@@ -114,8 +114,7 @@ class Reader:
         interval = second_step - step
         self._first = None
         self._interval = interval if 1 <= interval <= _MAX_INTERVAL else 1
-        more = {"report_interval_steps": interval} if 1 <= interval <= _MAX_INTERVAL else {}
-        yield offset, self._transcript.head(time_us, ("job",), unsupported=self._lacking(), **more)
+        yield offset, self._transcript.head(time_us, ("job",), unsupported=self._lacking())
         yield from self._held
         self._held = []
 

@@ -10,6 +10,7 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_lines
+from trainspec_validate.telemetry.formats.rhythm import with_rhythm
 from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -49,7 +50,9 @@ def read(
         entries = read_lines(lines, transcript)
     else:
         reader: Reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
-        entries = _found(lines, reader)
+        entries = _found(lines, reader, format.mark)
+        if format.has_rhythm:
+            entries = with_rhythm(entries, transcript)
     offset = 0
     for found in entries:
         offset = found[0]
@@ -58,11 +61,11 @@ def read(
     yield offset, transcript.losses()
 
 
-def _found(lines: Iterable[tuple[int, bytes]], reader: Reader) -> Iterator[Found]:
+def _found(lines: Iterable[tuple[int, bytes]], reader: Reader, mark: bytes) -> Iterator[Found]:
     offset = num_blank = 0
     try:
         for offset, raw in lines:
-            text = _text(raw)
+            text = _text(raw, mark)
             if isinstance(text, Refusal):
                 yield offset, text
             elif text and not text.isspace():
@@ -76,7 +79,7 @@ def _found(lines: Iterable[tuple[int, bytes]], reader: Reader) -> Iterator[Found
     yield from reader.end()
 
 
-def _text(raw: bytes) -> str | Refusal:
+def _text(raw: bytes, mark: bytes) -> str | Refusal:
     if len(raw) > MAX_LINE_BYTES:
         return Refusal(
             f"the line is longer than {MAX_LINE_BYTES // 1024**2} MiB", "write one record on each line", "size"
@@ -84,7 +87,18 @@ def _text(raw: bytes) -> str | Refusal:
     try:
         return raw.decode("utf-8-sig" if raw.startswith(b"\xef\xbb\xbf") else "utf-8")
     except UnicodeDecodeError as error:
+        if mark and _is_whole(raw[raw.find(mark) :] if mark in raw else b""):
+            # Progress bars that several processes write at once tear their characters.
+            return raw.decode("utf-8", errors="replace")
         return Refusal(f"byte 0x{raw[error.start]:02x} is not UTF-8", "write UTF-8", "syntax")
+
+
+def _is_whole(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def records(items: Iterable[Item]) -> Iterator[Record]:

@@ -233,6 +233,15 @@ def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
         return head_bytes(file, size)
 
 
+def pieces_of(path: Path, most_bytes: int = 256 * 1024 * 1024) -> Iterator[bytes]:
+    """The uncompressed content in pieces, up to a limit; of damaged data those before the damage."""
+    with opened(path) as stream, contextlib.suppress(SourceError, *_DAMAGED):
+        file = _Patient(stream)
+        while most_bytes > 0 and (piece := file.read(BLOCK_BYTES)):
+            most_bytes -= len(piece)
+            yield piece
+
+
 def head_bytes(stream: BinaryIO, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of a stream; of damaged data those before the damage.
 

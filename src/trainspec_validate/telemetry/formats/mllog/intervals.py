@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats.items import Found, Refusal
@@ -14,6 +14,23 @@ _STOPS = {"run_stop": "run", "block_stop": "block", "eval_stop": "eval", "epoch_
 _POWER = {"power_measurement_start", "power_measurement_stop"}
 _STATUS = {"success": ("completed", "completed"), "aborted": ("failed", "operator")}
 _SLACK_US = 1_000_000
+_POSITIONS = ("eval_id", "id", "epoch_num", "samples_count", "step", "step_num")
+"""What tells evaluations apart that run at the same time."""
+_MAX_OPEN = 1_000
+
+
+class _Open(NamedTuple):
+    """What has started and not stopped."""
+
+    offset: int
+    identifier: str
+    time_us: int
+    positions: Mapping[str, Any]
+
+    def is_like(self, positions: Mapping[str, Any]) -> bool:
+        """Whether some position is the same, and none differs."""
+        both = self.positions.keys() & positions.keys()
+        return bool(both) and all(self.positions[name] == positions[name] for name in both)
 
 
 class Intervals:
@@ -21,11 +38,14 @@ class Intervals:
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._open: dict[str, tuple[int, str]] = {}
+        self._open: dict[str, list[_Open]] = {}
         self._num = 0
         self._power_start: int | None = None
         self._readings: tuple[int, int] | None = None
         self._num_readings = 0
+        self._stated_end_us: int | None = None
+        self.are_evaluations_offline = False
+        """Whether evaluations are only paired, and give no events."""
 
     def has(self, key: str) -> bool:
         """Whether a key starts or stops something."""
@@ -36,6 +56,10 @@ class Intervals:
         low, high = self._readings or (time_us, time_us)
         self._readings = (min(low, time_us), max(high, time_us))
         self._num_readings += 1
+
+    def end_at(self, time_us: int) -> None:
+        """Note when the run ends, as the log states it."""
+        self._stated_end_us = time_us
 
     def take(  # noqa: PLR0913, PLR0917 - the parts of an entry
         self,
@@ -51,24 +75,28 @@ class Intervals:
         if key in _POWER:
             yield from self._power(offset, key, time_us, value)
         elif key in _STARTS:
-            yield from self._start(offset, _STARTS[key], time_us, step)
+            yield from self._start(offset, _STARTS[key], time_us, step, _positions(metadata))
         else:
             yield from self._stop(offset, _STOPS[key], time_us, step, metadata, carried)
 
-    def _start(self, offset: int, kind: str, time_us: int, step: int | None) -> Iterator[Found]:
+    def _start(
+        self, offset: int, kind: str, time_us: int, step: int | None, positions: Mapping[str, Any]
+    ) -> Iterator[Found]:
         self._num += 1
         identifier = f"{kind}-{self._num}"
-        if kind in self._open:
+        opened = self._open.setdefault(kind, [])
+        is_apart = kind == "eval" and positions and not any(each.is_like(positions) for each in opened)
+        if opened and not (is_apart and len(opened) < _MAX_OPEN):
             yield offset, Refusal(f"{kind}_start again before {kind}_stop", f"write {kind}_stop first", "interval")
             return
-        self._open[kind] = offset, identifier
+        opened.append(_Open(offset, identifier, time_us, positions))
         transcript = self._transcript
         if kind == "run":
             run = {"train.run.id": transcript.run}
             attempt = {"train.run.attempt": transcript.given.attempt}
             yield offset, transcript.event(time_us, "train.run.start", id=identifier, a=run)
             yield offset, transcript.event(time_us, "train.attempt.start", id=f"{identifier}-attempt", a=attempt)
-        elif kind == "eval":
+        elif kind == "eval" and not self.are_evaluations_offline:
             a = {"train.evaluation.set": "eval"}
             yield offset, transcript.event(time_us, "train.evaluation.begin", id=identifier, step=step, a=a)
 
@@ -81,10 +109,13 @@ class Intervals:
         metadata: Mapping[str, Any],
         carried: Mapping[str, MetricValue],
     ) -> Iterator[Found]:
-        if kind not in self._open:
+        opened, positions = self._open.get(kind), _positions(metadata)
+        if not opened:
             yield offset, Refusal(f"{kind}_stop closes nothing: no {kind} is open", f"write {kind}_start", "interval")
             return
-        _, identifier = self._open.pop(kind)
+        mine = next((each for each in opened if each.is_like(positions)), opened[0])
+        opened.remove(mine)
+        identifier = mine.identifier
         transcript = self._transcript
         if kind == "run":
             status, reason = _STATUS.get(str(metadata.get("status")), ("failed", "fault"))
@@ -95,7 +126,7 @@ class Intervals:
                 transcript.event(time_us, "train.attempt.end", id=f"{identifier}-attempt", step=step, a=attempt),
             )
             yield offset, transcript.event(time_us, "train.run.end", id=identifier, step=step, a=run)
-        elif kind == "eval":
+        elif kind == "eval" and not self.are_evaluations_offline:
             a = {"train.evaluation.set": "eval", "train.evaluation.outcome": "completed"}
             more = {"id": identifier, "step": step, "a": a, "m": dict(carried)}
             yield offset, transcript.event(time_us, "train.evaluation.end", **more)
@@ -122,5 +153,14 @@ class Intervals:
 
     def end(self) -> Iterator[Found]:
         """What is open at the end."""
-        for kind, (offset, _) in self._open.items():
-            yield offset, Refusal(f"{kind}_start is never closed", f"write {kind}_stop", "interval")
+        for kind, opened in self._open.items():
+            for each in opened:
+                if kind == "block" and self._stated_end_us is not None and each.time_us >= self._stated_end_us:
+                    message = "a block starts as the run ends, or after it, and has no end; it is no part of the run"
+                    self._transcript.lose("meaning", "block_start", message, each.offset)
+                    continue
+                yield each.offset, Refusal(f"{kind}_start is never closed", f"write {kind}_stop", "interval")
+
+
+def _positions(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: metadata[name] for name in _POSITIONS if name in metadata}

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.mllog.units import MAX, Units
 from trainspec_validate.telemetry.formats.tally import Tally
 
-_MAX = 10**18
 _TOLD = {
     "samples": "step counts samples; it is divided by the batch",
     "index": "step counts updates from 0; 1 is added",
     "count": "step is taken as completed updates",
     "tokens": "step counts tokens; it is divided by those of an update",
-    "unknown": "the unit of step is not stated; records have no step",
+    "epochs": "step counts epochs, which are not converted; records have no step",
+    "unknown": "what step counts is not stated, nor does it follow from batch, samples and clock: records have no step",
 }
 _EPOCHS = {
     "samples": "epoch_num counts samples; it is divided by the batch",
@@ -40,8 +41,7 @@ class Position:
         """Samples of an update; 0 while it is not known."""
         self._tokens_per_sample = 0
         self._train_samples = 0
-        self._max_steps = 0
-        self._unit = ""
+        self._units = Units()
         self._epoch_unit = ""
         self._tally = tally
 
@@ -53,17 +53,13 @@ class Position:
             self._tokens_per_sample = value
         elif key == "train_samples":
             self._train_samples = value
-        elif key == "max_steps":
-            self._max_steps = value
 
     def updates(self, key: str, metadata: Mapping[str, Any], *, is_statistic: bool = False) -> int | None:
         """Updates completed at an entry; None where its metadata do not tell."""
-        samples = fit.whole(metadata.get("samples_count"), _MAX)
-        step = fit.whole(metadata.get("step", metadata.get("step_num")), _MAX)
+        samples = fit.whole(metadata.get("samples_count"), MAX)
+        step = fit.whole(metadata.get("step", metadata.get("step_num")), MAX)
         # The count of a block is a position in some rounds and a length in others.
         if samples is not None and self.batch and samples % self.batch == 0 and key not in _BLOCKS:
-            if is_statistic and step is not None and not self._unit:
-                self._tell({samples: "samples", samples // self.batch: "count"}.get(step, "index"))
             return fit.step(samples // self.batch)
         if step is not None:
             return fit.step(self._from_step(step, is_statistic=is_statistic))
@@ -78,46 +74,36 @@ class Position:
     def samples(self, metadata: Mapping[str, Any]) -> int | None:
         """Samples at an entry that counts them; None where they follow from the updates only."""
         count = metadata.get("epoch_num") if self._epoch_unit == "samples" else None
-        return fit.whole(metadata.get("samples_count", count), _MAX)
+        return fit.whole(metadata.get("samples_count", count), MAX)
 
     def _from_step(self, step: int, *, is_statistic: bool) -> int | None:
-        if is_statistic and not self._unit:
-            self._tell(self._judged(step))
-        size = {"samples": self.batch, "tokens": self._tokens}.get(self._unit, 1) or 1
-        if not is_statistic:
-            # Outside of statistics a step is that many completed updates, or that many samples or tokens.
-            return step // size
-        if self._unit == "index":
-            return step + 1
-        return None if self._unit == "unknown" or step % size else step // size
+        unit = self._units.step or "count"
+        size = {"samples": self.batch, "tokens": self._tokens}.get(unit, 1) or 1
+        if unit == "epochs" or (is_statistic and (unit == "unknown" or step % size)):
+            return None
+        # Outside of statistics a step is that many completed updates, or that many samples or tokens.
+        return step + 1 if is_statistic and unit == "index" else step // size
 
-    def _tell(self, unit: str) -> None:
-        self._unit = unit
-        self._tally.lose("step", "step", _TOLD[unit], 0)
+    def decide(self, units: Units) -> None:
+        """Take what the positions of the whole log count."""
+        self._units = units
+        if units.step:
+            self._tally.lose("step", "step", _TOLD[units.step], 0)
 
     @property
     def _tokens(self) -> int:
         """Tokens of an update; 0 while they are not known."""
         return self.batch * self._tokens_per_sample
 
-    def _judged(self, first: int) -> str:
-        """What the first step of the statistics says that steps count."""
-        if first == 0:
-            return "index"
-        for unit, size in (("tokens", self._tokens), ("samples", self.batch)):
-            if size > 1 and first % size == 0 and (first == size or first > max(self._max_steps, 1)):
-                return unit
-        return "count" if first == 1 or first <= self._max_steps else "unknown"
-
     def _from_epoch(self, key: str, metadata: Mapping[str, Any]) -> int | None:
         epoch = metadata.get("epoch_num")
         if not epoch:
             return None
-        unit = self._epoch_unit or self._judged_epoch(fit.whole(epoch, _MAX))
+        unit = self._epoch_unit or self._units.epoch or self._judged_epoch(fit.whole(epoch, MAX))
         if key == "eval_accuracy":
             self._epoch_unit = unit
             self._tally.lose("step", "epoch_num", _EPOCHS[unit], 0)
-        count, size = fit.whole(epoch, _MAX), self._tokens if unit == "tokens" else self.batch
+        count, size = fit.whole(epoch, MAX), self._tokens if unit == "tokens" else self.batch
         if count is None or unit not in {"samples", "tokens"}:
             return None
         if key == "eval_accuracy" and count % size:
@@ -130,7 +116,7 @@ class Position:
             return "epochs"
         if not self.batch:
             return "unknown"
-        if self._tokens and first % self._tokens == 0:
+        if self._tokens and self._units.can_be_tokens and first % self._tokens == 0:
             return "tokens"
         if first > _MAX_EPOCHS:
             return "samples"

@@ -7,26 +7,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.documents.types.stream import Head, MetricValue
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
 from trainspec_validate.telemetry.formats.mllog.intervals import Intervals
 from trainspec_validate.telemetry.formats.mllog.launch import Launch
-from trainspec_validate.telemetry.formats.mllog.opening import Opening
 from trainspec_validate.telemetry.formats.mllog.owed import Owed
 from trainspec_validate.telemetry.formats.mllog.position import Position
+from trainspec_validate.telemetry.formats.mllog.units import Entry, units_of
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _MARK = ":::MLLOG"
+_MAX_HELD = 50_000
+"""Entries by which it is decided what positions count; the logs of 11,616 GPUs have 40,000."""
 _EVALUATION_SET = "eval"
 _LOSS_BENCHMARKS = frozenset({"gpt3", "llama31_405b", "llama31_8b", "llama2_70b_lora"})
 """Benchmarks whose `eval_accuracy` is a loss in natural logarithms; source: mlcommons/training_policies."""
 _BESIDE = (
     Alias("train.loss.mean", "mlperf", "tracked_stats.train_loss", "1", 1.0),
     Alias("train.loss.mean", "mlperf", "tracked_stats.loss", "1", 1.0),
+    Alias("train.learning_rate", "mlperf", "tracked_stats.lr", "1", 1.0),
 )
 _TOTAL = {"train.loss.name": "total"}
 _IMPLIED = {
@@ -48,48 +51,58 @@ class Reader:
         self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
         self._position = Position(transcript.tally)
         self._intervals, self._launch = Intervals(transcript), Launch(transcript)
-        self._opening, self._owed = Opening(transcript), Owed()
-        self._is_loss = self._has_updates = self._has_statistics = self._is_of_power = False
+        self._owed = Owed()
+        self._held: list[tuple[int, Entry | Refusal]] | None = []
+        """The log until it is known what its positions count."""
+        self._is_loss = self._has_updates = self._has_statistics = self._has_begun = self._is_offline = False
         self._step = self._loss_step = 0
+        self._trained_us: int | None = None
         self._evaluation: dict[str, MetricValue] = {}
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The records that a line sets free."""
-        found = list(self._line(offset, text))
-        yield from self._opening.pass_on(found, is_decided=self._has_statistics or self._is_of_power)
-
-    def _line(self, offset: int, text: str) -> Iterator[Found]:
         _, mark, rest = text.partition(_MARK)
         if not mark:
             self._transcript.lose("text", "text", "the file has lines of other programs, which are passed over", offset)
             return
-        entry = decode(rest, not_finite=True)
-        if isinstance(entry, Refusal):
-            yield offset, entry
+        item = _entry(offset, rest)
+        if self._held is None:
+            yield from self._taken(offset, item)
             return
-        problem = _problem(entry)
-        if problem:
-            yield offset, problem
-            return
-        key, time_us = entry["key"], entry["time_ms"] * 1000
-        if not self._opening.has_begun:
-            self._begin(offset, key, time_us)
-        value, metadata = entry.get("value"), entry.get("metadata")
-        yield from self._owed.take(offset, key, entry.get("event_type"))
-        yield from self._launch.take(offset, key, time_us)
-        yield from ((offset, refusal) for refusal in _not_finite(key, value))
-        yield from self._entry(offset, key, time_us, value, metadata if isinstance(metadata, dict) else {})
+        self._held.append((offset, item))
+        if len(self._held) >= _MAX_HELD:
+            yield from self._released()
 
-    def _begin(self, offset: int, key: str, time_us: int) -> None:
-        self._is_of_power = key.startswith("power_")
-        if not self._is_of_power:
-            self._opening.begin(offset, time_us, ("job",), self._transcript.given.host)
+    def _released(self) -> Iterator[Found]:
+        """What was held, by what its positions count."""
+        held, self._held = self._held or [], None
+        units = units_of([item for _, item in held if isinstance(item, Entry)])
+        self._position.decide(units)
+        self._is_offline, self._trained_us = units.is_offline, units.trained_us
+        self._intervals.are_evaluations_offline = units.is_offline
+        for offset, item in held:
+            yield from self._taken(offset, item)
+
+    def _taken(self, offset: int, item: Entry | Refusal) -> Iterator[Found]:
+        if isinstance(item, Refusal):
+            yield offset, item
             return
+        if not self._has_begun:
+            self._has_begun = True
+            yield offset, self._head(item)
+        yield from self._owed.take(offset, item.key, item.event_type)
+        yield from self._launch.take(offset, item.key, item.time_us)
+        yield from ((offset, refusal) for refusal in _not_finite(item.key, item.value))
+        yield from self._entry(offset, item.key, item.time_us, item.value, item.metadata)
+
+    def _head(self, first: Entry) -> Head:
         host = self._transcript.given.host
+        if not first.key.startswith("power_"):
+            return self._transcript.head(first.time_us, ("job",), host=host)
         if host is None:
             host = fit.identity(PurePosixPath(self._transcript.name).stem) or "node"
             self._transcript.lose("identity", "host", f"the file names no node; its own name is used: {host}", 0)
-        self._opening.begin(offset, time_us, ("node",), host)
+        return self._transcript.head(first.time_us, ("node",), host=host)
 
     def _entry(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
         if key in _CONFIGURATION:
@@ -106,17 +119,31 @@ class Reader:
                 self._intervals.saw_reading(time_us)
                 yield offset, self._transcript.sample(time_us, values)
         elif self._intervals.has(key):
-            step = self._position.updates(key, metadata)
-            carried, self._evaluation = self._evaluation, {}
-            if key != "eval_stop":
-                carried, self._evaluation = {}, carried
-            yield from self._intervals.take(offset, key, time_us, step, value, metadata, carried)
+            yield from self._edge(offset, key, time_us, value, metadata)
         elif key not in {"init_start", "init_stop"}:
             if key == "train_samples":
                 self._position.learn(key, fit.whole(value, 10**18) or 0)
             group = next((f"{prefix}*" for prefix in _SETTINGS if key.startswith(prefix)), key)
             message = f"{group}: settings and remarks have no name in the catalog"
             self._transcript.lose("unknown-name", group, message, offset)
+
+    def _edge(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        """The start or the stop of something."""
+        is_apart = self._is_offline and key.startswith("eval_")
+        if key == "run_stop":
+            self._intervals.end_at(time_us)
+            if self._trained_us is not None and self._trained_us > time_us:
+                message = "run_stop has the time of an evaluated position; the run ends with its last training"
+                self._transcript.lose("meaning", key, message, offset)
+                time_us = self._trained_us
+        step = None if is_apart else self._position.updates(key, metadata)
+        carried: dict[str, MetricValue] = {}
+        if key == "eval_stop":
+            carried, self._evaluation = self._evaluation, {}
+        if is_apart:
+            message = "evaluations run on saved states after training (offline), and are no part of the run in time"
+            self._transcript.lose("meaning", "eval_start", message, offset)
+        yield from self._intervals.take(offset, key, time_us, step, value, metadata, carried)
 
     def _configuration(self, offset: int, key: str, time_us: int, value: Any) -> Iterator[Found]:
         if key == "submission_benchmark":
@@ -195,12 +222,11 @@ class Reader:
 
     def _accuracy(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
         number = fit.number(value)
-        step = self._position.updates("eval_accuracy", metadata)
+        step = None if self._is_offline else self._position.updates("eval_accuracy", metadata)
         counts: dict[str, MetricValue] = {}
         if step is not None and not self._has_statistics:
             samples = self._position.samples(metadata)
             is_rounded = samples is not None and samples % self._position.batch != 0
-            self._opening.evaluated(step, is_rounded=is_rounded)
             counts = self._counts(step, samples)
             if is_rounded:
                 # Exact samples are not those of the rounded count of updates: their record has no step.
@@ -213,13 +239,27 @@ class Reader:
         else:
             self._evaluation = {_LOSS_KEY: number}  # type: ignore[dict-item]
             counts[_LOSS_KEY] = number  # type: ignore[assignment]
-        if counts:
+        if counts and not self._is_offline:
             yield offset, self._transcript.sample(time_us, counts, step=step)
 
     def end(self) -> Iterator[Found]:
         """What is still open, absent, or held back."""
-        found = [*self._launch.end(), *self._intervals.end(), *self._owed.end()]
-        yield from self._opening.pass_on(found, is_decided=True)
+        if self._held is not None:
+            yield from self._released()
+        yield from self._launch.end()
+        yield from self._intervals.end()
+        yield from self._owed.end()
+
+
+def _entry(offset: int, text: str) -> Entry | Refusal:
+    """What follows the mark of a line."""
+    found = decode(text, not_finite=True)
+    problem = found if isinstance(found, Refusal) else _problem(found)
+    if problem:
+        return problem
+    metadata = found.get("metadata")
+    about = metadata if isinstance(metadata, dict) else {}
+    return Entry(offset, found["key"], found["time_ms"] * 1000, found.get("value"), about, found.get("event_type"))
 
 
 def _not_finite(key: str, value: Any) -> Iterator[Refusal]:

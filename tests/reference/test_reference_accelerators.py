@@ -1,0 +1,177 @@
+"""What the backends do on accelerators, as far as a processor shows it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("torch")
+
+import jax
+import torch
+import torch.distributed as dist
+from recovery_run import tiny_job
+from trainspec_reference.common import messages as say
+from trainspec_reference.common import probe_machine
+from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.worker import WorkerProcess
+from trainspec_reference.jax import arithmetic, processes
+from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.precision import prepare
+
+from trainspec_record.node.source import Reading, Source
+from trainspec_validate.documents.types.precision import Precision
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import evidence
+import gpu_check
+
+CUDA = torch.device("cuda")
+
+
+def formation(rank: int, hosts: tuple[str, ...]) -> Formation:
+    return Formation(3, rank, hosts, "127.0.0.1:1", 5.0)
+
+
+def groups(rank: int, hosts: tuple[str, ...], store: dist.Store) -> Groups:
+    """Groups that have not joined."""
+    found = Groups.__new__(Groups)
+    found.formation, found.device, found.store = formation(rank, hosts), CUDA, store
+    return found
+
+
+@pytest.mark.parametrize(("num_devices", "wanted"), [(2, "nccl"), (1, "gloo")])
+def test_ranks_that_share_a_device_exchange_over_gloo(
+    num_devices: int, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_devices)
+    store, hosts, answers = dist.HashStore(), ("a", "a", "b"), {}
+
+    def ask(rank: int) -> None:
+        answers[rank] = groups(rank, hosts, store)._backend(CUDA)
+
+    threads = [threading.Thread(target=ask, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert answers == dict.fromkeys(range(3), wanted), "all ranks decide alike, also those of a host with one rank"
+
+
+def test_an_abort_reaches_the_communicators_of_nccl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted: list[str] = []
+
+    class Group:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def abort(self) -> None:
+            aborted.append(self.name)
+
+    monkeypatch.setattr(dist, "get_backend", lambda group: "gloo" if group.name == "tensor" else "nccl")
+    found: Any = groups(0, ("a", "b"), dist.HashStore())
+    found.context = SimpleNamespace(group=None)
+    found.pipeline, found.tensor, found.copies, found.ends = None, Group("tensor"), Group("copies"), None
+    found.world = Group("world")
+    found.abort()
+    assert aborted == ["copies", "world"]
+    found.formation = formation(0, ("a",))
+    found.abort()
+    assert len(aborted) == 2, "one rank waits for none"
+
+
+def test_a_worker_that_waits_for_a_lost_peer_is_woken_by_another_thread(tmp_path: Path) -> None:
+    """The loop is inside of a kernel, so that only the thread of the channel can end it."""
+    woken: list[int] = []
+    backend: Any = SimpleNamespace(abort=lambda: woken.append(threading.get_ident()))
+    assignment = Assignment("torch", tiny_job(), tmp_path, tmp_path, ())
+    worker = WorkerProcess(assignment, backend, SimpleNamespace(), 0)  # type: ignore[arg-type]
+    worker._formation = 3
+    worker.heard(say.Leave(formation=2))
+    assert not woken, "an older formation"
+    worker.heard(say.Leave(formation=3))
+    assert woken == [threading.get_ident()]
+
+
+def test_a_process_of_jax_takes_the_device_of_its_place_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = ("a", "a", "b", "b")
+    monkeypatch.setattr(processes.jax, "config", SimpleNamespace(jax_platforms="cpu"))
+    assert [processes.local_devices(formation(rank, hosts)) for rank in range(4)] == [None] * 4
+    monkeypatch.setattr(processes.jax, "config", SimpleNamespace(jax_platforms="cuda,cpu"))
+    assert [processes.local_devices(formation(rank, hosts)) for rank in range(4)] == [[0], [1], [0], [1]]
+
+
+def test_jax_keeps_the_platform_of_the_host_and_repeats_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(jax.config, "update", told.__setitem__)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    precision = Precision(compute="fp32", parameters="fp32", gradients="fp32", reduction="fp32", deterministic=True)
+    arithmetic.configure(precision, "cuda")
+    assert told["jax_platforms"] == "cuda,cpu"
+    assert os.environ["XLA_FLAGS"].split() == ["--xla_dump_to=x", "--xla_gpu_deterministic_ops=true"]
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    arithmetic.configure(precision, "cpu")
+    assert told["jax_platforms"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_a_peer"),
+    [
+        ("INTERNAL: NCCL operation ncclAllReduce failed: CUDA_ERROR_LAUNCH_FAILED, remote process exited", True),
+        ("UNAVAILABLE: heartbeat timeout of task 1", True),
+        ("INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", False),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes", False),
+        ("INTERNAL: CUDNN_STATUS_EXECUTION_FAILED", False),
+    ],
+)
+def test_an_error_of_the_own_device_is_no_lost_peer(text: str, is_of_a_peer: bool) -> None:
+    assert processes._is_of_a_peer(jax.errors.JaxRuntimeError(text)) is is_of_a_peer
+
+
+def test_convolutions_in_fp32_take_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.backends.cudnn.allow_tf32
+    try:
+        for compute, allowed in (("fp32", False), ("tf32", True)):
+            prepare(Precision(compute=compute, parameters="fp32", gradients="fp32", reduction="fp32"))
+            assert torch.backends.cudnn.allow_tf32 is allowed
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_energy_is_that_of_the_device_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"hw.energy": 1.0, "hw.power": 2.0}
+    source = Source(frozenset({"device"}), lambda: iter([Reading(values, device=uuid) for uuid in ("GPU-a", "GPU-b")]))
+    monkeypatch.setattr(probe_machine, "nvml_source", lambda _: source)
+    monkeypatch.setattr(probe_machine, "binding", lambda: None)
+    assert [probe_machine._metered(uuid)[1] for uuid in ("GPU-b", "GPU-a", None)] == ["GPU-b", "GPU-a", "GPU-a"]
+
+
+def test_parts_of_evidence_are_kept_for_the_same_machine_alone(tmp_path: Path) -> None:
+    path, head = tmp_path / "cuda.json", {"device": "cuda", "machine": ["x"], "accelerators": ["H"]}
+    parts = {"kernels": {"summary": "1"}, "fp8": {"not_measured": "y"}, "golden-jax": {"holds": False}, "steps": {}}
+    evidence.write(path, head, parts)
+    assert evidence.kept(path, head) == {"kernels": {"summary": "1"}, "steps": {}}
+    assert evidence.kept(path, {**head, "accelerators": ["A"]}) == {}
+    assert evidence.kept(tmp_path / "none.json", head) == {}
+
+
+def test_a_part_that_takes_too_long_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evidence.measured("golden-torch", "cpu", short=False, timeout_seconds=0.5)
+    assert found == {"not_measured": "it took longer than 0.5 s"}
+
+
+def test_a_check_says_what_is_missing() -> None:
+    is_right, words = gpu_check.checked("nccl", "cpu")
+    if not torch.cuda.is_available():
+        assert not is_right
+    assert words

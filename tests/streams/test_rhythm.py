@@ -1,0 +1,179 @@
+"""Logs without a stream header: interval, cadence, units and offline evaluation follow from the log itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reading import Result, read_bytes, read_text
+
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.telemetry.formats.format import detect_beyond
+
+SECOND = 1_000
+
+
+def entry(key: str, value: Any = None, time_ms: int = 1_000, **metadata: Any) -> str:
+    content = {"time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value, "metadata": metadata}
+    return ":::MLLOG " + json.dumps(content) + "\n"
+
+
+def log(*entries: str, batch: int = 8, **settings: int) -> str:
+    about = {"submission_benchmark": "llama2_70b_lora", "global_batch_size": batch, **settings}
+    return "".join([*(entry(key, value) for key, value in about.items()), *entries])
+
+
+def errors(text: str, folder: Path) -> set[str]:
+    path = folder / "result_0.txt"
+    path.write_text(text, encoding="utf-8")
+    return {finding.requirement for finding in validate(path.as_posix()).findings}
+
+
+def every_ten(*left_out: int) -> str:
+    steps = [step for step in range(10, 210, 10) if step not in left_out]
+    return log(
+        *(
+            entry("tracked_stats", {"train_loss": 3 - step / 100}, step * SECOND, step=step, samples_count=step * 8)
+            for step in steps
+        )
+    )
+
+
+def test_a_log_is_judged_by_its_own_interval_of_reports(tmp_path: Path) -> None:
+    found = read_text(every_ten())
+    assert found.heads[0].report_interval_steps == 10
+    assert "every 10 optimizer steps" in next(e.message for e in found.losses.entries if e.what == "interval")
+    assert "TS-TEL-031" not in errors(every_ten(), tmp_path)
+    assert "TS-TEL-031" in errors(every_ten(100), tmp_path)
+
+
+def test_reports_at_evaluations_may_be_closer() -> None:
+    steps = [10, 20, 30, 34, 40, 50, 60, 68, 70]
+    found = read_text(log(*(entry("tracked_stats", {"train_loss": 3.0}, n * SECOND, step=n) for n in steps)))
+    assert found.heads[0].report_interval_steps == 10
+
+
+def rates(*times_s: int) -> str:
+    rate = [entry("tracked_stats", {"throughput": 8 * 1.0}, time * SECOND) for time in times_s]
+    start = entry("run_start", time_ms=0)
+    return log(start, *rate, entry("run_stop", None, times_s[-1] * SECOND, status="success"), max_sequence_length=64)
+
+
+def test_the_cadence_of_a_log_is_the_longest_interval_that_recurs(tmp_path: Path) -> None:
+    found = read_text(rates(500, 1000, 1500, 2000))
+    assert found.heads[0].cadence_seconds == {"C30": 500.0}
+    assert not {"TS-TEL-020", "TS-TEL-021"} & errors(rates(500, 1000, 1500, 2000), tmp_path)
+    assert "TS-TEL-021" in errors(rates(500, 1000, 1500, 37_500, 38_000), tmp_path)
+
+
+def in_steps(*steps: int, seconds: int, **stats: float) -> Result:
+    reports = [entry("tracked_stats", stats, (n + 1) * seconds * SECOND, step=step) for n, step in enumerate(steps)]
+    return read_text(log(*reports, train_samples=1_000))
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "stats", "expected"),
+    [
+        # 8 samples in 2 s and 384 s between reports: 192 optimizer steps, counted as 1,536 samples.
+        ((1536, 3072, 4608), 384, {"train_step_time": 2.0}, [192, 384, 576]),
+        # The same positions as optimizer steps: 1,536 of them take 3,072 s.
+        ((1536, 3072, 4608), 3072, {"train_step_time": 2.0}, [1536, 3072, 4608]),
+        # A throughput of 10 samples a second for 100 s is the whole training set: epochs.
+        ((1, 2, 3), 100, {"throughput": 10.0}, []),
+        # Nothing agrees with the clock: no counter is made up.
+        ((1536, 3072, 4608), 10, {"train_step_time": 2.0}, []),
+    ],
+)
+def test_what_steps_count_follows_from_the_clock(
+    steps: tuple[int, ...], seconds: int, stats: dict[str, float], expected: list[int]
+) -> None:
+    found = in_steps(*steps, seconds=seconds, **stats)
+    assert found.values("train.step.count") == expected
+
+
+def test_positions_of_evaluations_tell_what_steps_count() -> None:
+    pairs = [
+        entry("tracked_stats", {"throughput": 1.0}, n * SECOND, step=1536 * n)
+        + entry("eval_accuracy", 0.9, n * SECOND + 1, samples_count=1536 * n)
+        for n in (1, 2, 3)
+    ]
+    found = read_text(log(*pairs))
+    assert found.values("train.step.count") == [192, 384, 576]
+
+
+def offline(*, is_stopped: bool = True) -> str:
+    parts = [
+        entry("run_start", time_ms=0),
+        entry("block_start", time_ms=0, samples_count=0),
+        entry("block_stop", time_ms=100_000, samples_count=800),
+        entry("block_start", time_ms=100_000, samples_count=800),
+        entry("block_stop", time_ms=200_000, samples_count=1600),
+    ]
+    for number, samples in enumerate((800, 1600)):
+        begin = 300_000 + 100_000 * number
+        parts.append(entry("eval_start", None, begin, samples_count=samples))
+        parts.append(entry("eval_accuracy", 90.0, begin + 10_000, samples_count=samples, metric="FID"))
+        if is_stopped:
+            parts.append(entry("eval_stop", None, begin + 20_000, samples_count=samples))
+    return log(*parts, entry("run_stop", None, 100_000, status="success"))
+
+
+def test_offline_evaluation_and_a_backdated_end_are_no_disorder(tmp_path: Path) -> None:
+    found = read_text(offline())
+    assert [event.name for event in found.events if "evaluation" in event.name] == []
+    assert found.values("train.sample.count") == []
+    assert found.events[-1].time_us == 200_000_000
+    assert ("meaning", "eval_start") in found.lost
+    assert "TS-TEL-044" not in errors(offline(), tmp_path)
+    assert "TS-TEL-043" in errors(offline(is_stopped=False), tmp_path)
+
+
+def test_training_after_the_end_of_the_run_is_disorder(tmp_path: Path) -> None:
+    run = entry("run_start", time_ms=0), entry("run_stop", None, 5_000, status="success")
+    reports = [entry("tracked_stats", {"train_loss": 3.0 - n}, n * 4_000, step=n) for n in (1, 2)]
+    assert "TS-TEL-044" in errors(log(*run, *reports), tmp_path)
+
+
+def unpaired(*entries: str) -> list[str]:
+    return [refusal.message for refusal in read_text(log(*entries)).refusals if refusal.code == "interval"]
+
+
+def test_evaluations_that_overlap_are_told_apart_by_their_position() -> None:
+    parts = [entry("eval_start", epoch_num=1), entry("eval_start", epoch_num=2)]
+    stops = [entry("eval_stop", epoch_num=1), entry("eval_stop", epoch_num=2)]
+    assert unpaired(*parts, *stops) == []
+    assert unpaired(*parts, stops[0]) == ["eval_start is never closed"]
+    assert unpaired(parts[0], parts[0], stops[0]) == ["eval_start again before eval_stop"]
+
+
+def test_a_block_that_starts_as_the_run_ends_is_no_part_of_it() -> None:
+    run = entry("run_start", time_ms=0), entry("run_stop", None, 9_000, status="success")
+    assert unpaired(run[0], entry("block_start", time_ms=9_000), run[1]) == []
+    assert unpaired(run[0], entry("block_start", time_ms=8_000), run[1]) == ["block_start is never closed"]
+
+
+def test_torn_characters_of_a_progress_bar_are_no_damage_of_the_log() -> None:
+    bar = b"Epoch 1: 50%|\xe2\x96\n"
+    assert not read_bytes(bar + log().encode(), "mllog").refusals
+    assert not read_bytes(bar.rstrip(b"\n") + log().encode(), "mllog").refusals
+    torn = log().encode().replace(b"llama2", b"llama\xe2")
+    assert [r.message for r in read_bytes(torn, "mllog").refusals] == ["byte 0xe2 is not UTF-8"]
+
+
+def test_a_log_is_recognized_behind_megabytes_of_other_output(tmp_path: Path) -> None:
+    assert detect_beyond([b"output\n"]) is None
+    report = validate(_written(tmp_path / "job.txt", "+ shift\n" * 400_000 + every_ten()))
+    assert [document.kind for document in report.documents] == ["MetricStream"]
+
+
+def _written(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return path.as_posix()
+
+
+def test_no_advice_names_a_header_that_a_log_does_not_have(tmp_path: Path) -> None:
+    path = _written(tmp_path / "result_0.txt", every_ten(100))
+    jumps = [finding.help for finding in validate(path).findings if finding.requirement == "TS-TEL-031"]
+    assert jumps == ["write each completed update"]

@@ -1,0 +1,179 @@
+"""Writes a page for each kind of document from its schema: each key with type, unit, bounds, meaning, requirements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Key = tuple[str, str]
+"""A definition of a schema, empty for the document itself, and a key of it."""
+KINDS = {"cluster.yaml": "ClusterProfile", "plan.yaml": "TrainingPlan", "checkpoint.yaml": "CheckpointPolicy"}
+"""Kinds of the excerpts in examples of requirements, by their file."""
+SAMPLES = ("spec/v1/base/*.yaml", "examples/*/*.yaml", "conformance/stacks/*.yaml", "conformance/scenarios/*/*.yaml")
+LIMITS = {
+    "minimum": "at least {}", "exclusiveMinimum": "above {}", "maximum": "at most {}", "exclusiveMaximum": "below {}",
+    "minLength": "at least {} characters", "maxLength": "at most {} characters", "minItems": "at least {} items",
+    "maxItems": "at most {} items", "pattern": "form `{}`",
+}  # fmt: skip
+MAX_EXAMPLE = 40
+NAMING = frozenset({"name", "fault", "layer", "apiVersion", "kind"})
+"""Keys that an excerpt repeats to say which item it changes."""
+INTRODUCTION = """\
+# Data model
+
+A page for each kind of document, made from its [schema](../../schemas/v1/README.md): every key with its type, unit,
+bounds and meaning, a value from a document of the repository, and the requirements whose check or example concerns the
+key. Units are UCUM codes. [Documents](../v1/01-documents.md) specifies the form that all kinds share.
+
+| kind | describes |
+|---|---|
+"""
+HEAD = "| key | type | unit | bounds | meaning | example | requirements |\n|---|---|---|---|---|---|---|"
+
+
+@dataclass(slots=True)
+class Kind:
+    """The schema of a kind of document, with what is known of each key."""
+
+    schema: Mapping[str, Any]
+    examples: dict[Key, str] = field(default_factory=dict)
+    requirements: dict[Key, list[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        return str(self.schema["title"])
+
+    def definition(self, name: str) -> Mapping[str, Any]:
+        """A definition by its name."""
+        found: Mapping[str, Any] = self.schema["$defs"][name] if name else self.schema
+        return found
+
+    def values(self, value: Any, node: Mapping[str, Any], owner: str = "") -> Iterator[tuple[Key, Any]]:
+        """Each key that a value gives, with what it gives."""
+        if "$ref" in node:
+            owner = str(node["$ref"]).rsplit("/", 1)[1]
+            node = self.definition(owner)
+        for choice in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+            yield from self.values(value, choice, owner)
+        if isinstance(value, list) and isinstance(node.get("items"), dict):
+            for item in value:
+                yield from self.values(item, node["items"], owner)
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                known = node.get("properties", {}).get(key)
+                if known is not None:
+                    yield (owner, str(key)), inner
+                    yield from self.values(inner, known, owner)
+
+
+def pages(root: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Text of every page, by its path below `documents/`."""
+    schemas = [json.loads(path.read_text(encoding="utf-8")) for path in (root / "schemas" / "v1").glob("*.schema.json")]
+    kinds = {kind.name: kind for kind in map(Kind, schemas) if "kind" in kind.schema.get("properties", {})}
+    for path in (path for glob in SAMPLES for path in sorted(root.glob(glob))):
+        _take_examples(kinds, yaml.safe_load(path.read_text(encoding="utf-8")))
+    for entry in entries:
+        _take_requirement(kinds, entry)
+    rows = [f"| [{name}]({name}.md) | {kinds[name].schema['description']} |" for name in sorted(kinds)]
+    return {"index.md": INTRODUCTION + "\n".join([*rows, ""])} | {
+        f"{name}.md": _page(kind, {str(entry["id"]): str(entry["chapter"]) for entry in entries})
+        for name, kind in kinds.items()
+    }
+
+
+def _take_examples(kinds: Mapping[str, Kind], document: Any) -> None:
+    kind = kinds.get(document.get("kind", "")) if isinstance(document, dict) else None
+    for key, value in kind.values(document, kind.schema) if kind else ():
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        if not isinstance(value, dict) and len(text) <= MAX_EXAMPLE and "{" not in text:
+            kind.examples.setdefault(key, text.strip('"'))
+
+
+def _take_requirement(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
+    for example in entry["bad"]:
+        kind = kinds.get(KINDS.get(example["file"], ""))
+        if kind is None or entry["check"] not in ("rule", "schema") or "apiVersion" in example["text"]:
+            continue
+        for key, value in kind.values(yaml.safe_load(example["text"]), kind.schema):
+            identifiers = kind.requirements.setdefault(key, [])
+            scalar = not isinstance(value, dict) and "{" not in json.dumps(value, default=str)
+            if scalar and key[1] not in NAMING and entry["id"] not in identifiers:
+                identifiers.append(entry["id"])
+
+
+def _page(kind: Kind, chapters: Mapping[str, str]) -> str:
+    lines = [f"# {kind.name}", "", str(kind.schema["description"]), ""]
+    lines += ["A key in bold is needed; any other one can be left out.", ""]
+    for name in ("", *kind.schema.get("$defs", {})):
+        node = kind.definition(name)
+        if "properties" not in node:
+            continue
+        lines += [f"## {name or 'Document'}", ""]
+        lines += [str(node["description"]), ""] if name and "description" in node else []
+        lines.append(HEAD)
+        for key, value in node["properties"].items():
+            lines.append(_row(kind, (name, key), value, chapters))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(kind: Kind, key: Key, node: Mapping[str, Any], chapters: Mapping[str, str]) -> str:
+    needed = key[1] in kind.definition(key[0]).get("required", ())
+    used = [node["x-requirement"]] if isinstance(node.get("x-requirement"), str) else []
+    used += [each for each in kind.requirements.get(key, ()) if each not in used]
+    example = kind.examples.get(key)
+    cells = (
+        f"**`{key[1]}`**" if needed else f"`{key[1]}`",
+        _type(node),
+        f"`{unit}`" if (unit := _found(node, "x-unit")) else "",
+        "; ".join(_bounds(node)),
+        str(node.get("description", "")),
+        "" if example is None else f"`{example}`",
+        ", ".join(f"[{each}](../v1/{chapters[each]}.md#{each})" for each in used),
+    )
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _type(node: Mapping[str, Any]) -> str:
+    if "$ref" in node:
+        name = str(node["$ref"]).rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    choices = [*node.get("anyOf", ()), *node.get("oneOf", ())]
+    if choices:
+        return " or ".join(dict.fromkeys(map(_type, choices)))
+    if "enum" in node:
+        return "one of"
+    if node.get("type") == "array":
+        return f"list of {_type(node['items'])}" if isinstance(node.get("items"), dict) else "list"
+    if node.get("type") == "object":
+        values = node.get("additionalProperties")
+        return f"mapping to {_type(values)}" if isinstance(values, dict) and values else "mapping"
+    named = node.get("type", "any")
+    return " or ".join(named) if isinstance(named, list) else str(named)
+
+
+def _bounds(node: Mapping[str, Any]) -> Iterator[str]:
+    if "enum" in node:
+        yield ", ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in node["enum"])
+    for keyword, words in LIMITS.items():
+        if keyword in node:
+            value = node[keyword]
+            yield words.format(
+                value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:g}"
+            )
+    for inner in (*node.get("anyOf", ()), *node.get("oneOf", ()), node.get("items")):
+        if isinstance(inner, dict) and "$ref" not in inner:
+            yield from _bounds(inner)
+    if "default" in node:
+        yield f"default `{json.dumps(node['default'])}`"
+
+
+def _found(node: Mapping[str, Any], keyword: str) -> str:
+    inner = (*node.get("anyOf", ()), node.get("items") or {})
+    return str(node.get(keyword) or next((each[keyword] for each in inner if keyword in each), ""))
