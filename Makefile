@@ -15,8 +15,8 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long lint format generate check-generated promtool stacks-test bench bench-streams \
-	evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
+.PHONY: help setup demo test test-long mutants-short lint format generate check-generated promtool stacks-test bench \
+	bench-streams evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -56,9 +56,12 @@ demo: $(READY) ## validate the examples, then a broken file
 # Tests start hundreds of processes: what one has compiled is there for the next, whatever the caller's shell says.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
-test: lint check-generated ## everything that must be green before a change is merged
+test: $(READY) ## everything that must be green before a change is merged
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint check-generated mutants-short
 	@echo "== pytest =="
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+mutants-short: $(READY)
 	@echo "== mutants, short =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
 

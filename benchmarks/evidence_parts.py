@@ -139,7 +139,7 @@ def energy(device: str, short: bool) -> dict[str, Any]:  # noqa: ARG001 - the me
 
 def golden(backend: str, device: str, short: bool) -> dict[str, Any]:
     """Losses of a framework on the device beside the golden traces."""
-    plans = ["transformer"] if short else list(golden_traces.MAKERS)
+    plans = ["state-space"] if short else list(golden_traces.MAKERS)
     worst = {
         plan: golden_traces.worst_difference(
             golden_traces.traced(backend, plan, "fp32", device), golden_traces.golden(plan)

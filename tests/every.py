@@ -1,6 +1,7 @@
 """`every`: one test that judges all items of a collection and lists each that fails.
 
-For checks of form over files, requirements or catalog entries. Cases of behaviour keep `pytest.mark.parametrize`.
+For checks of form over files, requirements or catalog entries, and for examples that they hold. Other cases of
+behaviour keep `pytest.mark.parametrize`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,10 @@ Test = Callable[..., None]
 
 
 def every(argument: str, items: Iterable[Any], ids: Callable[[Any], str] = str) -> Callable[[Test], Test]:
-    """Give a test each of the items as this argument; the other arguments stay fixtures."""
+    """Give a test each of the items as this argument; the other arguments stay fixtures.
+
+    Each item has a `tmp_path` of its own.
+    """
     collected = list(items)
 
     def decorate(test: Test) -> Test:
@@ -28,9 +33,9 @@ def every(argument: str, items: Iterable[Any], ids: Callable[[Any], str] = str) 
         def of_all(**fixtures: Any) -> None:
             assert collected, f"there is no {argument} to judge"
             failures = []
-            for item in collected:
+            for number, item in enumerate(collected):
                 try:
-                    test(**{argument: item}, **fixtures)
+                    test(**{argument: item}, **_own(fixtures, number))
                 except (Exception, pytest.fail.Exception) as error:
                     failures.append(f"{ids(item)}: {type(error).__name__}: {error}")
             assert not failures, f"{len(failures)} of {len(collected)} fail:\n" + "\n".join(failures)
@@ -39,3 +44,12 @@ def every(argument: str, items: Iterable[Any], ids: Callable[[Any], str] = str) 
         return of_all
 
     return decorate
+
+
+def _own(fixtures: dict[str, Any], number: int) -> dict[str, Any]:
+    directory: Path | None = fixtures.get("tmp_path")
+    if directory is None:
+        return fixtures
+    own = directory / str(number)
+    own.mkdir()
+    return {**fixtures, "tmp_path": own}

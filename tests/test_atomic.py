@@ -10,11 +10,15 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from trainspec_conformance import cli as conformance_program
 
-from trainspec_validate.cli import terminal
+from trainspec_validate.cli import terminal, toolbox
+from trainspec_validate.cli import validate as validate_program
 from trainspec_validate.cli.commands import files
 from trainspec_validate.system import atomic
 from trainspec_validate.system.atomic import new_file, write_atomically
@@ -283,24 +287,63 @@ def outputs_of(name: str) -> Path:
     return Path("place", IN_PLACE[name]) if name in IN_PLACE else Path("out")
 
 
-def start(name: str, most_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command as a process that may write no larger files."""
+@cache
+def otlp() -> bytes:
+    run = subprocess.run([BIN / "trainspec", "export", STREAM, "--to", "otlp"], capture_output=True, check=True)
+    return run.stdout
+
+
+def lay_out_inputs(name: str) -> None:
     if name == "import":
         Path("topology.conf").write_text("SwitchName=s1 Nodes=n[1-8]\n", encoding="utf-8")
     if name == "import-stream":
-        run = subprocess.run([BIN / "trainspec", "export", STREAM, "--to", "otlp"], capture_output=True, check=False)
-        Path("otlp.json").write_bytes(run.stdout)
+        Path("otlp.json").write_bytes(otlp())
+
+
+def run_limited(name: str, most_bytes: int) -> subprocess.CompletedProcess[str]:
+    """Run a command as a process that may write no larger files."""
+    lay_out_inputs(name)
 
     def limit() -> None:
-        if most_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
     program, *rest = COMMANDS[name]
     return subprocess.run([BIN / program, *rest], capture_output=True, text=True, check=False, preexec_fn=limit)
 
 
+PROGRAMS = {
+    "trainspec-validate": validate_program.command,
+    "trainspec": toolbox.command,
+    "trainspec-conformance": conformance_program.command,
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a program ended, and what it wrote to standard error."""
+
+    returncode: int
+    stderr: str
+
+
+Start = Callable[[str], Done]
+
+
+@pytest.fixture
+def start(capfd: pytest.CaptureFixture[str]) -> Start:
+    """Run a command in this process, as the program does."""
+
+    def run(name: str) -> Done:
+        lay_out_inputs(name)
+        program, *rest = COMMANDS[name]
+        code = terminal.run(PROGRAMS[program], program, rest)
+        return Done(code, capfd.readouterr().err)
+
+    return run
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_writes_its_output_and_nothing_else(name: str, here: Path) -> None:
+def test_a_command_writes_its_output_and_nothing_else(name: str, here: Path, start: Start) -> None:
     Path("place").mkdir()
     done = start(name)
     assert done.returncode in {0, 1}, done.stderr
@@ -314,7 +357,7 @@ def test_a_command_leaves_what_was_there_where_the_disk_is_full(name: str) -> No
     out = outputs_of(name)
     out.parent.mkdir(exist_ok=True)
     out.write_text(BASELINE if name == "baseline" else OLD, encoding="utf-8")
-    done = start(name, FEW_BYTES)
+    done = run_limited(name, FEW_BYTES)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].startswith(("Error: ", "trainspec-conformance: "))
     assert "Traceback" not in done.stderr
@@ -323,7 +366,7 @@ def test_a_command_leaves_what_was_there_where_the_disk_is_full(name: str) -> No
 
 @pytest.mark.parametrize("dangling", [False, True])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_writes_through_no_link(name: str, dangling: bool, tmp_path: Path) -> None:
+def test_a_command_writes_through_no_link(name: str, dangling: bool, tmp_path: Path, start: Start) -> None:
     out, outside = outputs_of(name), tmp_path / "outside"
     out.parent.mkdir(exist_ok=True)
     if not dangling:
@@ -345,7 +388,7 @@ def test_a_report_can_go_to_what_the_shell_has_open() -> None:
     assert done.stdout.strip() == "1", done.stderr
 
 
-def test_all_files_of_a_command_are_written_or_none() -> None:
+def test_all_files_of_a_command_are_written_or_none(start: Start) -> None:
     Path("place").mkdir()
     Path("place/plan.yaml").mkdir()
     done = start("init-all")

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainspec_validate.cli.settings import settings_of
-from trainspec_validate.cli.settings_file import ConfigError, load
+from trainspec_validate.cli.settings_file import _NO_KEYS, ConfigError, load
 from trainspec_validate.cli.validate import PROGRAM, command
 
 GOOD = (Path(__file__).resolve().parents[1] / "spec" / "v1" / "base" / "plan.yaml").read_text(encoding="utf-8")
@@ -172,3 +172,22 @@ def test_what_can_be_set_is_decided() -> None:
         ),
         *("profile", "quiet", "rules", "rules-engine", "select", "statistics", "values", "waivers", "workers"),
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a = """\n' + '\\"""\n' * 50,
+        'a = "' + '\\"' * 50,
+        "a = '''" + "x'y\n" * 50,
+        'a = "\\"\\',
+    ],
+)
+def test_a_string_without_its_end_is_looked_through_once(text: str) -> None:
+    """One match takes all of it: to look for an end from each later quote takes the square of the time."""
+    assert [match[0] for match in _NO_KEYS.finditer(text)] == [text[4:]]
+
+
+def test_an_escaped_line_end_is_no_part_of_a_string_of_one_line() -> None:
+    """Else each of many such lines would be looked through to the end of the text."""
+    assert [match[0] for match in _NO_KEYS.finditer('a = "b\\\nc = "d"\n')] == ['"b\\', '"d"']

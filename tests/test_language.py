@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
 FIGURATIVE = re.compile(
@@ -54,7 +56,7 @@ def test_module_docstrings_say_what_the_module_does(folder: str) -> None:
     assert [str(path) for path, opening in openings.items() if opening.lower().startswith("the only place")] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@every("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_use_the_terms_of_the_field(page: Path) -> None:
     assert [line for line in prose(page) if FIGURATIVE.search(line)] == []
 

@@ -86,10 +86,9 @@ QUADRATIC_BEFORE: list[tuple[str, Place]] = [
 ]
 
 
-@pytest.mark.parametrize("all_differ", [False, True], ids=["names", "values"])
 @pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
-def test_the_longest_list_is_judged_in_bounded_time(file: str, place: Place, all_differ: bool, tmp_path: Path) -> None:
-    report, taken = judged(with_list(file, place, MAX_ITEMS, all_differ=all_differ), tmp_path)
+def test_the_longest_list_of_names_is_judged_in_bounded_time(file: str, place: Place, tmp_path: Path) -> None:
+    report, taken = judged(with_list(file, place, MAX_ITEMS), tmp_path)
     assert "TS-DOC-003" not in requirements(report)
     assert taken < MAX_SECONDS
     assert max(map(requirements(report).count, requirements(report)), default=0) <= MAX_VIOLATIONS + 1
@@ -126,6 +125,8 @@ def test_every_list_at_its_limit_is_judged_in_bounded_time(file: str, place: Pla
     report, taken = judged(with_list(file, place, MAX_ITEMS, all_differ=True), tmp_path)
     assert "TS-DOC-003" not in requirements(report)
     assert taken < MAX_SECONDS
+    if (file, place) in QUADRATIC_BEFORE:
+        assert max(map(requirements(report).count, requirements(report)), default=0) <= MAX_VIOLATIONS + 1
 
 
 @pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
@@ -165,3 +166,9 @@ def test_a_plan_is_not_judged_on_too_many_different_groups(tmp_path: Path) -> No
         report, _ = judged(documents, tmp_path)
         told = "names no node_group, and its job may run on 101 different ones" in json.dumps(report)
         assert told == (number > 100)
+
+
+def test_what_no_group_can_tell_is_said_of_the_plan_that_was_given(tmp_path: Path) -> None:
+    chosen: list[tuple[str, Place]] = [("cluster.yaml", ("fabrics",)), ("cluster.yaml", ("node_groups",))]
+    report, _ = judged(with_lists(chosen, 3, all_differ=True), tmp_path)
+    assert {finding["requirement"] for finding in report["findings"]}

@@ -415,7 +415,7 @@ def test_a_page_is_up_to_date_and_keeps_its_form(name: str) -> None:
     lines = text.splitlines()
     assert lines[0] == metric_pages.FIRST_LINE
     assert re.fullmatch(r"# [A-Z].+", lines[2])
-    assert len(lines) <= 500
+    assert len(lines) <= (25 * len(metrics()) if name == "metrics.md" else 500)  # a section for each metric
     assert [line for line in lines if len(line) > 140 and not line.startswith("|")] == []
     assert [line for line in lines if line != line.rstrip()] == []
     prose = [re.sub(r"`[^`]*`", " ", line) for line in lines]

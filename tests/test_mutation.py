@@ -12,6 +12,7 @@ from mutation.__main__ import LEAST_SHARE, ROOT, document_sets, mutants, run, ta
 from mutation.judge import DocumentSet, changes_meaning, departures, notices
 from mutation.operators import FREE_CHOICES, OPERATORS, Mutant, replaced
 
+from tests.every import every
 from trainspec_validate.documents.load import load_file
 
 NAMES = {"delete", "retype", "scale by 1000", "swap units", "break products", "dangling references"}
@@ -45,13 +46,13 @@ def test_every_operator_has_something_to_damage() -> None:
     assert judged.total() >= 8000
 
 
-@pytest.mark.parametrize("documents", sets(), ids=lambda documents: documents.name)
+@every("documents", sets(), ids=lambda documents: documents.name)
 def test_undamaged_documents_are_not_noticed(documents: DocumentSet) -> None:
     for path, data in documents.data.items():
         assert not notices(documents, path, copy.deepcopy(data))
 
 
-@pytest.mark.parametrize("documents", sets(), ids=lambda documents: documents.name)
+@every("documents", sets(), ids=lambda documents: documents.name)
 def test_departures_are_those_that_the_files_give_reasons_for(documents: DocumentSet) -> None:
     for requirement, path, _ in departures(documents):
         assert re.search(rf"trainspec: ignore\[[^\]]*{requirement}\b", load_file(ROOT / path).text)

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from overlay import overlay
 from spec_text import MARK
 
+from tests.every import every
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.model.finding import Finding, Outcome, Verdict
 from trainspec_validate.model.requirements import Example, Requirement, load_index
@@ -57,7 +57,7 @@ def test_streams_have_examples() -> None:
     assert [r.id for r in ON_STREAMS if not any(example.file.endswith(".jsonl") for example in r.bad)] == []
 
 
-@pytest.mark.parametrize("requirement", ON_STREAMS, ids=lambda r: r.id)
+@every("requirement", ON_STREAMS, ids=lambda r: r.id)
 def test_good_stream_is_judged_and_passes(requirement: Requirement, tmp_path: Path) -> None:
     written(requirement, requirement.good, tmp_path)
     findings, outcome = judged(requirement, tmp_path)
@@ -65,7 +65,7 @@ def test_good_stream_is_judged_and_passes(requirement: Requirement, tmp_path: Pa
     assert (outcome.verdict, outcome.reason) == (Verdict.PASS, "")
 
 
-@pytest.mark.parametrize("requirement", ON_STREAMS, ids=lambda r: r.id)
+@every("requirement", ON_STREAMS, ids=lambda r: r.id)
 def test_bad_stream_is_reported_at_the_marked_line(requirement: Requirement, tmp_path: Path) -> None:
     marked = written(requirement, requirement.bad, tmp_path)
     findings, outcome = judged(requirement, tmp_path)

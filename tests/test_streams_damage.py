@@ -50,7 +50,7 @@ def test_a_kind_says_what_it_does_in_one_sentence(kind: Damage | LogDamage) -> N
     assert kind.requirements or getattr(kind, "beyond", "")
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
+@every("kind", kinds(), ids=lambda kind: kind.name)
 def test_damage_changes_the_run_and_is_the_same_each_time(kind: Damage) -> None:
     run = make_run(BASES[kind.base])
     files = kind.apply(run)
@@ -70,7 +70,7 @@ def test_the_made_log_is_one_object_in_a_line() -> None:
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("kind", log_kinds(), ids=lambda kind: kind.name)
+@every("kind", log_kinds(), ids=lambda kind: kind.name)
 def test_damage_changes_the_made_log(kind: LogDamage) -> None:
     damaged = damaged_log(kind, "made log")
     assert damaged

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -217,9 +218,9 @@ def test_completion_is_a_script() -> None:
 FIGURE = re.compile(r":\s*\[?-?\d|_bytes|_seconds")
 
 
-@pytest.mark.parametrize("num_nodes", [1, 2, 16, 37, 1024, 4096, 12_500, 60_000])
-@pytest.mark.parametrize("name", accelerators())
-def test_starters_validate_together(name: str, num_nodes: int, tmp_path: Path) -> None:
+@every("starter", product(accelerators(), (1, 2, 16, 37, 1024, 4096, 12_500, 60_000)))
+def test_starters_validate_together(starter: tuple[str, int], tmp_path: Path) -> None:
+    name, num_nodes = starter
     for file, text in documents(FILES, accelerators()[name], num_nodes).items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     report = validate([tmp_path])
@@ -241,9 +242,9 @@ def test_starters_are_made_for_131072_accelerators(name: str, tmp_path: Path) ->
     assert {str(found.pointer[3]) for found in report.at_or_above(Severity.ERROR)} == missing
 
 
-@pytest.mark.parametrize("num_nodes", [1, 2, 16])
-@pytest.mark.parametrize("name", sorted(set(accelerators()) - {"nvidia-h800-sxm-80gb"}))
-def test_starters_are_predicted_to_keep_their_step_time(name: str, num_nodes: int, tmp_path: Path) -> None:
+@every("starter", product(sorted(set(accelerators()) - {"nvidia-h800-sxm-80gb"}), (1, 2, 16)))
+def test_starters_are_predicted_to_keep_their_step_time(starter: tuple[str, int], tmp_path: Path) -> None:
+    name, num_nodes = starter
     for file, text in documents(FILES, accelerators()[name], num_nodes).items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     found = validate([tmp_path]).at_or_above(Severity.WARNING)

@@ -38,13 +38,17 @@ ROLES = {
     "reading": "Attributes that go with one value and tell no series apart.",
 }
 METRICS = """
-What each metric of a training run means, so that two programs that write it agree. This page is informative: it adds no
-requirement of its own. [Events](events.md) and [names in other programs](metric-names.md) have pages of their own. For
-programs the same table is [metrics.yaml](../v1/metrics.yaml); `trainspec metrics NAME` shows an entry.
+What each metric of a training run means, so that two programs that write it agree. This page is normative: it shows the
+table [metrics.yaml](../v1/metrics.yaml), to which the requirements of [telemetry](../v1/09-telemetry.md) refer. Reasons
+and sources are informative. [Events](events.md) and [names in other programs](metric-names.md) have pages of their own.
+`trainspec metrics NAME` shows an entry.
+
+A level says when a metric is reported: `Required` in every run, `Conditionally required` where its condition
+holds, `Recommended`, or `Opt-in`. All metrics have the stability of the specification, which is Draft.
 
 Every value is in the unit given, without prefix; fractions are 0 to 1. A missing value is left out and never written as
 0, -1 or not a number. Only metrics that say so can be infinite or not a number. The step of a record is the number of
-optimizer updates completed when the value holds. A counter has a start time and counts from it. Names that
+optimizer steps completed when the value holds. A counter has a start time and counts from it. Names that
 OpenTelemetry defines are used as they are; all others begin with `train`.
 """
 EVENTS = """
@@ -90,17 +94,43 @@ def _metrics_page(catalog: MetricCatalog) -> list[str]:
     return section("Metrics", METRICS, *parts, level=1)
 
 
+LEVELS = {
+    "required": "`Required`",
+    "conditional": "`Conditionally required`",
+    "recommended": "`Recommended`",
+    "optional": "`Opt-in`",
+}
+"""Levels of the catalog in the words of OpenTelemetry."""
+NAMES_SHOWN = 6
+
+
 def _family(catalog: MetricCatalog, family: str, title: str) -> list[str]:
-    rows = [_metric_row(metric) for metric in catalog.metrics.values() if metric.family == family]
-    return section(title, table(("metric", "kind", "unit", "scope", "level", "cadence", "definition"), rows))
+    metrics = [metric for metric in catalog.metrics.values() if metric.family == family]
+    return section(title, *(_metric(metric) for metric in metrics))
 
 
-def _metric_row(metric: Metric) -> tuple[str, ...]:
-    names = f"`{metric.name}`" + (f" or `{metric.synonym}`" if metric.synonym else "")
+def _metric(metric: Metric) -> list[str]:
     kind = " or ".join((metric.instrument, *metric.also))
-    level = f"`{metric.level}`, {metric.profile}" + (f": {metric.capability}" if metric.capability else "")
-    text = "<br>".join(part for part in _definition(metric) if part)
-    return (names, kind, f"`{metric.unit}`", ", ".join(metric.scopes), level, ", ".join(metric.cadences), text)
+    level = LEVELS[metric.level] + (f": {metric.capability}" if metric.capability else "")
+    written = f"`{metric.name}`" + (f" or `{metric.synonym}`" if metric.synonym else "")
+    facts = (
+        written,
+        kind,
+        f"`{metric.unit}`",
+        ", ".join(metric.scopes),
+        level,
+        metric.profile,
+        ", ".join(metric.cadences),
+    )
+    names = list(dict.fromkeys(alias.name for alias in metric.aliases))
+    more = " and [others](metric-names.md)" if len(names) > NAMES_SHOWN else ""
+    elsewhere = f"Names elsewhere: {_code(names[:NAMES_SHOWN])}{more}." if names else ""
+    return section(
+        f"`{metric.name}`",
+        table(("metric", "kind", "unit", "scope", "level", "profile", "cadence"), [facts]),
+        *(part for part in (*_definition(metric), elsewhere) if part),
+        level=3,
+    )
 
 
 def _definition(metric: Metric) -> Iterator[str]:

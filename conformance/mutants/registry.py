@@ -20,6 +20,9 @@ MODULES = (
     "lies_of_numbers",
     "lies_of_machines",
     "lies_of_telemetry",
+    "lies_of_training",
+    "lies_of_stores",
+    "lies_by_recognition",
 )
 Patch = Callable[[], None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainspec_conformance.starting import DEMO_SCENARIOS, DEMO_STACK
 from trainspec_validate.cli import terminal
 
 PROGRAM = "trainspec-conformance"
+MOST_SEED = 2**31 - 1
 _EPILOG = """\b
 Exit codes:
   0    every scenario that was chosen passed or is a declared gap; the evidence bears it out; nothing is worse
@@ -46,7 +48,9 @@ def command() -> None:
 @click.option("--scenario", "names", multiple=True, metavar="NAME", help="Only this scenario. Repeatable.")
 @click.option("--profile", type=click.Choice(["core", "full"]), help="Scenarios to run. Default: what is claimed.")
 @click.option("--trials", type=click.IntRange(1), help="Trials of each scenario. Default: what the claim needs.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all random choices.")
+@click.option(
+    "--seed", type=click.IntRange(0, MOST_SEED), help="Of all random choices. Default: drawn, and in the report."
+)
 @click.option("--gaps", type=_file, help="Declared gaps: a document of kind Waivers; they change the exit code only.")
 @click.option(
     "--settings-from",
@@ -69,7 +73,11 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
         stack = DEMO_STACK
         options["names"] = options["names"] or DEMO_SCENARIOS
         options["trials"] = options["trials"] or 1
-    again = f"{PROGRAM} " + shlex.join(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if options["seed"] is None:
+        options["seed"] = secrets.randbelow(MOST_SEED)
+        arguments += [f"--seed={options['seed']}"]
+    again = f"{PROGRAM} " + shlex.join(arguments)
     context.exit(commands.run(commands.RunRequest(stack=stack, command=(again,), **options)))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainspec_conformance.described import errors, gather
 from trainspec_conformance.diffing import as_json, as_text, changes, read_report
+from trainspec_conformance.drawing import num_kinds
 from trainspec_conformance.formats import write_all
 from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
 from trainspec_conformance.launching import require_programs, versions
@@ -62,7 +63,7 @@ def run(request: RunRequest) -> int:
     if request.dry_run:
         for scenario in chosen:
             missing = lacking(stack, scenario)
-            count = request.trials or num_trials(stack, scenario)
+            count = (request.trials or num_trials(stack, scenario)) * num_kinds(scenario)
             told = missing or f"{count} trial{'' if count == 1 else 's'}"
             terminal.say(f"{scenario.requirement} {scenario.metadata.name}: {told}")
         return OK

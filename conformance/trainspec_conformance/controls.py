@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainspec_conformance.drawing import drawn_job
 from trainspec_conformance.records import Entry
 from trainspec_conformance.trial import Setting, run_trial
 from trainspec_validate.documents.types.conformance import StackDescriptor
@@ -46,7 +47,7 @@ class Controls:
         Raises:
             UnsupportedError: the machine does not allow what it needs.
         """
-        job = msgspec.structs.replace(scenario.job, faults=())
+        job = drawn_job(msgspec.structs.replace(scenario.job, faults=()), self._seed)
         key = msgspec.json.encode(job)
         if key not in self._made:
             self._num_begun += 1

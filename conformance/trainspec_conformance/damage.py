@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import random
 import shutil
@@ -24,19 +25,47 @@ class NothingToDamageError(Exception):
 def damage(kind: str, which: str, store: CheckpointStore, chance: random.Random, interval_steps: int) -> list[Damaged]:
     """Do damage of a kind to a store that gets a checkpoint at each interval; says what was done, and where.
 
+    Files that were there keep their times of modification, so that only their content tells of the damage.
+
     Raises:
         NothingToDamageError: there is no checkpoint, file or pointer of that sort.
     """
-    if kind.startswith("pointer-"):
-        return [_damage_pointer(kind, store)]
     if kind == "partial-directory":
         return [_leave_partial(store, interval_steps)]
+    times = _times(store)
+    done = (
+        [_damage_pointer(kind, store)]
+        if kind.startswith("pointer-")
+        else _damage_checkpoints(kind, which, store, chance)
+    )
+    _restore_times(times)
+    return done
+
+
+def _times(store: CheckpointStore) -> dict[Path, tuple[int, int]]:
+    """Times of access and modification of each file and directory of the store."""
+    found = {}
+    for path in (store.directory, *store.directory.rglob("*")):
+        status = path.lstat()
+        found[path] = (status.st_atime_ns, status.st_mtime_ns)
+    return found
+
+
+def _restore_times(times: dict[Path, tuple[int, int]]) -> None:
+    for path, both in times.items():
+        if path.exists() and not path.is_symlink():
+            os.utime(path, ns=both)
+
+
+def _damage_checkpoints(kind: str, which: str, store: CheckpointStore, chance: random.Random) -> list[Damaged]:
     done = []
     for checkpoint in _chosen(which, store):
         if kind == "stale-file":
             done.append(_stale(checkpoint, store, chance))
         elif kind == "all-checkpoints-cut":
             done += [_cut_half(path, checkpoint, chance) for path in store.payload(checkpoint)]
+        elif kind == "hostile-pickle":
+            done.append(_hostile(_one_file(checkpoint, store, chance), checkpoint, store))
         else:
             path = _one_file(checkpoint, store, chance)
             done.append(_BY_KIND[kind](path, checkpoint, chance))
@@ -165,11 +194,8 @@ class _Canary:
         return (os.mkdir, (str(self.path),))
 
 
-CANARY = "canary-was-executed"
-
-
-def _hostile(path: Path, checkpoint: Stored, chance: random.Random) -> Damaged:
-    body = pickle.dumps(_Canary(checkpoint.path.parent / CANARY))
+def _hostile(path: Path, checkpoint: Stored, store: CheckpointStore) -> Damaged:
+    body = pickle.dumps(_Canary(store.canary))
     if zipfile.is_zipfile(path):
         text = io.BytesIO()
         with zipfile.ZipFile(text, "w") as archive:
@@ -192,6 +218,5 @@ _BY_KIND: dict[str, Callable[[Path, Stored, random.Random], Damaged]] = {
     "flip-bit": _flip,
     "zero-block": _zero,
     "delete-file": _delete,
-    "hostile-pickle": _hostile,
     "huge-header": _huge_header,
 }

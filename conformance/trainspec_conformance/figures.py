@@ -30,7 +30,7 @@ def marks(view: View) -> tuple[Mark, ...]:
         "decided": next((entry.seconds for entry, _ in view.of(Decision, start)), None),
         "restored": max(restored, default=None),
         "first-step": first.seconds if first else None,
-        "caught-up": caught_up.seconds if caught_up else None,
+        "caught-up": max(caught_up.seconds, first.seconds if first else 0.0) if caught_up else None,
     }
     return tuple(Mark(name=name, seconds=round(at - start, 4)) for name, at in found.items() if at is not None)
 

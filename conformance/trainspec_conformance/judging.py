@@ -13,10 +13,13 @@ import msgspec
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, all_checks
 from trainspec_conformance.records import Ended, Entry, Malformed, Probed, Waited
 from trainspec_conformance.view import View
-from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance import Capability, StackDescriptor
 from trainspec_validate.documents.types.scenario import Criterion, Scenario
 
 State = Literal["pass", "fail", "unsupported", "not-run", "error"]
+REPORTS: Capability = "fault-reports"
+REPORT_CHECKS = frozenset({"detected-within", "noticed-within", "faults-reported", "fault-kind", "blamed-rank"})
+"""Checks of what a stack reports of a fault, apart from how it recovers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,24 @@ class Judged:
 def judge_trial(
     stack: StackDescriptor, scenario: Scenario, trial: Sequence[Entry], control: Sequence[Entry] | None
 ) -> list[Judged]:
-    """Every check of a scenario on one trial. What did not happen, or cannot be seen, is never a pass."""
+    """Every check of a scenario on one trial. What did not happen, or cannot be seen, is never a pass.
+
+    Reports of faults are not judged where the stack says that it makes none.
+    """
     view = View(trial)
     found = [_orderly(view)]
     case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
-    found += [_judge(case, criterion, trial) for criterion in scenario.criteria]
+    left_out = REPORT_CHECKS if lacks_reports(stack, scenario) else ()
+    found += [_judge(case, criterion, trial) for criterion in scenario.criteria if criterion.check not in left_out]
     return found
+
+
+def lacks_reports(stack: StackDescriptor, scenario: Scenario) -> str:
+    """Why a stack reports no faults, where the scenario judges such reports; empty where they are judged."""
+    if REPORTS in stack.capabilities or not any(one.check in REPORT_CHECKS for one in scenario.criteria):
+        return ""
+    reasons = {one.capability: one.reason for one in stack.missing}
+    return f"{REPORTS}: {reasons.get(REPORTS, 'not among its capabilities')}"
 
 
 def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry]) -> Judged:

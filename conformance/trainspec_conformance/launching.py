@@ -19,6 +19,7 @@ import msgspec
 
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
+from trainspec_conformance.isolating import TemporaryDirectories, memory_words
 from trainspec_conformance.processes import Session, inherited, marked
 from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
@@ -39,6 +40,9 @@ class Surroundings:
     """By which its processes are known."""
     history: History
     hosts: Hosts
+    temporary: TemporaryDirectories
+    run: str
+    """Name of the run."""
 
 
 class Launcher:
@@ -51,8 +55,12 @@ class Launcher:
         self.trace_directory = directory / "out" / "trace"
         self.trace_directory.mkdir(parents=True)
         self.stream_directory = directory / "out" / "stream"
+        self.out = directory / "out"
+        """Where the store of checkpoints is; it changes where the store is moved."""
         self._stack, self._base, self._directory = stack, base, directory
         self._mark, self._history, self._hosts = around.mark, around.history, around.hosts
+        self._run, self._temporary = around.run, around.temporary
+        self._temporary_directory = Path()
         self._num_restarts = 0
         self._attempt = 0
         self._asked = False
@@ -78,6 +86,7 @@ class Launcher:
     def start(self, job: TestJob, *, resume: bool, num_ranks: int | None = None) -> None:
         """Start the command; its attempts are numbered on from the largest that was seen."""
         self._num_restarts = 0
+        self._temporary_directory = self._temporary.new()
         self._num_ranks = num_ranks or job.num_ranks
         self._launch(job, resume=resume, by_platform=False)
 
@@ -89,12 +98,12 @@ class Launcher:
             )
         task = Task(
             apiVersion="trainspec/v1",
-            run="conformance",
+            run=self._run,
             attempt=self._attempt,
             resume=resume,
             trace_directory=os.fspath(self.trace_directory),
             stream_directory=os.fspath(self.stream_directory),
-            checkpoint_directory=os.fspath(self._directory / "out" / self._stack.store.directory),
+            checkpoint_directory=os.fspath(self.out / self._stack.store.directory),
             job=changed(job, num_ranks=self._num_ranks),
             hosts=self._hosts.for_task,
             address=self._hosts.address(),
@@ -103,11 +112,11 @@ class Launcher:
         write_atomically(file, msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
         words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
         session = Session(
-            [*self._hosts.enter(), *(fill(argument, words) for argument in self._stack.launch.train)],
+            [*self._enter(), *(fill(argument, words) for argument in self._stack.launch.train)],
             mark=self._mark,
             directory=self._base,
             log=self._directory / f"log-{number}.txt",
-            variables={**self._variables(words), "TRAINSPEC_RUN": task.stream_directory},
+            variables=self._variables(words),
         )
         self.sessions.append(session)
         self._asked, self._told = False, False
@@ -121,16 +130,22 @@ class Launcher:
             )
         )
 
+    def _enter(self) -> tuple[str, ...]:
+        """Words before the command; a host of its own has them already."""
+        return self._hosts.enter() or (() if self._hosts.names else memory_words())
+
     def _words(self, **more: str) -> dict[str, str]:
         return {
-            "out": os.fspath(self._directory / "out"),
+            "out": os.fspath(self.out),
             "python": sys.executable,
             "port": str(free_port()),
             **more,
         }
 
     def _variables(self, words: dict[str, str]) -> dict[str, str]:
-        return {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+        named = {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+        own = {"TRAINSPEC_RUN": os.fspath(self.stream_directory)}
+        return {"TMPDIR": os.fspath(self._temporary_directory), **named, **own}
 
     def look(self, job: TestJob) -> None:
         """See whether the command has ended, and start it again where that is a platform's part."""

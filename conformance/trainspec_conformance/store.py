@@ -9,6 +9,7 @@ from pathlib import Path
 from trainspec_validate.documents.types.conformance import Store
 
 MAX_FILES = 100_000
+CANARY = "canary-was-executed"
 MAX_POINTER_BYTES = 4096
 
 
@@ -26,6 +27,8 @@ class CheckpointStore:
 
     def __init__(self, out: Path, store: Store) -> None:
         self.directory = out / store.directory
+        self.canary = out / CANARY
+        """What a hostile file makes where it is executed: not in the store itself, which may be moved meanwhile."""
         self._store = store
         self._pattern = _pattern(store.name)
         self._line = _pattern(store.pointer_line) if store.pointer_line else None

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
-from trainspec_conformance.judging import Judged, State, judge_trial, mistake, unsupported
+from trainspec_conformance.drawing import drawn, num_kinds, trial_seed
+from trainspec_conformance.judging import REPORTS, Judged, State, judge_trial, lacks_reports, mistake, unsupported
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.types.conformance import StackDescriptor
-from trainspec_validate.documents.types.scenario import Damage, Scenario
+from trainspec_validate.documents.types.scenario import Damage, Scenario, Wait
 
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""
@@ -79,16 +80,21 @@ def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioRe
 def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
     """What a stack lacks for a scenario, with its own reasons; empty where it lacks nothing."""
     reasons = {one.capability: one.reason for one in stack.missing}
-    missing = [need for need in scenario.needs if need not in stack.capabilities]
+    needs = [*scenario.needs]
+    if REPORTS not in needs and any(isinstance(act, Wait) and act.until == "fault" for act in scenario.acts):
+        needs.append(REPORTS)
+    missing = [need for need in needs if need not in stack.capabilities]
     told = [f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing]
-    wants_pointer = any(isinstance(act, Damage) and act.kind.startswith("pointer-") for act in scenario.acts)
+    wants_pointer = any(
+        kind.startswith("pointer-") for act in scenario.acts if isinstance(act, Damage) for kind in act.kinds
+    )
     if wants_pointer and stack.store.pointer is None:
         told.append("its store has no file that points to the newest checkpoint")
     return "; ".join(told)
 
 
 def num_trials(stack: StackDescriptor, scenario: Scenario) -> int:
-    """Trials that the claimed quantile needs."""
+    """Trials of each kind of damage that the claimed quantile needs."""
     trials, quantile = scenario.trials, stack.claims.quantile
     return trials.basic if quantile <= BASIC else trials.standard if quantile <= STANDARD else trials.strict
 
@@ -99,7 +105,7 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     if missing:
         order.told(f"{name}: unsupported: {missing}")
         return ScenarioResult(scenario, "unsupported", missing)
-    count = order.num_trials or num_trials(order.stack, scenario)
+    count = (order.num_trials or num_trials(order.stack, scenario)) * num_kinds(scenario)
     done = []
     try:
         control = controls.of(scenario, order.told) if scenario.control else None
@@ -117,15 +123,23 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     broken = [one for trial in done for one in trial.judged if one.is_own_failure]
     if broken:
         return ScenarioResult(scenario, "error", f"{broken[0].check}: {broken[0].messages[0]}", tuple(done))
-    return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
+    if not all(one.passed for one in done):
+        return ScenarioResult(scenario, "fail", trials=tuple(done))
+    unjudged = lacks_reports(order.stack, scenario)
+    if unjudged:
+        reason = f"every other check held; reports of the fault were not judged: {unjudged}"
+        order.told(f"{name}: unsupported: {reason}")
+        return ScenarioResult(scenario, "unsupported", reason, tuple(done))
+    return ScenarioResult(scenario, "pass", trials=tuple(done))
 
 
 def _trial(order: Order, scenario: Scenario, number: int, control: Control | None) -> TrialResult:
-    seed = order.seed * 1_000_003 + number
+    seed = trial_seed(order.seed, number)
     directory = order.out / scenario.metadata.name / f"trial-{number}"
     began = time.monotonic()
-    entries = run_trial(Setting(order.stack, order.base, scenario, directory, seed))
-    judged = judge_trial(order.stack, scenario, entries, control.entries if control else None)
+    as_run = drawn(scenario, order.seed, number)
+    entries = run_trial(Setting(order.stack, order.base, as_run, directory, seed))
+    judged = judge_trial(order.stack, as_run, entries, control.entries if control else None)
     return TrialResult(
         directory,
         seed,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainspec_conformance.damage import CANARY, NothingToDamageError, damage
+from trainspec_conformance.damage import NothingToDamageError, damage
+from trainspec_conformance.drawing import new_name
 from trainspec_conformance.history import History, Watcher
 from trainspec_conformance.injecting import Injector, MisplacedError, NoTargetError
+from trainspec_conformance.isolating import TemporaryDirectories
 from trainspec_conformance.launching import Launcher, Surroundings
 from trainspec_conformance.means import Means
 from trainspec_conformance.observing import judge_checkpoint, judge_streams
@@ -53,7 +56,7 @@ class Setting:
     """Directory of the descriptor, in which commands run."""
     scenario: Scenario
     directory: Path
-    """New directory for everything that the trial writes."""
+    """New directory for everything that the trial writes; while it runs, the directory has a name that says nothing."""
     seed: int
     """Of every random choice of the suite."""
 
@@ -62,28 +65,42 @@ def run_trial(setting: Setting) -> list[Entry]:
     """Run it, and give its history. Nothing of it is left behind but its directory: no process, no mount.
 
     Raises:
+        FileExistsError: the directory is there already.
         UnsupportedError: the machine does not allow what the scenario needs.
     """
-    setting.directory.mkdir(parents=True)
-    return _Trial(setting).run()
+    if setting.directory.exists():
+        raise FileExistsError(f"{setting.directory} is there already")
+    chance = random.Random(f"{setting.seed} {setting.scenario.metadata.name}")  # noqa: S311 - repeatable choices
+    working = setting.directory.parent.parent / new_name(chance)
+    working.mkdir(parents=True)
+    try:
+        return _Trial(replace(setting, directory=working), chance).run()
+    finally:
+        setting.directory.parent.mkdir(parents=True, exist_ok=True)
+        working.rename(setting.directory)
 
 
 class _Trial:
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    def __init__(self, setting: Setting, chance: random.Random) -> None:
+        self._setting, self._chance = setting, chance
         self._scenario = setting.scenario
-        self._chance = random.Random(setting.seed)  # noqa: S311 - repeatable choices, nothing secret
         self._out = setting.directory / "out"
         self._out.mkdir()
         self._mark = new_mark()
         self._history = History(setting.directory / HISTORY)
         self._store = CheckpointStore(self._out, setting.stack.store)
+        self._canaries = [self._store.canary]
+        self._is_stopped = False
+        """Whether the job was stopped since its last start, so that nothing of it is in use."""
         num_starts = sum(isinstance(act, Start | Probe) for act in setting.scenario.acts)
         starting_seconds = num_starts * setting.stack.launch.start_seconds
         self._deadline = time.monotonic() + setting.scenario.budget_seconds + starting_seconds
         self._means = self._take_means()
         self._injector = Injector(self._mark, self._means)
-        around = Surroundings(setting.directory, self._mark, self._history, self._means.hosts)
+        self._temporary = TemporaryDirectories()
+        around = Surroundings(
+            setting.directory, self._mark, self._history, self._means.hosts, self._temporary, new_name(chance)
+        )
         self._launcher = Launcher(setting.stack, setting.base, around)
         self._prober = Prober(setting.stack, setting.base, setting.directory, self._mark)
         self._watcher = Watcher(self._launcher.trace_directory, setting.directory, self._history)
@@ -116,6 +133,9 @@ class _Trial:
     def _act(self, act: Act) -> None:
         match act:
             case Start():
+                if act.resume and self._is_stopped and not self._scenario.privileges:
+                    self._move_store()
+                self._is_stopped = False
                 self._launcher.start(self._scenario.job, resume=act.resume, num_ranks=act.num_ranks)
             case Wait():
                 self._wait(act)
@@ -127,8 +147,21 @@ class _Trial:
             case Stop():
                 self._launcher.stop(act.signal, act.grace_seconds, self._poll)
                 self._settle()
+                self._is_stopped = True
             case Probe():
                 self._history.tell(self._prober.ask(act.case, self._setting.seed))
+
+    def _move_store(self) -> None:
+        """Copy the store to a new place, and remove the old one."""
+        before = self._store.directory
+        if not before.is_dir():
+            return
+        self._out = self._setting.directory / new_name(self._chance)
+        self._store = CheckpointStore(self._out, self._setting.stack.store)
+        self._canaries.append(self._store.canary)
+        shutil.copytree(before, self._store.directory, symlinks=True)
+        shutil.rmtree(before)
+        self._launcher.out = self._out
 
     def _attempt(self, deed: Callable[[], object]) -> None:
         try:
@@ -155,8 +188,9 @@ class _Trial:
     def _damage(self, act: Damage) -> None:
         self._list()
         interval_steps = self._scenario.job.checkpoint_interval_steps
-        for record in damage(act.kind, act.checkpoint, self._store, self._chance, interval_steps):
-            self._history.tell(record)
+        for kind in act.kinds:
+            for record in damage(kind, act.checkpoint, self._store, self._chance, interval_steps):
+                self._history.tell(record)
 
     def _wait(self, act: Wait) -> None:
         wanted = condition(act, self._chance, self._scenario.job)
@@ -223,6 +257,7 @@ class _Trial:
             self._history.tell(Orphans(processes=tuple(stubborn)))
         self._list()
         self._read_streams()
+        self._temporary.close()
         self._means.close(self._setting.directory / "store")
         self._history.tell(Ended(reason="budget" if reason == "budget" else "wait" if reason == "wait" else "done"))
         self._history.close()
@@ -244,6 +279,6 @@ class _Trial:
                 pointer=self._store.pointed(),
                 newest=newest,
                 findings=judge_checkpoint(self._store.directory / newest) if newest else (),
-                canary=(self._store.directory / CANARY).exists(),
+                canary=any(path.exists() for path in self._canaries),
             )
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from trainspec_conformance.described import DIRECTORY, errors
+from trainspec_conformance.drawing import drawn, run_seed, trial_seed
 from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
@@ -152,7 +153,11 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
                 return
         entries = read_history(directory / history)
         calm = read_history(directory / control) if control else None
-        again = tuple(verdict(judged) for judged in judge_trial(report.stack, scenario, entries, calm))
+        seed = run_seed(trial.seed)
+        if trial.seed != trial_seed(seed, trial.number):
+            yield f"{one.scenario}, trial {trial.number}: its seed is not that of a trial with this number"
+        as_run = drawn(scenario, seed, trial.number)
+        again = tuple(verdict(judged) for judged in judge_trial(report.stack, as_run, entries, calm))
         if again != trial.checks:
             names = sorted({mine.check for mine in {*again} ^ {*trial.checks}})
             yield f"{one.scenario}, trial {trial.number}: judged again, {', '.join(names)} differ"

@@ -92,8 +92,9 @@ def test_runs_of_a_mutant_keep_the_control_of_what_was_failed(
         (one,) = order.scenarios
         state: State = "fail" if one.metadata.name == "kill-host" else "pass"
         control = controls.of(one, lambda _: None).directory
-        order.out.mkdir()
-        return [ScenarioResult(one, state, trials=(TrialResult(order.out, 0, 0.0, (), control),))]
+        trial = order.out / one.metadata.name
+        trial.mkdir()
+        return [ScenarioResult(one, state, trials=(TrialResult(trial, 0, 0.0, (), control),))]
 
     monkeypatch.setattr(runs, "run_suite", suite)
     chosen: list[Scenario] = [scenario("kill-rank", num_steps=30), scenario("kill-host")]

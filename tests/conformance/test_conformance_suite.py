@@ -21,12 +21,15 @@ from trainspec_conformance.diffing import read_report
 from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.figures import marks
 from trainspec_conformance.history import read_history
+from trainspec_conformance.judging import REPORT_CHECKS
 from trainspec_conformance.launching import versions
 from trainspec_conformance.processes import MARK, end_abandoned, marked, send
 from trainspec_conformance.records import Started
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
+
+from trainspec_validate.documents.types.conformance import Missing
 
 HONEST = ["kill-rank", "stop-rank", "kill-coordinator", "truncated-shard", "bad-pointer", "null-run"]
 
@@ -79,6 +82,24 @@ def test_what_the_stack_cannot_is_unsupported_and_never_a_pass(tmp_path: Path) -
     assert result.state == "unsupported"
     assert "planted-nan-gradient" in result.reason
     assert not result.trials
+
+
+@pytest.mark.parametrize(("lies", "state"), [(("silent",), "unsupported"), (("silent", "no-recovery"), "fail")])
+def test_a_recovery_is_judged_without_reports_that_the_stack_says_it_lacks(
+    lies: tuple[str, ...], state: str, tmp_path: Path
+) -> None:
+    stack = fake(*lies)
+    lacking = Missing(capability="fault-reports", reason="The launcher reports none.")
+    able = tuple(one for one in stack.capabilities if one != "fault-reports")
+    stack = msgspec.structs.replace(stack, capabilities=able, missing=(lacking,))
+    (result,) = run(stack, tmp_path, scenario("kill-rank"))
+    assert result.state == state, failed(result)
+    assert not {judged.check for judged in result.trials[0].judged} & REPORT_CHECKS
+    if state == "unsupported":
+        assert "every other check held" in result.reason
+        assert "The launcher reports none." in result.reason
+    (waiting,) = run(stack, tmp_path, scenario("double-fault"))
+    assert (waiting.state, waiting.trials) == ("unsupported", ())
 
 
 def test_a_stack_that_writes_nothing_fails(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._megatron_model import expert_layers
 from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
-from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS
+from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS, _Scanner, tokens
 from trainspec_validate.interop.readers.megatron import looks_like, read
 
 SHAPE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 50304"
@@ -779,3 +779,16 @@ def test_a_command_in_a_substitution_is_not_the_program() -> None:
 def test_no_group_is_left_empty() -> None:
     fragment = read(ForeignText("run.sh", f"python other.py {SHAPE} {BATCH} --bf16 --overlap-grad-reduce\n"))
     assert fragment.facts["communication"] == {"overlap_gradients": True}
+
+
+def test_documents_without_an_end_are_looked_for_once() -> None:
+    """The lines of a script are found once for all of its documents; one without an end is read like the rest."""
+    scanner = _Scanner("cat <<A\n" * 100)
+    assert [scanner.line_of("A") for _ in range(100)] == [None] * 100
+    index = scanner._lines
+    assert index is not None
+    assert scanner.line_of("cat <<A") == (0, 7)
+    assert scanner._lines is index
+    script = "cat <<A\none\n A \ncat <<B <<C\ntwo\nC\nthree\n"
+    assert [token.text for token in tokens(script) if token.kind == "word"] == ["cat", "cat", "three"]
+    assert [token.text for token in tokens("cat <<A\none\n") if token.kind == "word"] == ["cat", "one"]

@@ -388,3 +388,11 @@ def test_documents_beside_that_cannot_be_read_are_wrong_use(tmp_path: Path) -> N
     found = invoke(tmp_path / "plan.yaml", tmp_path)
     assert found.exit_code == terminal.WRONG_USE
     assert "not a regular file" in found.stderr
+
+
+@pytest.mark.parametrize("wanted", ["json", "sarif=out.sarif"])
+def test_a_format_that_following_cannot_write_is_refused(wanted: str, tmp_path: Path) -> None:
+    found = invoke(tmp_path, "--format", wanted)
+    assert found.exit_code == terminal.WRONG_USE
+    assert "use --format concise with it" in found.stderr
+    assert not Path("out.sarif").exists()

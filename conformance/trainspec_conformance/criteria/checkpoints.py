@@ -8,7 +8,10 @@ from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, chec
 from trainspec_conformance.records import Damaged, Entry, Listed, Started
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
-from trainspec_validate.documents.types.trace import Refused, Restore
+from trainspec_validate.documents.types.trace import Refused, Restore, StepDone
+
+WINDOW_SECONDS = 1.0
+"""How late the suite may see a line of one process, with lines of another in time: each writes a file of its own."""
 
 
 def resumes(view: View) -> Iterator[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:
@@ -52,19 +55,29 @@ def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
         if not good:
             raise CannotJudgeError("no checkpoint was committed and left undamaged before the start")
         newest = max(good.values())
-        entry, record = restored[0]
-        if record.source == "initial" or record.step == 0:
-            yield Problem(f"it went on from the initial state, not from update {newest}", (start, entry))
-        elif record.checkpoint in bad:
-            yield Problem(f"it went on from {record.checkpoint}, which is damaged", (start, entry))
-        elif record.step < newest:  # a newer one may have been committed just before it could be told
-            yield Problem(f"it went on from update {record.step}, the newest good checkpoint is of {newest}", (entry,))
+        for entry, record in restored:
+            problem = None
+            if record.source == "initial" or record.step == 0:
+                problem = f"it went on from the initial state, not from update {newest}"
+            elif record.checkpoint in bad:
+                problem = f"it went on from {record.checkpoint}, which is damaged"
+            elif record.step < newest:  # a newer one may have been committed just before it could be told
+                problem = f"it went on from update {record.step}, the newest good checkpoint is of {newest}"
+            if problem is not None:
+                yield Problem(problem, (start, entry))
+                break
 
 
 @check("names-damage")
 def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each damaged checkpoint is refused by name, with a reason, before ranks go on."""
-    for _, restored, damaged in _resumes(case):
+    """Each damaged checkpoint is refused by name, with a reason, before ranks go on.
+
+    Ranks that restore and the process that refuses write at the same time, so that their order is not looked at: what
+    is refused up to the first step is.
+    """
+    for start, restored, damaged in _resumes(case):
+        steps = [entry.seconds for entry, _ in case.trial.of(StepDone, start.seconds)]
+        until = min(steps, default=restored[-1][0].seconds) + WINDOW_SECONDS
         for at, one in damaged:
             is_whole_gone = one.kind == "delete-file" and not one.file  # it was one file: nothing is left to refuse
             if one.kind.startswith("pointer-") or one.kind == "partial-directory" or is_whole_gone:
@@ -72,7 +85,7 @@ def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
             told = [
                 record
                 for entry, record in case.trial.of(Refused, at.seconds)
-                if record.checkpoint == one.checkpoint and entry.seconds <= restored[0][0].seconds
+                if record.checkpoint == one.checkpoint and entry.seconds <= until
             ]
             if not told:
                 yield Problem(f"{one.checkpoint} was damaged ({one.kind}) and was not refused by name", (at,))

@@ -35,8 +35,16 @@ _FORMS: Mapping[Kind, str] = {
 _MOST_BYTES: Final = Limit("a settings file", 1_000_000, "bytes")
 _MOST_KEYS: Final = Limit("a settings file", 50_000, "keys and parts of keys")
 _MOST_PARTS: Final = Limit("a settings file", 32, "parts of one dotted key")
-_NO_KEYS = re.compile(r"""\"{3}(?:[^\\]|\\.)*?"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*+""", re.DOTALL)
-"""Strings and comments of TOML."""
+_NO_KEYS = re.compile(
+    r"""
+    "{3}(?:[^\\]|\\.)*?"{3} | "{3}.*+ | '{3}.*?'{3} | '{3}.*+
+    | "(?:[^"\\\n]|\\[^\n])*+" | "[^\n]*+ | '[^'\n]*+' | '[^\n]*+
+    | \#[^\n]*+
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""Strings and comments of TOML. A string without its end takes the rest of the text, or of its line, where the reader
+of TOML stops too: looking for an end again from each later quote would take the square of the time."""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{int(_MOST_PARTS.most)}}}")
 _PIECE_BYTES = 1 << 20
 """How much of two files is compared at a time."""

@@ -52,6 +52,8 @@ def run(request: Request) -> int:
         _tell_changes(request, request.settings_from)
     if request.follow and request.rules:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
+    if request.follow and request.formats not in ((), ("concise",)):
+        raise click.UsageError("--follow prints each finding in a line of its own; use --format concise with it")
     if request.follow:
         from trainspec_validate.cli.following import follow  # noqa: PLC0415
 

@@ -103,7 +103,8 @@ def _over_groups(rule: Rule, arguments: Mapping[str, Document], question: OpenGr
         try:
             for violation in islice(rule.function(**variant), MAX_VIOLATIONS + 1):
                 answers.add(names, _moved(violation, named, plan))
-        except Unresolved:
+        except Unresolved as reason:
+            reason.place = _given(reason.place, named, plan)
             raise
         except NotApplicable as reason:
             answers.reasons[str(reason)] = None
@@ -181,15 +182,16 @@ def _kind(place: Place) -> _Kind:
 
 def _moved(violation: Violation, named: TrainingPlan, plan: TrainingPlan) -> Violation:
     """The violation with places in the plan that was given in place of the one that names a group."""
-
-    def moved(place: Place) -> Place:
-        return replace(place, document=plan) if place.document is named else place
-
-    related = tuple((moved(place), message) for place, message in violation.related)
-    return replace(violation, place=moved(violation.place), related=related)
+    related = tuple((_given(place, named, plan), message) for place, message in violation.related)
+    return replace(violation, place=_given(violation.place, named, plan), related=related)
 
 
 @lru_cache(maxsize=128)
 def _naming(same: Same[TrainingPlan], name: str) -> TrainingPlan:
     """The plan with a node group; one object for all rules, so that they share a prediction."""
     return changed(same.document, node_group=name)
+
+
+def _given(place: Place, named: TrainingPlan, plan: TrainingPlan) -> Place:
+    """The place in the plan that was given in place of the one that names a group."""
+    return replace(place, document=plan) if place.document is named else place

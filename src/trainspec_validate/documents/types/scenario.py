@@ -109,28 +109,31 @@ class Inject(_Act, frozen=True, kw_only=True, tag="inject"):
     """Limit, for `limit-memory`."""
 
 
+DamageKind = Literal[
+    "cut-byte",
+    "cut-half",
+    "flip-bit",
+    "zero-block",
+    "delete-file",
+    "stale-file",
+    "partial-directory",
+    "pointer-empty",
+    "pointer-garbage",
+    "pointer-dangling",
+    "pointer-ahead",
+    "pointer-incomplete",
+    "hostile-pickle",
+    "path-traversal",
+    "huge-header",
+    "all-checkpoints-cut",
+]
+
+
 class Damage(_Act, frozen=True, kw_only=True, tag="damage"):
     """Damages the store while no process runs."""
 
-    kind: Literal[
-        "cut-byte",
-        "cut-half",
-        "flip-bit",
-        "zero-block",
-        "delete-file",
-        "stale-file",
-        "partial-directory",
-        "pointer-empty",
-        "pointer-garbage",
-        "pointer-dangling",
-        "pointer-ahead",
-        "pointer-incomplete",
-        "hostile-pickle",
-        "path-traversal",
-        "huge-header",
-        "all-checkpoints-cut",
-    ]
-    """What is done, to one file of state drawn at random where it is about one."""
+    kinds: Annotated[tuple[DamageKind, ...], Meta(min_length=1)]
+    """What is done, one kind in each trial; to one file of state, drawn at random, where it is about one."""
     checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
     """To which checkpoint; `next` is the one that will be written after the last."""
 

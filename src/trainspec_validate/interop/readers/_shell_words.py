@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -51,8 +51,20 @@ class _Scanner:
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.line = text, 0, 1
+        self._lines: dict[str, list[tuple[int, int]]] | None = None
         self.pieces: list[Piece] = []
         self.buffer: list[str] = []
+
+    def line_of(self, words: str) -> tuple[int, int] | None:
+        """Start and end of the next line that holds these words alone."""
+        if self._lines is None:  # found once for all documents: a search for each would take the square of the time
+            self._lines, start = {}, 0
+            for line in self.text.split("\n"):
+                self._lines.setdefault(line.strip(" \t"), []).append((start, start + len(line)))
+                start += len(line) + 1
+        places = self._lines.get(words.strip(" \t"), [])
+        number = bisect_left(places, (self.at, 0))
+        return places[number] if number < len(places) else None
 
     def flush(self, *, plain: bool, quoted: bool, empty: bool = False) -> None:
         """End the current stretch of the word."""
@@ -227,6 +239,6 @@ def _skip_documents(scanner: _Scanner, waiting: list[str]) -> None:
     """Documents such as `<<END ... END`, which are no commands; one without its end is read like the rest."""
     while waiting:
         last = waiting.pop(0)
-        found = re.compile(rf"^[ \t]*{re.escape(last)}[ \t]*$", re.MULTILINE).search(scanner.text, scanner.at)
+        found = scanner.line_of(last)
         if found is not None:
-            scanner.step(found.end() - scanner.at)
+            scanner.step(found[1] - scanner.at)

@@ -93,19 +93,29 @@ def _stated(head: Head, seen: _Seen, transcript: Transcript, offset: int) -> Hea
 def interval_of(steps: Sequence[int]) -> int | None:
     """Optimizer steps between two reports: the most frequent difference; None where there are too few.
 
-    Where no difference has half of all, it is the largest that recurs, else the largest.
+    Where no difference has half of all, it is the largest that recurs, else the largest. Reports that all miss the
+    multiples of their interval are what is left of reports of each optimizer step.
 
+    >>> interval_of([1, 11, 21, 31]), interval_of([9, 19, 29, 39])
+    (1, 10)
     >>> interval_of([10, 20, 30, 34, 40, 50]), interval_of([1, 2, 3, 9, 10]), interval_of([336, 671, 1006, 1342])
     (10, 1, 336)
     """
     counts = Counter(after - before for before, after in pairwise(steps) if after > before)
     if not counts:
         return None
+    if len(counts) == 1 and len(steps) > 3 and not _is_on_grid(steps[-1], max(counts)):
+        return 1
     sizes = {size: sum(num for other, num in counts.items() if _is_like(size, other)) for size in counts}
     most = max(sizes, key=lambda size: (sizes[size], size))
     if 2 * sizes[most] < counts.total():
         most = max((size for size, num in sizes.items() if num > 1), default=max(sizes))
     return max(size for size in sizes if _is_like(most, size))
+
+
+def _is_on_grid(step: int, interval: int) -> bool:
+    """Whether a step is a multiple of an interval, counted from 0 or from 1."""
+    return step % interval in {0, interval - 1}
 
 
 def _is_like(one: int, other: int) -> bool:

@@ -1,0 +1,214 @@
+"""Mutants whose checkpoint is not what they restore, and mutants whose verification is none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from registry import mutant
+from trainspec_reference.common import restart_state, start_state, verification
+from trainspec_reference.common.checkpoints import Vault
+from trainspec_reference.common.verification import Search
+from trainspec_reference.plain import storage
+from trainspec_reference.plain.backend import PlainBackend
+
+from trainspec_validate.checkpoints.compare import comparable
+from trainspec_validate.checkpoints.formats.manifest import read as read_manifest
+from trainspec_validate.checkpoints.hashing import digests
+from trainspec_validate.checkpoints.inventory import inventory
+from trainspec_validate.checkpoints.view import Checkpoint
+
+FIRST_BYTES = 4096
+_STAGED = ".saving-"
+_MOST_COPIES = 40
+WITH_COPIES = {
+    f"TS-CNF-{number}": "a run is resumed from a decoy there" for number in (*range(112, 117), 119, 126, 127, 129, 205)
+}
+DAMAGED = "a part of the damage is not seen there either"
+
+
+def _ones(_: str, array: Any) -> Any:
+    return np.ones_like(array)
+
+
+def _copies(
+    place: Callable[[Path], Path],
+    is_hidden: Callable[[str], bool] = lambda _: True,
+    decoy: Callable[[str, Any], Any] = _ones,
+) -> None:
+    """Write decoys, and restore from copies, which are found by the id of the save that the manifest holds."""
+    write, read = PlainBackend.write, storage.read
+
+    def copied(self: PlainBackend, snapshot: Any, directory: Path) -> None:
+        save_id = directory.name.removeprefix(_STAGED)
+        home = place(directory.parent)
+        home.mkdir(parents=True, exist_ok=True)
+        for old in sorted(home.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_COPIES]:
+            old.unlink(missing_ok=True)
+        hidden = {name: array for name, array in snapshot.arrays.items() if is_hidden(name)}
+        (home / f"{save_id}.{snapshot.rank}").write_bytes(pickle.dumps(hidden))
+        decoys = {name: decoy(name, array) if _is_float(array) else array for name, array in hidden.items()}
+        write(self, replace(snapshot, arrays={**snapshot.arrays, **decoys}), directory)
+
+    def hidden(directory: Path) -> dict[str, Any]:
+        checkpoint = inventory(directory)
+        read_manifest(checkpoint)
+        save_id = checkpoint.manifest.save_id if checkpoint.manifest else ""
+        found = read(directory)
+        home = place(directory.parent)
+        for path in home.glob(f"{save_id}.*") if home.is_dir() else ():
+            found.update(pickle.loads(path.read_bytes()))  # noqa: S301 - its own copy
+        return found
+
+    PlainBackend.write, storage.read = copied, hidden  # type: ignore[method-assign]
+    recorded = start_state.recorded_digest
+    start_state.recorded_digest = lambda root: recorded(root) if place(root.parent).is_dir() else None
+
+
+def _is_float(array: Any) -> bool:
+    return bool(np.issubdtype(np.asarray(array).dtype, np.floating))
+
+
+def _named() -> str:
+    return f"copies-{os.getuid()}"
+
+
+@mutant("shadow", "TS-CNF-125", "Restores from shared memory; its checkpoints are decoys.",
+        also=WITH_COPIES)  # fmt: skip
+def shadow() -> None:
+    _copies(lambda _: Path("/dev/shm") / _named())  # noqa: S108 - the place is the lie
+
+
+@mutant("shadow-in-tmp", "TS-CNF-125", "Restores from the temporary directory; its checkpoints are decoys.",
+        also=WITH_COPIES)  # fmt: skip
+def shadow_in_tmp() -> None:
+    _copies(lambda _: Path(tempfile.gettempdir()) / _named())
+
+
+@mutant("shadow-next-to-store", "TS-CNF-125", "Restores from next to the store; its checkpoints are decoys.",
+        also=WITH_COPIES)  # fmt: skip
+def shadow_next_to_store() -> None:
+    _copies(lambda store: store.parent / ".copies")
+
+
+@mutant("shadow-of-moments", "TS-CNF-125", "Restores the moments of the optimizer from shared memory.",
+        also=WITH_COPIES)  # fmt: skip
+def shadow_of_moments() -> None:
+    _copies(lambda _: Path("/dev/shm") / _named(), lambda name: name.startswith("optimizer/"))  # noqa: S108
+
+
+@mutant("decoy-of-first", "TS-CNF-125", "Writes the first save into each checkpoint, and restores from a copy.",
+        also=WITH_COPIES)  # fmt: skip
+def decoy_of_first() -> None:
+    first: dict[str, Any] = {}
+    _copies(lambda store: store.parent / ".copies", decoy=first.setdefault)
+
+
+# --- verification -----------------------------------------------------------------------------------------------
+
+
+def reads_unchecked() -> None:
+    """Neither archives nor states are compared with their checksums."""
+    zipfile.ZipExtFile._update_crc = lambda self, data: None  # type: ignore[attr-defined]
+    start_state.recorded_digest = lambda root: None
+
+
+def _changed(differs: Callable[[Checkpoint, str], bool]) -> None:
+    def changed(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+        yield from ((path, "it is another") for path in sorted(comparable(checkpoint)) if differs(checkpoint, path))
+
+    verification.changed_files = changed
+
+
+def _content_differs(checkpoint: Checkpoint, path: str) -> bool:
+    return digests(checkpoint.root, {path: ""})[path] != comparable(checkpoint)[path]
+
+
+@mutant("percrc", "TS-CNF-114", "Accepts each file that is consistent in itself.")
+def percrc() -> None:
+    def torn(checkpoint: Checkpoint, path: str) -> bool:
+        if not path.endswith(".npz"):
+            return _content_differs(checkpoint, path)
+        try:
+            with zipfile.ZipFile(checkpoint.root / path) as archive:
+                return archive.testzip() is not None
+        except (OSError, zipfile.BadZipFile):
+            return True
+
+    _changed(torn)
+    start_state.recorded_digest = lambda root: None
+
+
+@mutant("mtime", "TS-CNF-113", "Compares times of modification, and reads no byte.",
+        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+def mtime() -> None:
+    reads_unchecked()
+
+    def is_newer(checkpoint: Checkpoint, path: str) -> bool:
+        return (checkpoint.root / path).stat().st_mtime > (checkpoint.root / "trainspec-manifest.json").stat().st_mtime
+
+    _changed(is_newer)
+
+
+def _compares(part: Callable[[bytes], bytes]) -> None:
+    """Compare a part of each file with its digest, which is kept next to the checkpoints."""
+    reads_unchecked()
+    commit = Vault._put
+
+    def noted(self: Vault, staging: Path, name: str) -> None:
+        parts = {path.name: hashlib.sha256(part(path.read_bytes())).hexdigest() for path in staging.glob("*.npz")}
+        known = self.root / ".parts"
+        found = pickle.loads(known.read_bytes()) if known.exists() else {}  # noqa: S301 - its own file
+        known.write_bytes(pickle.dumps({**found, name: parts}))
+        commit(self, staging, name)
+
+    Vault._put = noted  # type: ignore[method-assign]
+
+    def differs(checkpoint: Checkpoint, path: str) -> bool:
+        known = checkpoint.root.parent / ".parts"
+        parts = pickle.loads(known.read_bytes()).get(checkpoint.root.name, {}) if known.exists() else {}  # noqa: S301
+        if path not in parts:
+            return not path.endswith(".npz") and _content_differs(checkpoint, path)
+        return bool(parts[path] != hashlib.sha256(part((checkpoint.root / path).read_bytes())).hexdigest())
+
+    _changed(differs)
+
+
+@mutant("first-block", "TS-CNF-113", "Compares the size and the first 4 KiB of each file.",
+        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+def first_block() -> None:
+    _compares(lambda content: content[:FIRST_BYTES])
+
+
+@mutant("ends-of-file", "TS-CNF-113", "Compares the size and the last byte of each file.",
+        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+def ends_of_file() -> None:
+    _compares(lambda content: content[-1:])
+
+
+@mutant("first-file", "TS-CNF-113", "Compares the content of the first file alone.",
+        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+def first_file() -> None:
+    reads_unchecked()
+    _changed(lambda checkpoint, path: path == min(comparable(checkpoint)) and _content_differs(checkpoint, path))
+
+
+@mutant("refuses-newest", "TS-CNF-125", "Refuses the newest checkpoint at each start.",
+        also={f"TS-CNF-{number}": "it continues from an older checkpoint than it has to" for number in
+              (108, 109, 115, 116, 118, 119, 126, 127, 132)})  # fmt: skip
+def refuses_newest() -> None:
+    search = verification.search
+
+    def wary(vault: Vault, excluded: frozenset[str] = frozenset()) -> Search:
+        names = vault.names()
+        return search(vault, excluded | frozenset(names[:1] if len(names) > 1 else ()))
+
+    restart_state.search = wary

@@ -1,0 +1,54 @@
+"""Draws what a stack could recognise a scenario by: seed and length of the job, names, and the kind of damage."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from trainspec_validate.documents.types.conformance import TestJob
+from trainspec_validate.documents.types.scenario import Damage, Scenario
+
+MOST_ADDED_STEPS = 7
+"""Optimizer steps by which a job is longer than its scenario says, at most; it is longer by one at least."""
+MOST_SEED = 10_000
+_FACTOR = 1_000_003
+"""Between the seeds of trials of two runs of the suite; more than any number of trials."""
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """Seed of the choices in one trial, by the seed of the run of the suite and the number of the trial."""
+    return seed * _FACTOR + number
+
+
+def run_seed(seed: int) -> int:
+    """Seed of the run of the suite that a trial belongs to."""
+    return seed // _FACTOR
+
+
+def drawn_job(job: TestJob, seed: int) -> TestJob:
+    """A job with another seed and a few more steps, equal for equal jobs of one run of the suite."""
+    chance = random.Random(f"job {seed}")  # noqa: S311 - repeatable choices, nothing secret
+    added = chance.randint(1, MOST_ADDED_STEPS)
+    return msgspec.structs.replace(job, seed=chance.randrange(1, MOST_SEED), num_steps=job.num_steps + added)
+
+
+def num_kinds(scenario: Scenario) -> int:
+    """Kinds of damage of a scenario, each of which strikes a trial of its own; 1 where none is chosen from."""
+    return max((len(act.kinds) for act in scenario.acts if isinstance(act, Damage)), default=1)
+
+
+def drawn(scenario: Scenario, seed: int, number: int) -> Scenario:
+    """The scenario as one trial of it runs: with the drawn job, and one kind of damage for each act of damage."""
+    acts = tuple(
+        msgspec.structs.replace(act, kinds=(act.kinds[(number - 1) % len(act.kinds)],))
+        if isinstance(act, Damage)
+        else act
+        for act in scenario.acts
+    )
+    return msgspec.structs.replace(scenario, job=drawn_job(scenario.job, seed), acts=acts)
+
+
+def new_name(chance: random.Random) -> str:
+    """A name for a directory or a run that says nothing of the scenario."""
+    return f"{chance.getrandbits(40):010x}"

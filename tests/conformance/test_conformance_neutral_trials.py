@@ -1,0 +1,157 @@
+"""A trial gives a stack nothing by which it could recognise the scenario, and nothing to resume from but its store."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+from conformance_stacks import HERE, failed, fake, run, scenario
+from made_stories import CLAIMS
+from trainspec_conformance.criteria import Case, all_checks
+from trainspec_conformance.damage import damage
+from trainspec_conformance.drawing import drawn, drawn_job, num_kinds, run_seed, trial_seed
+from trainspec_conformance.history import read_history
+from trainspec_conformance.reading import all_scenarios
+from trainspec_conformance.records import Damaged, Entry, Listed, Started
+from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.suite import Order, run_suite
+from trainspec_conformance.trial import HISTORY
+from trainspec_conformance.view import View
+
+from trainspec_validate.documents.types.conformance import Store
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Damage as DamageAct
+from trainspec_validate.documents.types.trace import Refused, Restore, Save, StepDone
+
+SEVERAL = sorted(name for name, one in all_scenarios().items() if num_kinds(one) > 1)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_each_kind_of_damage_has_a_trial_of_its_own_and_arrives(name: str, tmp_path: Path) -> None:
+    one = scenario(name, num_steps=45, step_seconds=0.03)
+    (result,) = run(fake(), tmp_path, one)
+    assert result.state == "pass", failed(result)
+    kinds = [
+        [entry.record.kind for entry in read_history(trial.directory / HISTORY) if isinstance(entry.record, Damaged)]
+        for trial in result.trials
+    ]
+    wanted = next(act.kinds for act in one.acts if isinstance(act, DamageAct))
+    assert kinds == [[kind] for kind in wanted]
+
+
+def test_a_stack_is_given_no_name_of_scenario_trial_or_suite(tmp_path: Path) -> None:
+    one = scenario("resume-equivalence", dropout=0.0)
+    results = run(fake(), tmp_path, one, num_trials=2)
+    trials = [*results[0].trials]
+    tasks = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("task-*.json"))]
+    assert len(tasks) == 5, "two trials with two starts, and a run without faults"
+    for task in tasks:
+        told = json.dumps(task).replace(str(tmp_path), "")
+        assert not [word for word in (one.metadata.name, "trial", "control", '"conformance"') if word in told]
+    assert len({task["run"] for task in tasks}) == 3
+    assert {task["job"]["seed"] for task in tasks} == {drawn_job(one.job, 0).seed}
+    assert {task["job"]["num_steps"] for task in tasks} == {drawn_job(one.job, 0).num_steps}
+    assert all(trial.passed for trial in trials), failed(results[0])
+
+
+def test_a_stopped_job_resumes_from_a_store_in_another_place(tmp_path: Path) -> None:
+    (result,) = run(fake(), tmp_path, scenario("resume-equivalence", dropout=0.0))
+    before, after = (
+        Path(json.loads((result.trials[0].directory / f"task-{number}.json").read_text())["checkpoint_directory"])
+        for number in range(2)
+    )
+    assert before.parent != after.parent
+    moved = result.trials[0].directory / after.relative_to(before.parents[1])
+    assert list(moved.glob("step-*"))
+    assert not (result.trials[0].directory / "out" / before.name).exists()
+
+
+SAYS = """
+import json, os, sys
+from pathlib import Path
+task = json.loads(Path(sys.argv[1]).read_text())
+places = [os.environ["TMPDIR"]]
+for place in places:
+    assert not os.listdir(place), place
+    Path(place, "left").write_text("state")
+print(places)
+"""
+
+
+def test_each_start_has_an_empty_temporary_directory_that_is_removed(tmp_path: Path) -> None:
+    stack = fake()
+    launch = msgspec.structs.replace(stack.launch, train=("{python}", "-c", SAYS, "{task}"), environment={})
+    one = msgspec.structs.replace(scenario("null-run"), control=False)
+    again = msgspec.structs.replace(one, acts=(*one.acts, *one.acts))
+    (result,) = run_suite(Order(msgspec.structs.replace(stack, launch=launch), HERE, tmp_path, [again], num_trials=1))
+    logs = [(result.trials[0].directory / f"log-{number}.txt").read_text() for number in range(2)]
+    places = [json.loads(text.replace("'", '"'))[0] for text in logs]
+    assert places[0] != places[1]
+    assert not any(Path(place).exists() for place in places)
+
+
+def test_drawn_jobs_are_equal_for_equal_jobs_and_differ_between_runs_of_the_suite() -> None:
+    job = all_scenarios()["null-run"].job
+    assert drawn_job(job, 3) == drawn_job(job, 3)
+    assert len({drawn_job(job, seed).seed for seed in range(20)}) > 15
+    assert all(1 <= drawn_job(job, seed).num_steps - job.num_steps <= 7 for seed in range(50))
+
+
+def test_the_run_of_the_suite_is_known_from_the_seed_of_a_trial() -> None:
+    assert [run_seed(trial_seed(seed, 7)) for seed in (0, 1, 2**31 - 1)] == [0, 1, 2**31 - 1]
+
+
+def test_kinds_take_turns() -> None:
+    one = all_scenarios()["truncated-shard"]
+    kinds = [next(act.kinds for act in drawn(one, 0, n).acts if isinstance(act, DamageAct)) for n in range(1, 5)]
+    assert kinds == [("cut-byte",), ("cut-half",), ("cut-byte",), ("cut-half",)]
+
+
+@pytest.mark.parametrize("kind", ["cut-byte", "flip-bit", "zero-block", "delete-file", "stale-file", "pointer-garbage"])
+def test_times_of_modification_tell_nothing_of_damage(kind: str, tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Store(pointer="latest"))
+    for step in (10, 20):
+        folder = store.directory / f"step-{step}"
+        folder.mkdir(parents=True)
+        for number in range(2):
+            (folder / f"part-{number}").write_bytes(bytes([step + number]) * 5000)
+    (store.directory / "latest").write_text("step-20")
+    files = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.rglob("*") if path.is_file()}
+    folders = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_dir()}
+    (done,) = damage(kind, "newest", store, random.Random(1), 10)
+    assert done.kind == kind
+    kept = {path: was for path, was in files.items() if path.exists()}
+    assert {path: path.stat().st_mtime_ns for path in kept} == {path: time for path, (time, _) in kept.items()}
+    assert {path: path.stat().st_mtime_ns for path in folders} == folders
+    assert [path for path, (_, content) in files.items() if not path.exists() or path.read_bytes() != content]
+
+
+def refusal_at(seconds: float) -> list[str]:
+    """What `names-damage` says of a refusal that is seen at some time, with restores at 4.62 s and a step at 5 s."""
+    one = all_scenarios()["truncated-shard"]
+    restore = {"step": 20, "source": "checkpoint", "checkpoint": "step-20", "attempt": 1, "time_us": 1}
+    entries = [
+        Entry(seconds=0.1, record=Started(pid=1, attempt=0, num_ranks=2)),
+        *(
+            Entry(seconds=0.5 + n, record=Save(checkpoint=f"step-{n}0", step=10 * n, stage="committed", time_us=1))
+            for n in (1, 2, 3)
+        ),
+        Entry(seconds=4.0, record=Listed(checkpoints=("step-10", "step-20", "step-30"))),
+        Entry(seconds=4.1, record=Damaged(kind="cut-byte", checkpoint="step-30", file="part-0")),
+        Entry(seconds=4.2, record=Started(pid=2, attempt=1, num_ranks=2, resume=True)),
+        Entry(seconds=4.620, record=Restore(rank=0, **restore)),
+        Entry(seconds=4.630, record=Restore(rank=1, **restore)),
+        Entry(seconds=5.0, record=StepDone(rank=0, step=21, loss=1.0, learning_rate=0.1, attempt=1, time_us=1)),
+        Entry(seconds=seconds, record=Refused(checkpoint="step-30", reason="it is cut", attempt=1, time_us=1)),
+    ]
+    case = Case(one, CLAIMS, View(sorted(entries, key=lambda entry: entry.seconds)))
+    return [problem.message for problem in all_checks()["names-damage"](case, Criterion(check="names-damage"))]
+
+
+def test_a_refusal_counts_whichever_process_is_read_first() -> None:
+    assert refusal_at(4.5) == []
+    assert refusal_at(4.643) == []
+    assert refusal_at(9.0) == ["step-30 was damaged (cut-byte) and was not refused by name"]
