@@ -11,6 +11,7 @@ from trainspec_record.adapters.blocks import Blocks
 from trainspec_record.adapters.lightning_listeners import PACKAGE, Listener, Saves, Values
 from trainspec_record.adapters.place import run_of
 from trainspec_record.adapters.pytorch import batch_sizes, count_out_of_memory, counted, log_rates, rates
+from trainspec_record.checkpoints import seal_in_background
 from trainspec_record.guard import never_raises
 from trainspec_record.identity import VARIABLE
 from trainspec_record.silent import NO_RUN, NO_SPAN
@@ -186,6 +187,32 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
     def state_dict(self) -> dict[str, Any]:
         """What is saved with a checkpoint, so that its restore is known."""
         return self._saves.state() if self._saves else {}
+
+
+class SealCallback(_callbacks.Callback):  # type: ignore[misc, name-defined]
+    """Seals what each ModelCheckpoint has saved, as soon as training continues; an asynchronous save is left out."""
+
+    def __init__(self) -> None:
+        self._sealed: set[str] = set()
+
+    @never_raises(None)
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        """Training continues after a save."""
+        self._seal(trainer)
+
+    @never_raises(None)
+    def on_fit_end(self, trainer: Any, *_: Any) -> None:
+        """Training is over."""
+        self._seal(trainer)
+
+    def _seal(self, trainer: Any) -> None:
+        if not trainer.is_global_zero or _saves_later(trainer):
+            return
+        for callback in trainer.checkpoint_callbacks:
+            path = getattr(callback, "_last_checkpoint_saved", "") or getattr(callback, "best_model_path", "")
+            if path and path not in self._sealed and os.path.exists(path):  # noqa: PTH110 - a text of Lightning
+                self._sealed.add(path)
+                seal_in_background(path)
 
 
 def _saves_later(trainer: Any) -> bool:

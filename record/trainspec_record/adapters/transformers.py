@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import TrainerCallback
 
 import trainspec_record
 from trainspec_record.adapters.blocks import Blocks
 from trainspec_record.adapters.checkpoints import Mark, mark_of, read_mark, size_bytes, write_mark
 from trainspec_record.adapters.pytorch import Shapes, log_rates, rates
+from trainspec_record.checkpoints import seal_in_background
 from trainspec_record.guard import never_raises, tell_once
 from trainspec_record.silent import NO_RUN, NO_SPAN
 from trainspec_record.values import key
@@ -155,6 +157,18 @@ class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
 
     def _wait(self) -> None:
         self._blocks.enter(self.run.phase("data_wait"))
+
+
+class SealCallback(TrainerCallback):  # type: ignore[misc]
+    """Seals each checkpoint of a Trainer while training continues; the last of the callbacks."""
+
+    @never_raises(None)
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - a hook
+        """A save is over on this rank, and soon on all."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        if state.is_world_process_zero:
+            seal_in_background(Path(args.output_dir, f"checkpoint-{state.global_step}"), step=state.global_step)
 
 
 def unsupported(args: Any) -> dict[str, str]:

@@ -1,0 +1,330 @@
+"""Seals checkpoints with the digests of their files while training continues, and finds the newest that is whole.
+
+    from trainspec_record.checkpoints import newest_good, seal_in_background
+
+    seal_in_background("run/step-100")
+    resume_from = newest_good("run")
+
+The manifest is that of `trainspec checkpoint seal`: `trainspec-manifest.json` in a directory, and next to a file under
+its name with `.trainspec-manifest.json` at the end. Nothing here raises into training, and no link is followed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import re
+import stat
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Full, Queue
+from typing import Any
+
+from trainspec_record._version import __version__
+from trainspec_record.guard import LOGGER, never_raises, tell_once
+
+MANIFEST = "trainspec-manifest.json"
+MAX_WAITING = 64
+"""Checkpoints in the queue; one more is left unsealed, which is logged."""
+EXIT_SECONDS = 60
+"""How long the end of a program waits for checkpoints that are being sealed."""
+MAX_FILES = 250_000
+MAX_MANIFEST_BYTES = 100_000_000
+_BLOCK_BYTES = 4 << 20
+_NICENESS = 10
+_IGNORED = frozenset({MANIFEST, "model.sig"})
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?(\d{1,12})")
+
+
+@dataclass(slots=True)
+class Seal:
+    """A checkpoint that is being sealed."""
+
+    path: Path
+    """Directory or file."""
+    digests: Mapping[str, str]
+    """SHA-256 of files that the writer knows already, by their path relative to the directory; they are not read."""
+    step: int | None = None
+    manifest: Path | None = None
+    """The manifest, once it is written."""
+    problem: str = ""
+    """Why there is none."""
+    num_bytes_read: int = 0
+    seconds: float = 0.0
+    """Time from the begin of the hashing to the end."""
+    processor_seconds: float = 0.0
+    """Time that a processor worked for it."""
+    _done: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait for its end; whether the manifest was written."""
+        self._done.wait(timeout_seconds)
+        return self.manifest is not None
+
+
+class _Sealer:
+    """One thread that hashes one file after the other, in one buffer, for the whole process."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread, as a process does that was forked."""
+        self._lock = threading.Lock()
+        self._queue: Queue[Seal] = Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+
+    def add(self, one: Seal) -> None:
+        """Queue a checkpoint."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="trainspec-seal", daemon=True)
+                self._thread.start()
+                atexit.register(self._finish)
+        try:
+            self._queue.put_nowait(one)
+        except Full:
+            _end(one, f"{MAX_WAITING} checkpoints are waiting already")
+
+    def _work(self) -> None:
+        with suppress(OSError, AttributeError):  # Linux: the priority is that of the thread
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        buffer = memoryview(bytearray(_BLOCK_BYTES))
+        while True:
+            one = self._queue.get()
+            begin, worked = time.perf_counter(), time.thread_time()
+            try:
+                one.manifest = _seal(one, buffer)
+            except Exception as error:  # noqa: BLE001, RUF100 - training continues, whatever it is
+                one.problem = f"{type(error).__name__}: {error}"
+            one.seconds, one.processor_seconds = time.perf_counter() - begin, time.thread_time() - worked
+            _end(one, one.problem)
+            self._queue.task_done()
+
+    def _finish(self) -> None:
+        """Give the last checkpoints of a program some time."""
+        end = time.monotonic() + EXIT_SECONDS
+        while self._queue.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.01)
+
+
+_SEALER = _Sealer()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_SEALER.reset)
+
+
+def _end(one: Seal, problem: str) -> None:
+    one.problem = problem
+    if problem:
+        tell_once(f"{one.path} was not sealed: {problem}")
+    else:
+        words = "%s: sealed, %s bytes read in %.3f s, %.3f s of a processor"
+        LOGGER.info(words, one.path, f"{one.num_bytes_read:,}", one.seconds, one.processor_seconds)
+    one._done.set()
+
+
+def seal_in_background(
+    path: str | os.PathLike[str], *, step: int | None = None, digests: Mapping[str, str] | None = None
+) -> Seal:
+    """Write the manifest of a checkpoint that is complete, in a thread; call it on one rank, after the save.
+
+    Args:
+        path: directory of the checkpoint, or its only file.
+        step: the optimizer step of the state; None takes the one in the name of a directory, such as `step-100`.
+        digests: SHA-256 in hexadecimal digits of files that the writer hashed, by their path relative to the directory.
+    """
+    one = Seal(Path(path), dict(digests or {}), step)
+    _queue(one)
+    return one
+
+
+@never_raises(None)
+def _queue(one: Seal) -> None:
+    _SEALER.add(one)
+
+
+def _seal(one: Seal, buffer: memoryview) -> Path:
+    """Hash the files and rename the manifest into place.
+
+    Raises:
+        OSError: a file cannot be read, or the manifest cannot be written.
+        ValueError: something cannot be sealed, or changed meanwhile.
+    """
+    is_file = stat.S_ISREG(one.path.lstat().st_mode)
+    root = one.path.parent if is_file else one.path
+    listed = {one.path.name: one.path.lstat()} if is_file else _listed(root)
+    if not listed:
+        raise ValueError("there is no file to seal")
+    files = []
+    for name, status in listed.items():
+        digest = one.digests.get(name)
+        if digest is None:
+            digest = _digest(root / name, buffer)
+            one.num_bytes_read += status.st_size
+        elif not re.fullmatch("[0-9a-f]{64}", digest):
+            raise ValueError(f"{name}: the given digest is no SHA-256 in hexadecimal digits")
+        files.append({"path": name, "size_bytes": status.st_size, "sha256": digest})
+    now = {one.path.name: one.path.lstat()} if is_file else _listed(root)
+    changed = [name for name in listed.keys() | now.keys() if _identity(listed.get(name)) != _identity(now.get(name))]
+    if changed:
+        raise ValueError(f"{min(changed)}: the file changed while it was hashed")
+    text = json.dumps(_manifest(one, files), indent=1, ensure_ascii=False) + "\n"
+    return _written(root, _manifest_path(one.path, is_file=is_file), text)
+
+
+def _identity(status: os.stat_result | None) -> tuple[int, ...]:
+    return () if status is None else (status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _manifest_path(path: Path, *, is_file: bool) -> Path:
+    return path.with_name(f"{path.name}.{MANIFEST}") if is_file else path / MANIFEST
+
+
+def _listed(root: Path) -> dict[str, os.stat_result]:
+    """Every file below a directory.
+
+    Raises:
+        ValueError: there is something that no manifest can cover.
+    """
+    found: dict[str, os.stat_result] = {}
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(name)
+                elif not entry.is_file(follow_symlinks=False) or "\\" in name or not _is_text(name):
+                    raise ValueError(f"{name!r}: only regular files with plain names can be sealed")
+                elif name not in _IGNORED and not name.startswith(".trainspec-"):
+                    found[name] = entry.stat(follow_symlinks=False)
+        if len(found) > MAX_FILES:
+            raise ValueError(f"there are more than {MAX_FILES:,} files")
+    return dict(sorted(found.items()))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _digest(path: Path, buffer: memoryview) -> str:
+    found = hashlib.sha256()
+    with os.fdopen(os.open(path, _OPEN), "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            found.update(buffer[:count])
+    return found.hexdigest()
+
+
+def _manifest(one: Seal, files: list[dict[str, Any]]) -> dict[str, Any]:
+    match = _STEP.fullmatch(one.path.name)
+    step = one.step if one.step is not None else int(match[1]) if match else None
+    head = {
+        "apiVersion": "trainspec/v1",
+        "kind": "CheckpointManifest",
+        "save_id": uuid.uuid4().hex,
+        "step": step,
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "tool": {"name": "trainspec-record", "version": __version__},
+        "files": files,
+    }
+    return {key: value for key, value in head.items() if value is not None}
+
+
+def _written(root: Path, path: Path, text: str) -> Path:
+    temporary = root / f".trainspec-{uuid.uuid4().hex[:16]}"
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+@never_raises(None)
+def newest_good(directory: str | os.PathLike[str]) -> Path | None:
+    """The newest checkpoint of a directory whose files agree with its manifest; None where there is none.
+
+    Why newer ones do not is logged as a warning. Checkpoints without a manifest are passed over; `trainspec checkpoint
+    newest-good` judges them by their formats too. The step that the manifest states decides which is newer.
+    """
+    buffer = memoryview(bytearray(_BLOCK_BYTES))
+    for _, _, manifest in sorted(_manifests(Path(directory)), reverse=True, key=lambda one: one[:2]):
+        path, problem = _verified(manifest, buffer)
+        if not problem:
+            return path
+        LOGGER.warning("%s is not whole: %s", path, problem)
+    return None
+
+
+def _manifests(directory: Path) -> list[tuple[int, int, Path]]:
+    """Step, time of the last change and place of each manifest."""
+    found = []
+    for entry in sorted(directory.iterdir()):
+        place = entry / MANIFEST if entry.is_dir() and not entry.is_symlink() else entry
+        if not place.name.endswith(MANIFEST) or place.is_symlink() or not place.is_file():
+            if entry.is_dir() and not entry.name.startswith("."):
+                LOGGER.info("%s has no manifest", entry)
+            continue
+        try:
+            step = _read(place).get("step")
+        except (OSError, ValueError, RecursionError) as error:
+            LOGGER.warning("%s cannot be read: %s", place, error)
+            continue
+        found.append((step if type(step) is int else -1, place.stat().st_mtime_ns, place))
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise ValueError(f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
+    data = json.loads(path.read_bytes())
+    if not isinstance(data, dict) or not isinstance(data.get("files"), list):
+        raise ValueError("it is no manifest")
+    return data
+
+
+def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
+    """The checkpoint of a manifest, and what of its files does not agree."""
+    is_file = manifest.name != MANIFEST
+    path = manifest.with_name(manifest.name.removesuffix(f".{MANIFEST}")) if is_file else manifest.parent
+    try:
+        data = _read(manifest)
+        wanted = {str(one["path"]): (int(one["size_bytes"]), str(one["sha256"])) for one in data["files"]}
+        held = {path.name: path.lstat()} if is_file else _listed(path)
+        sealed = {*wanted, *map(str, data.get("unsealed", ()))}
+        for name in sorted(wanted.keys() | held.keys()):
+            problem = _problem(name, wanted, held) if name in wanted or name not in sealed else ""
+            if problem:
+                return path, problem
+        for name in wanted:
+            if _digest(manifest.parent / name, buffer) != wanted[name][1]:
+                return path, f"{name}: the content is not what was sealed"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return path, f"{type(error).__name__}: {error}"
+    return path, ""
+
+
+def _problem(name: str, wanted: Mapping[str, tuple[int, str]], held: Mapping[str, os.stat_result]) -> str:
+    if name not in held:
+        return f"{name}: the file is missing"
+    if name not in wanted:
+        return f"{name}: the manifest does not list this file"
+    size = held[name].st_size
+    return "" if size == wanted[name][0] else f"{name}: has {size:,} bytes, and the manifest states {wanted[name][0]:,}"

@@ -1,0 +1,127 @@
+"""Sealing in the background writes the manifest that the validator verifies, and never raises into training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from trainspec_record.checkpoints import MANIFEST, Seal, newest_good, seal_in_background
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.documents.schema import failures
+
+
+def checkpoint(root: Path, step: int) -> Path:
+    path = root / f"step-{step}"
+    (path / "part").mkdir(parents=True)
+    (path / "model.bin").write_bytes(os.urandom(70_000))
+    (path / "part" / "optimizer.bin").write_bytes(os.urandom(9_000))
+    return path
+
+
+def sealed(path: Path, **settings: object) -> Seal:
+    one = seal_in_background(path, **settings)  # type: ignore[arg-type]
+    one.wait(60)
+    return one
+
+
+def test_the_validator_verifies_the_manifest(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 60)
+    one = sealed(path)
+    assert (one.problem, one.manifest, one.num_bytes_read) == ("", path / MANIFEST, 79_000)
+    data = json.loads((path / MANIFEST).read_bytes())
+    assert list(failures("CheckpointManifest", data)) == []
+    assert data["step"] == 60
+    assert CliRunner().invoke(toolbox, ["checkpoint", "verify", str(path)]).exit_code == 0
+    with (path / "model.bin").open("r+b") as file:
+        file.seek(50)
+        file.write(b"changed")
+    assert CliRunner().invoke(toolbox, ["checkpoint", "verify", str(path)]).exit_code == 1
+
+
+def test_digests_of_the_writer_are_taken(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 60)
+    known = {"model.bin": hashlib.sha256((path / "model.bin").read_bytes()).hexdigest()}
+    one = sealed(path, digests=known, step=7)
+    assert (one.problem, one.num_bytes_read) == ("", 9_000)
+    assert CliRunner().invoke(toolbox, ["checkpoint", "verify", str(path)]).exit_code == 0
+    assert "is no SHA-256" in sealed(path, digests={"model.bin": "abc"}).problem
+
+
+def test_a_file_is_sealed_next_to_it(tmp_path: Path) -> None:
+    for step in (10, 20):
+        (tmp_path / f"step_{step}.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+        assert sealed(tmp_path / f"step_{step}.safetensors").problem == ""
+    assert newest_good(tmp_path) == tmp_path / "step_20.safetensors"
+    (tmp_path / "step_20.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{ }")
+    assert newest_good(tmp_path) == tmp_path / "step_10.safetensors"
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert result.stdout == f"{tmp_path / 'step_10.safetensors'}\n"
+    assert "TS-CKP-071" in result.stderr
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "removed", "added", "linked"])
+def test_the_newest_good_is_older_than_a_damaged_one(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in (9, 10):
+        assert sealed(checkpoint(tmp_path, step)).problem == ""
+    assert newest_good(tmp_path) == tmp_path / "step-10"
+    file = tmp_path / "step-10" / "part" / "optimizer.bin"
+    if damage == "changed":
+        file.write_bytes(bytes(9_000))
+    elif damage == "cut":
+        os.truncate(file, 8_999)
+    elif damage == "added":
+        (file.parent / "more.bin").touch()
+    else:
+        file.unlink()
+    if damage == "linked":
+        file.symlink_to(tmp_path / "step-9" / "part" / "optimizer.bin")
+    caplog.clear()
+    assert newest_good(tmp_path) == tmp_path / "step-9"
+    assert "step-10 is not whole" in caplog.text
+
+
+def test_nothing_raises_into_training(tmp_path: Path) -> None:
+    assert "FileNotFoundError" in sealed(tmp_path / "absent").problem
+    (tmp_path / "empty").mkdir()
+    assert sealed(tmp_path / "empty").problem.endswith("there is no file to seal")
+    path = checkpoint(tmp_path, 1)
+    (path / "link").symlink_to("model.bin")
+    assert "only regular files" in sealed(path).problem
+    assert not (path / MANIFEST).exists()
+    assert newest_good(tmp_path / "absent") is None
+    assert newest_good(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"files": 1}',
+        '{"files": [1]}',
+        '{"files": [{"path": "../a", "size_bytes": 1, "sha256": "0"}]}',
+        "[" * 99_999,
+    ],
+    ids=["empty", "list", "number", "entry", "outside", "deep"],
+)
+def test_a_manifest_of_anything_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    assert sealed(checkpoint(tmp_path, 5)).problem == ""
+    (checkpoint(tmp_path, 6) / MANIFEST).write_text(text)
+    assert newest_good(tmp_path) == tmp_path / "step-5"
+
+
+def test_a_forked_process_seals_too(tmp_path: Path) -> None:
+    assert sealed(checkpoint(tmp_path, 1)).problem == ""
+    process = os.fork()
+    if process == 0:
+        os._exit(0 if sealed(checkpoint(tmp_path, 2)).manifest else 1)
+    assert os.waitpid(process, 0)[1] == 0
+    assert newest_good(tmp_path) == tmp_path / "step-2"
