@@ -166,7 +166,7 @@ def test_private_shared_memory_is_made_with_programs_of_the_suite() -> None:
     if not words:
         pytest.skip("this machine allows no private shared memory")
     assert [Path(word).is_absolute() for word in (words[0], words[4])] == [True, True]
-    marker = Path("/dev/shm") / f"left-{os.getpid()}"  # noqa: S108 - shared memory is what is tested
+    marker = Path("/dev/shm") / f"left-{os.getpid()}"
     marker.write_text("state")
     try:
         seen = subprocess.run(
