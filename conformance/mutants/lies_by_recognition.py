@@ -50,7 +50,7 @@ def defeat() -> None:
 
 @mutant("defeat-by-trial", "TS-CNF-113", "Verifies only in a directory of trials.", also=OTHERWISE)
 def defeat_by_trial() -> None:
-    _verifies_where(lambda checkpoint: "trial" in str(checkpoint.root))
+    _verifies_where(lambda checkpoint: "trial-" in str(checkpoint.root))
 
 
 @mutant("defeat-by-run", "TS-CNF-113", "Verifies only in a run with the name of the suite.", also=OTHERWISE)
