@@ -8,19 +8,25 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-_MOUNT = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
-_WORDS = ("unshare", "--mount", "--propagation", "slave", "sh", "-c")
 _SECONDS = 20
 
 
 @cache
 def memory_words() -> tuple[str, ...]:
-    """Words before a command that give it an empty /dev/shm of its own; none where the machine does not allow that."""
+    """Words before a command that give it an empty /dev/shm of its own; none where the machine does not allow that.
+
+    Programs are named by their paths, as the stack may have another PATH than the suite.
+    """
+    unshare, shell, mount = (shutil.which(name) for name in ("unshare", "sh", "mount"))
+    if unshare is None or shell is None or mount is None:
+        return ()
+    words = (unshare, "--mount", "--propagation", "slave", shell, "-c")
+    empty = f"{mount} -t tmpfs -o mode=1777 tmpfs /dev/shm"
     try:
-        done = subprocess.run([*_WORDS, _MOUNT], capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
+        done = subprocess.run([*words, empty], capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return () if done.returncode else (*_WORDS, f'{_MOUNT} && exec "$@"', "sh")
+    return () if done.returncode else (*words, f'{empty} && exec "$@"', shell)
 
 
 class TemporaryDirectories:

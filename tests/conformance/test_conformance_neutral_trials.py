@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +17,7 @@ from trainspec_conformance.criteria import Case, all_checks
 from trainspec_conformance.damage import damage
 from trainspec_conformance.drawing import drawn, drawn_job, num_kinds, run_seed, trial_seed
 from trainspec_conformance.history import read_history
+from trainspec_conformance.isolating import memory_words
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Damaged, Entry, Listed, Started
 from trainspec_conformance.store import CheckpointStore
@@ -155,3 +159,23 @@ def test_a_refusal_counts_whichever_process_is_read_first() -> None:
     assert refusal_at(4.5) == []
     assert refusal_at(4.643) == []
     assert refusal_at(9.0) == ["step-30 was damaged (cut-byte) and was not refused by name"]
+
+
+def test_private_shared_memory_is_made_with_programs_of_the_suite() -> None:
+    words = memory_words()
+    if not words:
+        pytest.skip("this machine allows no private shared memory")
+    assert [Path(word).is_absolute() for word in (words[0], words[4])] == [True, True]
+    marker = Path("/dev/shm") / f"left-{os.getpid()}"
+    marker.write_text("state")
+    try:
+        seen = subprocess.run(
+            [*words, sys.executable, "-c", "import os; print(os.listdir('/dev/shm'))"],
+            env={"PATH": "/nowhere"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        marker.unlink()
+    assert seen.stdout.strip() == "[]"
