@@ -310,3 +310,13 @@ def test_llama_factory_has_defaults_of_its_own(lines: tuple[str, ...]) -> None:
 
 def test_a_lone_word_is_no_llama_factory() -> None:
     assert at(trainer("dataloader_num_workers: 4", "stage: sft"), "memory", "activation_policy") == "none"
+
+
+def test_a_default_is_no_answer_where_a_section_of_the_file_states_the_fact() -> None:
+    """A program of its own keeps the Trainer's names below a section, which this importer does not read."""
+    stated = trainer("training:", "  learning_rate: 2.0e-4", "  max_grad_norm: 0.3")
+    assert at(stated, "optimizer", "learning_rate", "peak") is None
+    assert at(stated, "optimizer", "clipping", "threshold") is None
+    assert "training.learning_rate states it, which this importer does not read" in str(stated.unknown)
+    assert at(stated, "optimizer", "name") == "adamw", "nothing in the file is about it"
+    assert at(trainer(), "optimizer", "learning_rate", "peak") == 5e-05

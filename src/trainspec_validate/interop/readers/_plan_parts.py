@@ -161,6 +161,10 @@ def why_open(value: object) -> str | None:
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
 
 
+_STATED_ELSEWHERE = frozenset({"batch", "optimizer"})
+"""Groups of a plan of which each setting states one fact, so that one that is not read leaves that fact open."""
+
+
 def _unread(names: Sequence[str]) -> Iterator[Remark]:
     """What to say of settings that nobody read: those that a plan has a place for, and the rest."""
     places = {name: place_of(name) for name in names}
@@ -391,6 +395,15 @@ class Draft:
         """Note something odd, at a line or at the line of a setting."""
         self.told.append((message, place))
 
+    def _leave_unread_open(self, names: Sequence[str]) -> None:
+        """A default is no answer where the source states the fact in a setting that this importer does not read."""
+        for name in names:
+            place = tuple((place_of(name) or "").split("."))
+            if place[0] in _STATED_ELSEWHERE:
+                weak = [at for at, how in self.derived.items() if isinstance(how, Default)]
+                why = f"{name[:_MAX_SHOWN]} states it, which this importer does not read"
+                self.drop([at for at in weak if tuple(map(str, at))[: len(place)] == place], why)
+
     def _kept(self) -> dict[Pointer, str]:
         return {place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None}
 
@@ -406,6 +419,7 @@ class Draft:
         ]
         unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
         rest = [self.origins.get(name, name) for name in (*unread, *self.elsewhere)]
+        self._leave_unread_open(rest)
         remarks.extend(_unread(rest))
         if self.idle:
             idle = _listed([self.origins.get(name, name) for name in self.idle])
