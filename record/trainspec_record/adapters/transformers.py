@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers import TrainerCallback
 
 import trainspec_record
@@ -165,8 +164,10 @@ class SealCallback(TrainerCallback):  # type: ignore[misc]
     @never_raises(None)
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - a hook
         """A save is over on this rank, and soon on all."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.barrier()
+        import torch.distributed as dist  # noqa: PLC0415 - the Trainer has loaded it
+
+        if dist.is_available() and dist.is_initialized():
+            dist.barrier()
         if state.is_world_process_zero:
             seal_in_background(Path(args.output_dir, f"checkpoint-{state.global_step}"), step=state.global_step)
 
