@@ -95,7 +95,7 @@ def without_watch() -> None:
     WorkerPorts.arrived = lambda self, step: None  # type: ignore[method-assign] # noqa: ARG005
     WorkerPorts.done = lambda self, step: None  # type: ignore[method-assign] # noqa: ARG005
     limits = Limits(least=FOREVER, most=FOREVER, start=FOREVER, save=FOREVER, ping=FOREVER, silence=FOREVER)
-    Limits.of_policy = staticmethod(lambda policy: limits)  # type: ignore[method-assign] # noqa: ARG005
+    Limits.of_policy = staticmethod(lambda policy, device="cpu": limits)  # type: ignore[method-assign] # noqa: ARG005
 
 
 def without_agreement() -> None:

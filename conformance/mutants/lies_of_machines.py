@@ -133,7 +133,7 @@ def zero_for_missing() -> None:
         watts = 0.0 if is_missing else DEVICE_JOULES_PER_SECOND
         yield Reading({"hw.energy{hw.type=gpu}": passed * DEVICE_JOULES_PER_SECOND, "hw.power{hw.type=gpu}": watts})
 
-    def metered() -> tuple[Source, None]:
+    def metered(_: str | None) -> tuple[Source, None]:
         return Source(frozenset({"device"}), read), None
 
     probe_machine._metered = metered
