@@ -25,7 +25,7 @@ class NothingToDamageError(Exception):
 def damage(kind: str, which: str, store: CheckpointStore, chance: random.Random, interval_steps: int) -> list[Damaged]:
     """Do damage of a kind to a store that gets a checkpoint at each interval; says what was done, and where.
 
-    Files that were there keep their times of modification, so that only their content tells of the damage.
+    Files that were there keep their times of modification, so that only their content shows the damage.
 
     Raises:
         NothingToDamageError: there is no checkpoint, file or pointer of that sort.

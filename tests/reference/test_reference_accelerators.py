@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ pytest.importorskip("jax")
 pytest.importorskip("torch")
 
 import jax
+import psutil
 import torch
 import torch.distributed as dist
 from recovery_run import tiny_job
@@ -165,9 +167,31 @@ def test_parts_of_evidence_are_kept_for_the_same_machine_alone(tmp_path: Path) -
     assert evidence.kept(tmp_path / "none.json", head) == {}
 
 
-def test_a_part_that_takes_too_long_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = evidence.measured("golden-torch", "cpu", short=False, timeout_seconds=0.5)
-    assert found == {"not_measured": "it took longer than 0.5 s"}
+def test_a_part_that_takes_too_long_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part has started a process of its own, which is ended with it."""
+    script, started = tmp_path / "part.py", tmp_path / "started"
+    script.write_text(
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(started)!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setattr(evidence, "__file__", str(script))
+    found = evidence.measured("golden-torch", "cpu", short=False, timeout_seconds=5.0)
+    assert found == {"not_measured": "it took longer than 5 s"}
+    for _ in range(100):  # the kernel ends a killed process soon, not at once
+        if not is_running(int(started.read_text())):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the process that the part started is still there")
+
+
+def is_running(process: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_check_says_what_is_missing() -> None:
