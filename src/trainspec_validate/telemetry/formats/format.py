@@ -13,6 +13,7 @@ _MLLOG_METRICS = frozenset(
     {
         *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
         *("train.batch.size", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "hw.power"),
+        "train.sample.rate",
     }
 )
 _MEGATRON_METRICS = frozenset(
