@@ -191,6 +191,25 @@ def holds_record(head: bytes) -> bool:
     return _IS_RECORD(head)
 
 
+_RUN_NAMED = {
+    "otlp": re.compile(
+        rb'"(?:train|nemo|dl)\.run\.id"\s{0,8},\s{0,8}"value"\s{0,8}:\s{0,8}\{\s{0,8}"stringValue"\s{0,8}:\s{0,8}'
+        rb'"([^"\\]{1,200})"'
+    ),
+    "prometheus": re.compile(rb'[{,]train_run_id="([^"\\]{1,200})"'),
+}
+
+
+def run_named(head: bytes, name: str) -> str | None:
+    """The run that a file of a format names at its start; None where it does not, or in another way.
+
+    >>> run_named(b'train_step_count_total{train_run_id="r-7"} 12', "prometheus")
+    'r-7'
+    """
+    found = _RUN_NAMED[name].search(head[:HEAD_BYTES]) if name in _RUN_NAMED else None
+    return found[1].decode("utf-8", errors="replace") if found else None
+
+
 def detect_beyond(pieces: Iterable[bytes]) -> StreamFormat | None:
     """The format of a log whose first record comes after other output; None where no piece of the text has one.
 

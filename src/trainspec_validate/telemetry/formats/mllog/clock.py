@@ -31,6 +31,6 @@ class Clock:
             message = f"{key} is {back:.6g} s before an entry above it"
             yield (
                 offset,
-                Refusal(message, "write lines in the order of their times, by a clock that nobody sets", "time"),
+                Refusal(message, "write lines in the order of their times, by a clock that is not set back", "time"),
             )
         self._latest_us = time_us if time_us < self._latest_us - _SLACK_US else max(self._latest_us, time_us)
