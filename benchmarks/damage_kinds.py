@@ -68,7 +68,7 @@ _set("loss-grows", "loss", lambda value, n: value * 1.1 ** min(n, 500))
 _set("loss-after-resume-jumps", "loss", lambda value, n: value if n == 0 else value * 1000)
 _hold("loss-frozen", "loss")
 _hold("loss-frozen-two-digits", "loss", _two_digits)
-_set("loss-nearly-frozen", "loss", lambda value, n: round(3.0447 + (n % 3) * 1e-4, 4))
+_set("loss-nearly-frozen", "loss", lambda _, n: round(3.0447 + (n % 3) * 1e-4, 4))
 _set("loss-negative", "loss", lambda value, _: -value)
 _set("loss-times-accumulation", "loss", lambda value, _: value * 8, whole=True)
 _set("loss-is-text", "loss", lambda *_: "N/A", whole=True)
@@ -84,7 +84,6 @@ _set("step-time-negative", "step_seconds", lambda value, _: -value, whole=True)
 _hold("step-time-frozen", "step_seconds")
 _set("lr-zero", "lr", lambda *_: 0.0)
 _set("lr-negative", "lr", lambda value, _: -value)
-_set("every-step-skipped", "skipped", lambda *_: 1.0, whole=True)
 _set("loss-scale-collapses", "scale", lambda value, n: value * 0.5 ** min(n * 20, 660))
 _set("utilization-above-one", "flops", lambda value, _: value * 8, whole=True)
 _set("tokens-stay-zero", "samples", lambda *_: 0.0, whole=True)
@@ -96,6 +95,16 @@ _set("steps-shifted-after-resume", "step", lambda value, _: value + 1)
 _hold("steps-frozen", "step")
 _set("steps-fall-and-recover", "step", lambda value, n: max(value - 50, 0) if n % 10 == 0 else value, whole=True)
 _set("steps-of-two-counters", "step", lambda value, n: float(n) if n % 2 else value)
+
+
+@_kind("every-step-skipped")
+def _every_step_skipped(log: Log) -> Log:
+    before = None
+    for row in log.reports:
+        step = row.get("step")
+        row.put("skipped", step - before if step is not None and before is not None and step > before else 1.0)
+        before = step
+    return log
 
 
 @_kind("loss-zero-grad-norm-nan")

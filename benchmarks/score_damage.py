@@ -54,7 +54,7 @@ def judged(text: str) -> tuple[Counter[tuple[str, str]], str]:
 
 
 def _state(report: Report) -> str:
-    return getattr(report, "completeness", "")
+    return "; ".join(lack for coverage in report.coverage for lack in coverage.lacks)
 
 
 def damaged(path: Path, kind: dict[str, str]) -> str | None:

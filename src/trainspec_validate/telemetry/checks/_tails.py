@@ -24,7 +24,7 @@ REPORTED = frozenset(
     }
 )
 """Metrics that training loops report at an interval of their own."""
-FEWEST = 5
+FEWEST = 8
 """Reports that show an interval."""
 INTERVALS = 3
 """Intervals without a report that make a silence."""

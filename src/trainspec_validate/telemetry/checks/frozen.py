@@ -135,11 +135,11 @@ def _is_held(series: JobSeries, begin: int, end: int) -> bool:
     changes = np.abs(np.concatenate([np.diff(part) for part in others]))
     chance = (int((changes == 0).sum()) + 1) / (len(changes) + 2)
     is_likely = (len(changes) + length) * chance ** (length - 1) > UNLIKELY
-    # A gradient that is clipped has the same norm in many updates.
-    if is_likely or metric == "train.gradient.norm" or not np.isfinite(value[begin]):
+    # A gradient that is clipped has the same norm in many updates, and rates are rounded before they are converted.
+    if is_likely or "loss" not in metric or not np.isfinite(value[begin]):
         return False
     if not len(changes):
-        return "loss" in metric
+        return True
     decimals = max(_num_decimals(float(each)) for part in others for each in part[-WINDOW:])
     return float(np.median(changes)) >= COARSE_STEPS * 10.0**-decimals
 
