@@ -167,6 +167,7 @@ def test_a_run_may_have_so_many_series_and_no_more(
     """Also where each process is within the limit, and only all of them together pass it; and where one passes it."""
     monkeypatch.setattr(engine, "AT_ONCE_BYTES", 0 if num_workers else engine.AT_ONCE_BYTES)
     monkeypatch.setattr(large, "_LEAST_BYTES", 1_000)
+    monkeypatch.setattr(large, "_TASTE_BYTES", 1_000)
     path = tmp_path / "x.jsonl"
     path.write_bytes(HEAD + samples(1_000, more='"rank":{number}') + samples(500, key="train.rank.step"))
     files, options = [run_file(0, path, path.name)], Options(num_workers=num_workers or None)

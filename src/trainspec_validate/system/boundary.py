@@ -146,7 +146,7 @@ def _of_storage(error: OSError) -> Refusal:
 
 
 def _is_of_import(error: BaseException) -> bool:
-    """Whether a module could not be loaded, such as one whose compiled form is cut; depth and memory may be the input's."""
+    """Whether a module could not be loaded; for too many levels or too little memory the input may be the cause."""
     is_of_input = isinstance(error, RecursionError | MemoryError)
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     return not is_of_input and any(frame.f_code.co_filename.startswith(_IMPORT) for frame in frames)
