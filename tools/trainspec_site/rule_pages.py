@@ -174,7 +174,7 @@ def _check(entry: Entry, places: SchemaPlaces, module: str) -> Iterator[str]:
 
 
 def _words(chapter: str) -> str:
-    """The name of a chapter from that of its file: `09-expected-metrics` is on owed metrics."""
+    """The name of a chapter from that of its file: `09-expected-metrics` is on expected metrics."""
     return chapter.partition("-")[2].replace("-", " ")
 
 

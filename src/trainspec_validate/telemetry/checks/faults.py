@@ -57,10 +57,10 @@ def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation
             continue
         judged = True
         if path_of(policy, episode) is None:
-            message = f"the job recovered from the fault {episode.id!r}, and the policy has no recovery path from {fault}"
-            found.append(
-                Violation(episode.fault.location, message, f"add a recovery path with fault: {fault} to the policy")
+            message = (
+                f"the job recovered from the fault {episode.id!r}, and the policy has no recovery path from {fault}"
             )
+            found.append(Violation(episode.fault.location, message, f"add a recovery path for fault: {fault}"))
     if not judged:
         raise NotApplicable("no fault that needed a recovery is of a class that policies know")
     yield from few(found)
