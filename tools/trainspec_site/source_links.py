@@ -9,8 +9,8 @@ KEPT = re.compile(
 )
 """Code, links, HTML and facts of headings, which stay as they are."""
 OWNERS = (
-    r"AI-Hypercomputer|allenai|AMD-AGI|apache|astral-sh|aws|awslabs|Azure|bigscience-workshop|ByteDance-"
-    r"Seed|Dao-AILab|databricks|deepspeedai|google|huggingface|intel|jax-ml|jepsen-io|kubernetes|"
+    r"AI-Hypercomputer|allenai|AMD-AGI|apache|astral-sh|aws|awslabs|Azure|bigscience-workshop|"
+    r"ByteDance-Seed|Dao-AILab|databricks|deepspeedai|google|huggingface|intel|jax-ml|jepsen-io|kubernetes|"
     r"kubernetes-sigs|Lightning-AI|meta-llama|microsoft|mlco2|mlcommons|NVIDIA|NVIDIA-NeMo|open-telemetry|"
     r"petuum|prometheus|pytorch|ray-project|ROCm|safetensors|stas00|TensorAuto|wandb|yaml"
 )
