@@ -349,7 +349,10 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
     draft.copy(("lora", "rank"), rank)
     draft.lacks(("lora", "rank"), "the program's own default")
     scale = draft.number(alpha)
-    if scale is not None and scale > 0:
+    stabilised = f"{alpha.rpartition('.')[0]}.use_rslora".lstrip(".")
+    if draft.flag(stabilised):
+        draft.lacks(("lora", "alpha"), f"{stabilised} divides alpha by the root of the rank, a plan by the rank")
+    elif scale is not None and scale > 0:
         draft.put(("lora", "alpha"), scale)
     listed = draft.look(targets)
     names = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
@@ -367,7 +370,7 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
 def write_peft(draft: Draft) -> None:
     """LoRA as arguments of training programs on top of the Trainer name it."""
     draft.look("use_peft", "use_lora", "lora_enable")
-    for prefix in ("", "peft_config.", "lora_config."):
+    for prefix in ("", "peft_config.", "lora_config.", "lora."):
         for rank in ("lora_r", "lora_rank", "r"):
             if f"{prefix}{rank}" in draft.values and (rank != "r" or prefix):
                 alpha = f"{prefix}lora_alpha"
@@ -375,3 +378,4 @@ def write_peft(draft: Draft) -> None:
                 targets = next((name for name in named if name in draft.values), named[0])
                 put_lora(draft, f"{prefix}{rank}", alpha, targets)
                 return
+    draft.lacks(("lora",), "adapters are asked for, or weights that are quantised, and the file describes no adapter")
