@@ -9,6 +9,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.model.units import base, billions, number, percent, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
+from trainspec_validate.performance.derived.plan import job_steps
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
@@ -287,6 +288,9 @@ def _shared_figures(
     if planned is not None and job and job.planned_seconds is not None:
         places = at(checkpoint, "job", "planned_seconds"), at(plan, "job", "planned_seconds")
         yield *places, "planned time", planned, job.planned_seconds, TIME_FACTOR
+    elif planned is not None and (known := _time_of_steps(checkpoint, plan)):
+        places = at(checkpoint, "job", "planned_seconds"), at(plan, "job")
+        yield *places, "planned time", planned, known, TIME_FACTOR
     step, place = checkpoint.interval.step_seconds, at(checkpoint, "interval", "step_seconds")
     if step is not None and performance and performance.step_seconds is not None:
         other = at(plan, "performance", "step_seconds")
@@ -294,6 +298,13 @@ def _shared_figures(
     elif step is not None and job and job.planned_seconds is not None and job.num_steps is not None:
         other = at(plan, "job", "num_steps")
         yield place, other, "step time", step, job.planned_seconds / job.num_steps, TIME_FACTOR
+
+
+def _time_of_steps(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> float | None:
+    """Steps of the job times the time of one, which the plan states or else the policy."""
+    step = (plan.performance.step_seconds if plan.performance else None) or checkpoint.interval.step_seconds
+    steps = job_steps(plan)
+    return steps * step if steps and step else None
 
 
 @rule("TS-CKP-011")
