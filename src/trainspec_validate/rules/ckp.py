@@ -31,6 +31,8 @@ PARAMETERS_TOLERANCE = 0.05
 _SLIPPED = 900
 """Ratio from which two figures differ by a prefix and not by a choice."""
 TIME_FACTOR = 1.25
+PART_FACTOR = 4
+"""Between the planned time of a policy and all steps, of which it may cover a part; minutes for seconds make 60."""
 PUBLISHED_RATES = (2.3, 6.5)
 """Failures per 1000 node-days of two clusters of one operator; arXiv:2410.21680."""
 _FAR = 10
@@ -288,9 +290,6 @@ def _shared_figures(
     if planned is not None and job and job.planned_seconds is not None:
         places = at(checkpoint, "job", "planned_seconds"), at(plan, "job", "planned_seconds")
         yield *places, "planned time", planned, job.planned_seconds, TIME_FACTOR
-    elif planned is not None and (known := _time_of_steps(checkpoint, plan)):
-        places = at(checkpoint, "job", "planned_seconds"), at(plan, "job")
-        yield *places, "planned time", planned, known, TIME_FACTOR
     step, place = checkpoint.interval.step_seconds, at(checkpoint, "interval", "step_seconds")
     if step is not None and performance and performance.step_seconds is not None:
         other = at(plan, "performance", "step_seconds")
@@ -300,11 +299,25 @@ def _shared_figures(
         yield place, other, "step time", step, job.planned_seconds / job.num_steps, TIME_FACTOR
 
 
-def _time_of_steps(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> float | None:
-    """Steps of the job times the time of one, which the plan states or else the policy."""
+@rule("TS-CKP-104")
+def planned_steps(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
+    """The planned time is about that of the steps of a plan that states none; a policy may cover a part of a run."""
+    planned, job = checkpoint.job.planned_seconds, plan.job
+    if planned is None or (job and job.planned_seconds is not None):
+        raise NotApplicable("the policy states no planned time, or the plan states its own")
     step = (plan.performance.step_seconds if plan.performance else None) or checkpoint.interval.step_seconds
     steps = job_steps(plan)
-    return steps * step if steps and step else None
+    if step is None or steps is None:
+        raise NotApplicable("the steps of the job or the time of one are not known")
+    whole = steps * step
+    if not whole / PART_FACTOR <= planned <= whole * PART_FACTOR:
+        yield Violation(
+            at(checkpoint, "job", "planned_seconds"),
+            f"the planned time is {seconds(planned)}, but {number(round(steps))} steps of {seconds(step)} are "
+            f"{seconds(whole)}",
+            f"write {base(whole)}, or correct the steps or the time of one",
+            related=((at(plan, "job"), "the job of the plan"),),
+        )
 
 
 @rule("TS-CKP-011")
