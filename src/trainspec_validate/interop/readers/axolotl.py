@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
@@ -58,13 +58,11 @@ def read(text: ForeignText) -> Fragment:
     if values.get("bf16") == "full":
         values["bf16"] = True
 
-    def lines(names: Iterable[str]) -> Mapping[str, int]:
-        found = lines_in(source)([written.get(name, name) for name in names])
-        return {name: found[written.get(name, name)] for name in names if written.get(name, name) in found}
-
     def make(given: dict[str, Any]) -> Draft:
         adapters = [name for name in given if name.startswith("lora_") and _is_off(given.get("adapter"))]
-        draft = Draft({name: value for name, value in given.items() if name not in adapters}, lines, written)
+        draft = Draft(
+            {name: value for name, value in given.items() if name not in adapters}, lines_in(source, written), written
+        )
         draft.used.update(adapters)
         _write(draft)
         return draft

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
@@ -86,43 +85,44 @@ def read_trainer(text: ForeignText) -> Fragment:
     Raises:
         ForeignFormatError: it is neither a mapping nor a script with such arguments.
     """
-    if _OPTION.search(text.text[:_HEAD]):
-        started = options_of_script(text.text, _OPTION, 1)
-        if started is None:
-            raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    script = bool(_OPTION.search(text.text[:_HEAD]))
+    return (_of_script(text) if script else _of_file(text)).fragment("huggingface-trainer-arguments", text)
 
-        def of_script(values: dict[str, Any]) -> Draft:
-            draft = started.draft(values)
-            _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
-            _leave_launcher_open(draft)
-            drop_unknown_program(draft, draft.word(PROGRAM))
-            leave_configuration_open(draft, ("config_file",))
-            return draft
 
-        draft = settled(started.values, of_script)
-        started.tell(draft)
-    else:
-        loaded = load_mapping(text)
+def _of_script(text: ForeignText) -> Draft:
+    started = options_of_script(text.text, _OPTION, 1)
+    if started is None:
+        raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
 
-        flat, section = _unnested(flatten(loaded.data))
-        written = {name.removeprefix(f"{section}.") if section else name: name for name in flatten(loaded.data)}
+    def make(values: dict[str, Any]) -> Draft:
+        draft = started.draft(values)
+        _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
+        _leave_launcher_open(draft)
+        drop_unknown_program(draft, draft.word(PROGRAM))
+        leave_configuration_open(draft, ("config_file",))
+        return draft
 
-        def lines(names: Iterable[str]) -> Mapping[str, int]:
-            found = lines_in(loaded)([written.get(name, name) for name in names])
-            return {name: found[written.get(name, name)] for name in names if written.get(name, name) in found}
+    draft = settled(started.values, make)
+    started.tell(draft)
+    return draft
 
-        def of_file(values: dict[str, Any]) -> Draft:
-            draft = Draft(values, lines, written)
-            _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
-            if not _FORMATS & draft.values.keys():
-                leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
-            _leave_named_open(draft)
-            if section or WITHOUT_TRAINER & draft.values.keys():
-                drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
-            return draft
 
-        draft = settled(_filled(flat), of_file)
-    return draft.fragment("huggingface-trainer-arguments", text)
+def _of_file(text: ForeignText) -> Draft:
+    loaded = load_mapping(text)
+    flat, section = _unnested(flatten(loaded.data))
+    written = dict(zip(flat, flatten(loaded.data), strict=True))
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(values, lines_in(loaded, written), written)
+        _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+        if not _FORMATS & draft.values.keys():
+            leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
+        _leave_named_open(draft)
+        if section or WITHOUT_TRAINER & draft.values.keys():
+            drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
+        return draft
+
+    return settled(_filled(flat), make)
 
 
 def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -135,7 +135,10 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if len(found) != 1 or "" in found:
         return flat, ""
     [section] = found
-    return {name.removeprefix(f"{section}."): value for name, value in flat.items()}, section
+    short = {name: name.removeprefix(f"{section}.") for name in flat}
+    if len(set(short.values())) < len(flat):
+        return flat, ""
+    return {short[name]: value for name, value in flat.items()}, section
 
 
 def _leave_named_open(draft: Draft) -> None:
