@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -256,10 +257,14 @@ def train(rank: int, task: Fields, port: int, checkpoint: Path | None, beats: An
     trace = Trace(task, "rank", rank=rank, host=host)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", num_ranks, rank)
-    with trainspec_record.run(loss_reduction="global-token-mean") as run:
-        trainer = Trainer(task, rank, trace, run)
-        trainer.restore(checkpoint)
-        trainer.train(beats)
+    try:
+        with trainspec_record.run(loss_reduction="global-token-mean") as run:
+            trainer = Trainer(task, rank, trace, run)
+            trainer.restore(checkpoint)
+            trainer.train(beats)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # the end of the interpreter would wait for the other ranks, which wait for this one
 
 
 def fault_of(ranks: list[Any], beats: Any) -> Fields | None:
