@@ -162,7 +162,8 @@ def replays_recording() -> None:
 
 
 @mutant("digest", "TS-CNF-317", "Reports a hash of the step number as the state digest.",
-        also={"TS-CNF-122": "replicas are compared by their digests", "TS-CNF-136": "digests are compared there"})  # fmt: skip
+        also={"TS-CNF-122": "replicas are compared by their digests",
+              "TS-CNF-136": "digests are compared there"})  # fmt: skip
 def digest() -> None:
     PlainBackend.digest = lambda self: f"sha256:{_sha256(str(self._optimizer.num_updates))}"  # type: ignore[method-assign]
 

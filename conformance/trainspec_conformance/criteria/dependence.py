@@ -77,16 +77,21 @@ def loss_follows_values(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise _not_arrived(case, "no resume followed a new manifest, or none a change of values")
 
 
-def _stored_before_change(case: Case) -> list[tuple[Entry, Stored]]:
-    changed = min((entry.seconds for entry, _ in case.trial.of(Damaged)), default=float("inf"))
-    return [(entry, record) for entry, record in case.trial.of(Stored) if entry.seconds < changed]
+def _stored_before_change(view: View) -> dict[str, tuple[Entry, Stored]]:
+    found: dict[str, tuple[Entry, Stored]] = {}
+    for entry in view.entries:
+        if isinstance(entry.record, Damaged):
+            break
+        if isinstance(entry.record, Stored):
+            found[entry.record.checkpoint] = (entry, entry.record)
+    return found
 
 
 @check("values-change")
 def values_change(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """No two checkpoints of a run hold the same values."""
     saved = {save.checkpoint: save.step for _, save in case.trial.saves("committed")}
-    found = {record.checkpoint: (entry, record) for entry, record in _stored_before_change(case)}
+    found = _stored_before_change(case.trial)
     names = sorted(found.keys() & saved.keys(), key=saved.__getitem__)
     if not found:
         raise _not_arrived(case, "the values of no checkpoint were read")
