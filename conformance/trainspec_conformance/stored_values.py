@@ -113,12 +113,13 @@ def _pieces(checkpoint: Checkpoint) -> tuple[list[Piece], list[Archive]]:
 
     Values whose checksum is in an index of another file are left out: that index cannot be written anew.
     """
-    arrays = [Archive(path) for path in sorted(checkpoint.files) if path.endswith(".npz")]
+    files = sorted(path for path, fact in checkpoint.files.items() if fact.kind == "file")
+    arrays = [Archive(path) for path in files if path.endswith(".npz")]
     found = [
         *(piece for piece in checkpoint.pieces if piece.crc32c is None),
         *storages(checkpoint),
         *chain.from_iterable(_of_npz(checkpoint.root, archive) for archive in arrays),
-        *chain.from_iterable(_of_npy(checkpoint.root, path) for path in checkpoint.files if path.endswith(".npy")),
+        *chain.from_iterable(_of_npy(checkpoint.root, path) for path in files if path.endswith(".npy")),
     ]
     pieces = [piece for piece in found if piece.dtype in _TYPES and piece.num_bytes]
     touched = {piece.path for piece in pieces}
