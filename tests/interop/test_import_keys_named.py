@@ -17,6 +17,7 @@ from trainspec_validate.interop.recognise import by_name
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MAPPINGS = [
+    ("axolotl-yaml", "plans/axolotl-lora.yaml"),
     ("deepspeed-json", "plans/deepspeed-zero2.json"),
     ("huggingface-accelerate", "plans/accelerate-hsdp.yaml"),
     ("huggingface-model-config", "plans/hf-moe-config.json"),

@@ -49,8 +49,8 @@ def test_a_missing_way_back_is_reported() -> None:
     policy = read("CheckpointPolicy", {**data, "recovery": data["recovery"][:1]})
     assert isinstance(policy, CheckpointPolicy)
     assert [violation.message for violation in faults_covered(policy)] == [
-        "no way back from hang",
-        "no way back from node-loss",
+        "no recovery path from hang",
+        "no recovery path from node-loss",
     ]
 
 

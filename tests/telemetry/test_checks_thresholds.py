@@ -68,8 +68,8 @@ def stated() -> dict[str, dict[str, object]]:
 
 @every("identifier", STATED)
 def test_a_limit_is_the_constant_of_its_check(identifier: str) -> None:
-    statement = str(stated()[identifier]["statement"])
-    assert [part for part in STATED[identifier] if part not in statement] == []
+    text = "{statement} {details}".format(**stated()[identifier])
+    assert [part for part in STATED[identifier] if part not in text] == []
 
 
 def test_what_is_written_in_words_is_what_checks_hold() -> None:

@@ -212,7 +212,7 @@ def first_step_predicted(
     if checkpoint.interval.step_seconds is not None:
         raise NotApplicable("the policy states the time of a step")
     if not checkpoint.recovery:
-        raise NotApplicable("the policy has no way back")
+        raise NotApplicable("the policy has no recovery path")
     predicted = timed_prediction_of(plan, cluster).outlook.step.seconds
     for index, path in enumerate(checkpoint.recovery):
         if path.first_step_seconds < FASTEST * predicted:

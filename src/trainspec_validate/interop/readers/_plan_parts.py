@@ -27,6 +27,10 @@ _PLACES = {
     ),
     "batch": r"(?:micro_|global_|train_|mini_)?batch_size|gradient_accumulation_steps|gas",
     "parallelism.sharding": r"zero_stage",
+    "memory.activation_policy": (
+        r"(?:use_|enable_)?(?:grad(?:ient)?|activation)_?(?:checkpoint(?:ing)?|ckpt)(?:_(?:enable|mode|policy))?"
+        r"|(?:activations?_)?recompute\w*|checkpoint_activations|remat\w*"
+    ),
     "memory.offload": r"(?:cpu_)?offload|offload_(?:optimizer|param|optim)\w*",
     "optimizer.name": r"optim|(?:optimizer|optim)\.(?:name|type)|optimizer|opt_type|use_muon",
     "parallelism.stage_layers": r"(?:pp_|pipe_?)?partition_method|pipe_partition_method",
@@ -161,7 +165,7 @@ def why_open(value: object) -> str | None:
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
 
 
-_STATED_ELSEWHERE = frozenset({"batch", "optimizer"})
+_STATED_ELSEWHERE = frozenset({"batch", "optimizer", "memory"})
 """Groups of a plan of which each setting states one fact, so that one that is not read leaves that fact open."""
 
 

@@ -13,9 +13,10 @@ from trainspec_validate.performance.costs.collectives import Estimate
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel, Generation
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.model_flops import model_flops_utilisation
 from trainspec_validate.performance.costs.network import Network
 from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
-from trainspec_validate.performance.costs.step_time import StepTime, Work, model_flops_utilisation, step_time
+from trainspec_validate.performance.costs.step_time import StepTime, Work, step_time
 from trainspec_validate.performance.costs.step_traffic import Transfer, transfers
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
 from trainspec_validate.performance.forecast.spans import axis_networks
