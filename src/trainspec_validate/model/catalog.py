@@ -39,6 +39,8 @@ class CatalogAccelerator:
     """Whether a source says that it has no scale-up links, so that no sort of them is possible."""
     bridge: Mapping[str, str] = field(default_factory=dict)
     """Technology and generation of links that some machines have and others lack; empty where none are sold."""
+    host_link: str = ""
+    """Technology of the coherent link to a host in the same module; empty where the host is a separate one."""
     num_dies: int = 1
     note: str = ""
 
