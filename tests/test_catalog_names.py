@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.every import every
-from trainspec_validate.model.catalog import accelerators, accelerators_named, links
+from trainspec_validate.model.accelerator_names import accelerators_named
+from trainspec_validate.model.catalog import accelerators, links
 
 SCHEMA = Path(__file__).resolve().parents[1] / "schemas" / "v1" / "cluster-profile.schema.json"
 
@@ -21,6 +22,13 @@ SCHEMA = Path(__file__).resolve().parents[1] / "schemas" / "v1" / "cluster-profi
         ("H100 NVL", ["nvidia-h100-nvl-94gb"]),
         ("gh200", ["nvidia-gh200-96gb", "nvidia-gh200-144gb"]),
         ("ascend", ["huawei-ascend-910b-64gb", "huawei-ascend-910c-128gb"]),
+        ("NVIDIA H100 80GB HBM3", ["nvidia-h100-sxm-80gb"]),
+        ("NVIDIA A100 - PCIe - 80 GB", ["nvidia-a100-pcie-80gb"]),
+        ("NVIDIA A100-SXM4-80GB", ["nvidia-a100-sxm-80gb"]),
+        ("Tesla V100-SXM2-32GB", ["nvidia-v100-sxm2-32gb"]),
+        ("AMD Instinct MI300X", ["amd-mi300x-192gb"]),
+        ("mi300", ["amd-mi300a-128gb", "amd-mi300x-192gb"]),
+        ("mi999", []),
         ("h10", []),
         ("", []),
         ("-", []),
