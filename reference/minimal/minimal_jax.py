@@ -187,7 +187,8 @@ class Trainer:
     def _batch(self, step: int, ids: list[int], mine: list[int]) -> Fields:
         """The micro-batches of all ranks, filled up to equal sizes with samples of no share."""
         job, num_parts = self._job, self._job["accumulation_steps"]
-        form = (num_parts, -(-len(ids) // (job["num_ranks"] * num_parts)))
+        largest = max([job["global_sequences"], *(stage["global_sequences"] for stage in job["batch_ramp"])])
+        form = (num_parts, -(-largest // (job["num_ranks"] * num_parts)))  # one size in all stages: compiled once
         tokens, share = np.zeros((*form, SEQUENCE_LENGTH + 1), np.int32), np.zeros(form, np.float32)
         tokens.reshape(-1, SEQUENCE_LENGTH + 1)[: len(mine)] = tokens_of(job, mine)
         share.reshape(-1)[: len(mine)] = 1 / len(ids)
