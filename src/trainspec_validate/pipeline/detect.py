@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainspec_validate.pipeline.claims import why_no_document
+from trainspec_validate.pipeline.claims import is_emptied, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 
@@ -236,6 +236,6 @@ def _has_record(start: bytes) -> bool:
 
 def _no_document(path: Path) -> str | None:
     """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
-    if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name:
+    if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name or is_emptied(path):
         return None
     return why_no_document(path)
