@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from trainspec_validate.documents.types.stream import Event, Head, Sample
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.items import Found, Record, Refusal
@@ -123,7 +121,8 @@ class Reader:
         for offset, item in found:
             self._transcript.num_records += not isinstance(item, Refusal)
             if isinstance(item, Sample | Event) and item.emitter is None and self._owner[0] is not None:
-                item = replace(item, emitter=self._owner[0], att=self._owner[1])  # noqa: PLW2901
+                named = {name: getattr(item, name) for name in item.__struct_fields__}
+                item = type(item)(**{**named, "emitter": self._owner[0], "att": self._owner[1]})  # noqa: PLW2901
             yield offset, item
 
     def end(self) -> Iterator[Found]:
