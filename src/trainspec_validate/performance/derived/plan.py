@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.batch import BatchStage
@@ -10,7 +11,7 @@ from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.precision import Precision
 from trainspec_validate.performance.costs.batch_schedule import Stage, num_steps
-from trainspec_validate.performance.costs.transformer import Shape
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 FORMATS_OF_RECIPE: Mapping[str, tuple[str, ...]] = {
     "fp8-hybrid": ("fp8", "fp8-e4m3", "fp8-e5m2"),
@@ -42,7 +43,7 @@ def shape_of(model: Model) -> Shape | None:
     lacks_dense = num_expert_layers < model.num_layers and not model.ffn_hidden_size
     if lacks_dense or num_expert_layers > model.num_layers or (experts and not expert_width):
         return None
-    return Shape(
+    shape = Shape(
         num_layers=model.num_layers,
         hidden_size=model.hidden_size,
         num_heads=model.num_attention_heads,
@@ -58,6 +59,18 @@ def shape_of(model: Model) -> Shape | None:
         expert_hidden_size=expert_width,
         num_expert_layers=num_expert_layers,
     )
+    return _with_latent_attention(shape, model.num_parameters) if model.attention == "latent" else shape
+
+
+def _with_latent_attention(shape: Shape, num_parameters: float) -> Shape:
+    """The shape with the projections of latent attention: what all other parameters leave of the stated number.
+
+    The ranks of the projections are no keys of a plan. Where the stated number leaves nothing, or more than a plain
+    projection has, the shape stays as it is.
+    """
+    counted = parameters(shape)
+    left = (num_parameters - counted.total + counted.attention) / shape.num_layers
+    return replace(shape, latent_parameters=left) if 0 < left * shape.num_layers < counted.attention else shape
 
 
 def tokens_per_step(plan: TrainingPlan) -> float | None:
