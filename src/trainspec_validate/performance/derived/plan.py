@@ -43,7 +43,7 @@ def shape_of(model: Model) -> Shape | None:
     lacks_dense = num_expert_layers < model.num_layers and not model.ffn_hidden_size
     if lacks_dense or num_expert_layers > model.num_layers or (experts and not expert_width):
         return None
-    shape = Shape(
+    return Shape(
         num_layers=model.num_layers,
         hidden_size=model.hidden_size,
         num_heads=model.num_attention_heads,
@@ -59,17 +59,19 @@ def shape_of(model: Model) -> Shape | None:
         expert_hidden_size=expert_width,
         num_expert_layers=num_expert_layers,
     )
-    return _with_latent_attention(shape, model.num_parameters) if model.attention == "latent" else shape
 
 
-def _with_latent_attention(shape: Shape, num_parameters: float) -> Shape:
-    """The shape with the projections of latent attention: what all other parameters leave of the stated number.
+def computed_shape_of(model: Model) -> Shape | None:
+    """The shape as it is computed with: latent attention has the parameters that all others leave of the stated number.
 
-    The ranks of the projections are no keys of a plan. Where the stated number leaves nothing, or more than a plain
+    The ranks of its projections are no keys of a plan. Where the stated number leaves nothing, or more than a plain
     projection has, the shape stays as it is.
     """
+    shape = shape_of(model)
+    if shape is None or model.attention != "latent":
+        return shape
     counted = parameters(shape)
-    left = (num_parameters - counted.total + counted.attention) / shape.num_layers
+    left = (model.num_parameters - counted.total + counted.attention) / shape.num_layers
     return replace(shape, latent_parameters=left) if 0 < left * shape.num_layers < counted.attention else shape
 
 
