@@ -19,3 +19,8 @@ def environment() -> Iterator[None]:
     yield
     if before is None:
         os.environ.pop("PYTHONSAFEPATH", None)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named by their length: compressed ones hold the time, and all workers need the same names."""
+    return f"{argname}-{len(val)}-bytes" if isinstance(val, bytes) else None

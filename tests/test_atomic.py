@@ -301,14 +301,17 @@ def lay_out_inputs(name: str) -> None:
 
 
 def run_limited(name: str, most_bytes: int) -> subprocess.CompletedProcess[str]:
-    """Run a command as a process that may write no larger files."""
+    """Run a command as a process that may write no larger files, and so keeps no module that it compiled."""
     lay_out_inputs(name)
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
     program, *rest = COMMANDS[name]
-    return subprocess.run([BIN / program, *rest], capture_output=True, text=True, check=False, preexec_fn=limit)
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [BIN / program, *rest], capture_output=True, text=True, check=False, preexec_fn=limit, env=environment
+    )
 
 
 PROGRAMS = {

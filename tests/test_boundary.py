@@ -105,6 +105,20 @@ def test_a_mistake_of_ours_passes_through(error: Exception) -> None:
         raise error
 
 
+def test_a_module_that_cannot_be_loaded_is_a_mistake_of_ours(tmp_path: Path) -> None:
+    """It is loaded while a file is read, and its compiled form ends early, as after a full disk."""
+    compiled = tmp_path / "compiled"
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(compiled), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "trainspec_validate", stream("s")]
+    whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert whole.returncode in {0, 1}, whole.stderr
+    [file] = compiled.rglob("trainspec_validate/telemetry/formats/native.*.pyc")
+    os.truncate(file, 16)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "The mistake is ours" in done.stderr
+
+
 @pytest.mark.parametrize("error", [*OF_INPUTS, *OF_OURS], ids=repr)
 def test_whatever_a_rule_raises_is_a_mistake_of_ours(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from trainspec_validate.system import budget
@@ -28,3 +30,9 @@ def test_a_count_adds_up() -> None:
     count.add(2)
     with pytest.raises(OverLimitError, match="3 stamps"):
         count.add()
+
+
+def test_a_refusal_travels_between_processes() -> None:
+    refused = OverLimitError(Limit("a parcel", 3, "stamps"))
+    arrived = pickle.loads(pickle.dumps(refused))
+    assert (type(arrived), str(arrived), arrived.limit) == (OverLimitError, str(refused), refused.limit)

@@ -20,18 +20,16 @@ FIGURATIVE = re.compile(
     re.IGNORECASE,
 )
 """Words for which the field has its own terms: appear, require, report, fix, next to, be, recover, continue."""
-DONE = ("spec/v1/00-[!t]*.md", "spec/v1/02-*.md", "spec/v1/04-*.md")
-"""Chapters that are rewritten in the terms of the field."""
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md")),
-    *(page for glob in ("changes/*.md", "spec/guide/*.md", *DONE) for page in ROOT.glob(glob)),
+    *(page for glob in ("changes/*.md", "spec/**/*.md") for page in ROOT.glob(glob)),
 ]
 
 
 def prose(page: Path) -> Iterator[str]:
-    """Lines of a page without code and without the targets of links; each starts with its number."""
+    """Lines of a page without code, targets of links and facts of headings; each starts with its number."""
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        yield f"{number}: " + re.sub(r"`[^`]*`|\]\([^)]*\)", " ", line)
+        yield f"{number}: " + re.sub(r"`[^`]*`|\]\([^)]*\)|\{#TS-[^}]*\}", " ", line)
 
 
 def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -70,7 +70,14 @@ def test_a_heading_names_a_topic(title: str) -> None:
 
 def test_the_name_of_a_topic_is_a_heading() -> None:
     assert list(spec_lint.heading_faults([ENTRY | {"title": "Record loss bound"}])) == []
-    assert list(spec_lint.heading_faults([ENTRY | {"title": "Little is lost", "chapter": "14-truth"}])) == []
+
+
+def test_a_statement_is_short() -> None:
+    long = "The degrees MUST multiply to the ranks of the job" + " and" * 21 + "."
+    (fault,) = spec_lint.requirement_faults([ENTRY | {"statement": long}], {"1.0"})
+    assert "has 31 words, more than 30" in fault.words
+    linked = f"The [degrees](../somewhere/else.md) MUST multiply{' and' * 26}."
+    assert list(spec_lint.requirement_faults([ENTRY | {"statement": linked}], {"1.0"})) == []
 
 
 def test_a_page_opens_with_what_it_is_about(root: Path) -> None:
@@ -105,7 +112,7 @@ def test_an_introduced_term_is_used(root: Path) -> None:
 Text.
 
 Terms: [rank](00-terms.md#rank), [checkpoint tier](00-terms.md#checkpoint-tier),
-[agree](00-terms.md#agree), [way back](00-terms.md#way-back), [stride](00-terms.md#stride).
+[agree](00-terms.md#agree), [recovery path](00-terms.md#recovery-path), [stride](00-terms.md#stride).
 
 ## B
 
@@ -116,7 +123,7 @@ stride: 3
 ```
 """
     found = told(spec_lint.term_faults([page(root, text)]))
-    assert found == [(5, "'rank' is introduced and not used"), (6, "'way back' is introduced and not used")]
+    assert found == [(5, "'rank' is introduced and not used"), (6, "'recovery path' is introduced and not used")]
 
 
 def test_named_requirements_exist(root: Path) -> None:

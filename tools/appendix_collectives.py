@@ -253,7 +253,7 @@ requirement.
 
 Words: n ranks are in k scale-up domains, g = n/k in each. S is the message, the whole buffer of a rank; for all-gather
 and reduce-scatter that is n times the shard. Rates are one way and of one rank. Bus bandwidth is S over the time, times
-the factor of the operation. What the ranks of a group talk over is a `network.Network`.
+the factor of the operation. The links between the ranks of a group are a `network.Network`.
 """
 
 SHORT = """
@@ -385,8 +385,8 @@ def _rates() -> list[str]:
         parts += section(f"Bus bandwidth of {operation}", table(headers, rates(operation)), level=3)
     return section(
         "Predicted bus bandwidth",
-        "In GB/s, 1e9 bytes per second. In brackets stands the band, by the table of calibration: one measurement in "
-        "ten lies below it, one above.",
+        "In GB/s, 1e9 bytes per second. In brackets is the band, by the table of calibration: one measurement in "
+        "ten is below it, one above.",
         parts,
     )
 
@@ -400,7 +400,7 @@ def _calibration() -> list[str]:
         "the extra latency of a transport are fitted to published measurements by `benchmarks/score_collectives.py`. "
         "That program predicts each system with constants fitted on the others and prints the error of every one. The "
         "bands are measured over predicted time of what was held out in that way, every system with the same weight: "
-        "one point in ten lies below the low factor, one above the high one.",
+        "one point in ten is below the low factor, one above the high one.",
         f"Fabrics are the weak spot: one point in ten took more than {high} times the predicted time. No number here "
         "is a promise for a machine; a measured sweep of the machine itself comes first.",
         table(("measured over predicted time", "low", "high"), _bands()),

@@ -88,7 +88,7 @@ def roles() -> Iterator[tuple[str, ...]]:
 def _edges() -> str:
     where = span(ORDER, DEGREES, "pipeline")
     rank = SHOWN_RANKS[1]
-    before, after = ("nobody" if other is None else f"rank {other}" for other in stage_edges(where, rank))
+    before, after = ("no rank" if other is None else f"rank {other}" for other in stage_edges(where, rank))
     return f"In the pipeline rank {rank} receives activations from {before} and sends them to {after}."
 
 

@@ -13,6 +13,7 @@ from trainspec_validate.performance.costs import (
     kernel_efficiency,
     kernel_traffic,
     layout,
+    model_flops,
     step_compute,
     step_errors,
     step_time,
@@ -195,13 +196,13 @@ FLOPS_FORMULAS = (
         printed=(1e9, "billion operations"),
     ),
     Formula(
-        step_time.model_flops_per_step,
+        model_flops.model_flops_per_step,
         ("tokens of the step x operations of a token", "operations", "spec/v1/04-performance.md"),
         (GPT3, STAGES, "megatron-2021-hardware"),
         printed=(1e18, "x 1e18 operations"),
     ),
     Formula(
-        step_time.model_flops_utilisation,
+        model_flops.model_flops_utilisation,
         ("operations / (seconds x ranks x peak)", "share", "arXiv:2204.02311, appendix B"),
         (GPT3, STAGES, 31.92, 312e12, "megatron-2021-hardware"),
     ),
@@ -308,13 +309,13 @@ def bubbles() -> Iterator[tuple[str, ...]]:
 
 def conventions() -> Iterator[tuple[str, ...]]:
     """Operations of a token by convention, and the utilisation that one published step then has."""
-    for convention in get_args(step_time.Convention):
+    for convention in get_args(model_flops.Convention):
         cells = []
         for given, length in ((GPT3, 2048), (LLAMA, 8192)):
             one = layout.Layout(sequence_length=length)
-            flops = step_time.model_flops_per_step(given.value, one, convention) / length
+            flops = model_flops.model_flops_per_step(given.value, one, convention) / length
             cells.append(digits(flops / 1e9, 4))
-        used = step_time.model_flops_utilisation(GPT3.value, STAGES.value, 31.92, 312e12, convention)
+        used = model_flops.model_flops_utilisation(GPT3.value, STAGES.value, 31.92, 312e12, convention)
         yield convention, *cells, percent(used)
 
 

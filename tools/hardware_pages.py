@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from appendix_text import digits, section, table
+from spec_text import SpecificationError
 
 from trainspec_validate.documents.load import load_file
 
@@ -18,7 +19,7 @@ LAST_LINE = (
 )
 INTRODUCTION = """
 This appendix holds the hardware that tools know by name: accelerators by maker, scale-up links, host links and NICs,
-each with its source and the day of the source. It is informative, and it ranks nobody. Programs read the same rows
+each with its source and the day of the source. It is informative, and it ranks no vendor. Programs read the same rows
 from [accelerators.yaml](accelerators.yaml) and [links.yaml](links.yaml).
 """
 TERMS = """
@@ -31,14 +32,14 @@ A row is one package or chip as it is bought. Peak rates are those for dense mat
 missing, the accelerator does not have it or no source gives its rate. *Best product* is the fastest bf16 product of
 matrices that somebody measured. Power is the limit of the package. GB is 10^9 bytes. The figures of others differ: a
 profile states its own within the bounds of [TS-CLU-005](02-cluster.md#TS-CLU-005), and an accelerator without a row
-states all of them. A wrong figure is mended as [governance](../../GOVERNANCE.md) says, section 8.
+states all of them. A wrong figure is corrected as [governance](../../GOVERNANCE.md) says, section 8.
 """
 LINKS = """
 Rates are one-way and nominal. Makers often print both directions together, which is twice as much. *Largest domain* is
 the most accelerators that published products join with such links.
 """
 STANDING = """
-The day is that of the commit, or the month in which the page was read. Rows of standing *notes* were noted in earlier
+The day is that of the commit, or the month in which the page was read. Rows of status *notes* were noted in earlier
 look-ups and await a reading of the page. A link between chips that no row has, such as those of Graphcore, is stated in
 the profile.
 """
@@ -51,9 +52,9 @@ MAKERS = {
         "A row is a chip. Names can count cores: tpu-v5p-12288 has 6,144 chips (mlcommons/training_results_v4.0).",
     ),
     "aws": ("AWS", "A row is a chip of eight cores; software joins several cores to one that a rank uses."),
-    "graphcore": ("Graphcore", "Memory is what lies on the chip."),
+    "graphcore": ("Graphcore", "Memory is the memory on the chip."),
     "huawei": ("Huawei", "910C has two dies in a package and carries a rank on each."),
-    "cerebras": ("Cerebras", "A row is a wafer; memory is what lies on it."),
+    "cerebras": ("Cerebras", "A row is a wafer; memory is the memory on the wafer."),
 }
 
 
@@ -68,12 +69,14 @@ class Sources:
         """The sources of a row with a note.
 
         Raises:
-            ValueError: nothing is known about a source.
+            SpecificationError: nothing is known about a source.
         """
         for part in (part.strip() for part in text.split(";")):
             starts = next((entry["starts"] for entry in self.entries if part.startswith(entry["starts"])), None)
             if starts is None:
-                raise ValueError(f"spec/v1/sources.yaml does not tell of {part!r}")
+                raise SpecificationError(
+                    f"accelerators.yaml, links.yaml: no entry of sources.yaml has the start of {part!r}"
+                )
             self.named.add(starts)
         return "; ".join(words for words in (note, text) if words)
 
@@ -104,7 +107,7 @@ def page(directory: Path) -> str:
         *_terms(),
         *section("Accelerators", ROWS, *_makers(accelerators["accelerators"], known)),
         *section("Links", LINKS, *_links(links, known)),
-        *section("Sources", STANDING, table(("source", "what it is", "standing", "day"), known.rows())),
+        *section("Sources", STANDING, table(("source", "what it is", "status", "day"), known.rows())),
         LAST_LINE,
     ]
     return "\n".join(lines) + "\n"
@@ -120,6 +123,10 @@ def _makers(rows: Iterable[Mapping[str, Any]], sources: Sources) -> Iterator[lis
         by_maker.setdefault(row["vendor"], []).append(row)
     headers = ("name", "memory", "rate", "dense peak, TFLOP/s", "best product", "power", "scale-up link", "source")
     for maker, group in by_maker.items():
+        if maker not in MAKERS:
+            raise SpecificationError(
+                f"accelerators.yaml: the vendor {maker!r} is not in MAKERS of tools/hardware_pages.py"
+            )
         title, words = MAKERS[maker]
         yield section(title, words, table(headers, (_accelerator(row, sources) for row in group)), level=3)
 

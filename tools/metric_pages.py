@@ -32,10 +32,10 @@ FALLS = {
 }
 SEVERITIES = {"info": 9, "warn": 13, "error": 17, "fatal": 21}
 ROLES = {
-    "series": "Attributes that tell series of a metric apart. Any other one makes a series that nobody expects; a step "
+    "series": "Attributes that separate the series of a metric. Any other one makes an unexpected series; a step "
     "is never one.",
     "declared": "Attributes that are stated once for an attempt, in the header of the stream.",
-    "reading": "Attributes that go with one value and tell no series apart.",
+    "reading": "Attributes that go with one value and separate no series.",
 }
 METRICS = """
 What each metric of a training run means, so that two programs that write it agree. This page is normative: it shows the
@@ -156,7 +156,7 @@ def _words(catalog: MetricCatalog) -> Iterator[Sequence[str] | str]:
     yield table(("cadence", "meaning"), [(each.name, each.words) for each in catalog.cadences.values()])
     yield "What a value is of. A metric at another scope is another metric."
     yield table(("scope", "meaning"), [(each.name, each.words) for each in catalog.scopes.values()])
-    yield "Who owes it. The profiles `core` and `full` are those of a claim."
+    yield "Which streams have it. The profiles `core` and `full` are those of a claim."
     yield table(("level", "meaning"), [(f"`{each.name}`", each.words) for each in catalog.levels.values()])
     yield "Units are UCUM codes; braces hold what is counted."
     used = dict.fromkeys(metric.unit for metric in catalog.metrics.values())

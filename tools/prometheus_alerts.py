@@ -227,7 +227,7 @@ and on (<run>) group by (<run>) (present_over_time(<train.telemetry.lag>[3m]))""
     Alert(
         *("TrainTelemetryDropped", WARNING, "", "TS-TEL-052"),
         "Writers of run {{ $labels.<run> }} dropped {{ $value | humanize }} records in ten minutes",
-        "What is missing now looks like a job that stands still. Make queues longer or write less often.",
+        "What is missing now looks like a job that is stopped. Make queues longer or write less often.",
         "train_run:telemetry_dropped:increase10m > 0",
     ),
     Alert(

@@ -98,6 +98,7 @@ def _entry(section: Section, place: str) -> dict[str, object]:
     if words != [facts["level"].replace("_", " ")]:
         raise SpecificationError(f"{place}: the sentence of {section.id} has {words}, wanted one {facts['level']}")
     why = next((p.removeprefix("*Why:*").strip() for p in prose if p.startswith("*Why:*")), "")
+    first = next((place for place, p in enumerate(prose) if p.startswith("*Why:*")), 0)
     checklist = next((p.removeprefix("*Checklist:*").strip() for p in prose if p.startswith("*Checklist:*")), "")
     if not why:
         raise SpecificationError(f"{place}: {section.id} has no *Why:*")
@@ -112,6 +113,7 @@ def _entry(section: Section, place: str) -> dict[str, object]:
         "since": facts["since"],
         "chapter": section.chapter,
         "statement": statement,
+        "details": "\n\n".join(prose[1:first]),
         "why": why,
         "checklist": checklist,
         "bad": examples["bad"],

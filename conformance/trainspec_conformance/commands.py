@@ -131,7 +131,7 @@ def verify(directory: Path) -> int:
     try:
         found = list(differences(directory))
         others = list(not_looked_at(directory))
-    except (DocumentError, ValueError) as error:
+    except (DocumentError, OSError, ValueError) as error:
         return _refuse(str(error))
     for line in found:
         terminal.say(line)

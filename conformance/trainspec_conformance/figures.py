@@ -1,4 +1,4 @@
-"""Measures the way back from a fault in one trial, and sums it up as quantiles that the trials bear."""
+"""Measures the recovery path from a fault in one trial, and sums it up as quantiles that the trials bear."""
 
 from __future__ import annotations
 

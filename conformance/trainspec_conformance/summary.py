@@ -1,4 +1,4 @@
-"""Prints what came of a run: verdicts, and how long the way back from faults took."""
+"""Prints what came of a run: verdicts, and how long the recovery path from faults took."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def not_looked_at(directory: Path) -> Iterator[str]:
 def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
     for one in report.evidence:
         path = _below(directory, one.path)
-        if path is None or not path.is_file():
+        if path is None:
             yield f"{one.path}: the file is not there"
             continue
         with path.open("rb") as file:
@@ -127,15 +127,17 @@ def _documents(directory: Path, report: ConformanceReport) -> Iterator[str]:
 
 def _is_copy(directory: Path, name: str) -> bool:
     path = _below(directory, name)
-    return path is not None and path.is_file() and PurePosixPath(name).parts[0] == DIRECTORY
+    return path is not None and PurePosixPath(name).parts[0] == DIRECTORY
 
 
 def _below(directory: Path, name: str) -> Path | None:
-    """A path of a report; None where it leads out of the directory, also through a link."""
+    """The file of a path of a report; None where there is none below the directory, also through a link."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts:
         return None
     path = directory / pure
+    if not os.path.isfile(path):  # noqa: PTH113 - raises for a name that is too long or that no file can have
+        return None
     return path if path.resolve().is_relative_to(directory.resolve()) else None
 
 
@@ -148,7 +150,7 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
     for trial in one.trials:
         history = f"{trial.directory}/{HISTORY}"
         for name in filter(None, (history, control)):
-            if name not in listed or (path := _below(directory, name)) is None or not path.is_file():
+            if name not in listed or _below(directory, name) is None:
                 yield f"{one.scenario}: the history {name} is not among the evidence"
                 return
         entries = read_history(directory / history)

@@ -1,12 +1,13 @@
 """Seals checkpoints with the digests of their files while training continues, and finds the newest that is whole.
 
-    from trainspec_record.checkpoints import newest_good, seal_in_background
+    from trainspec_record.checkpoints import commit, newest_good, seal_in_background
 
     seal_in_background("run/step-100")
+    commit("run/.step-200", "run/step-200")
     resume_from = newest_good("run")
 
 The manifest is that of `trainspec checkpoint seal`: `trainspec-manifest.json` in a directory, and next to a file under
-its name with `.trainspec-manifest.json` at the end. Nothing here raises into training, and no link is followed.
+its name with `.trainspec-manifest.json` at the end. Only `commit` raises into training, and no link is followed.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from queue import Full, Queue
 from typing import Any
 
@@ -257,12 +259,50 @@ def _written(root: Path, path: Path, text: str) -> Path:
     return path
 
 
+def commit(part: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Seal a directory that is complete, make it durable, and rename it: after a crash `path` holds all or nothing.
+
+    Call it on one rank, in the thread that wrote the checkpoint, after all ranks have written. `path` is in the same
+    file system, such as `run/step-200` for `run/.step-200`; what a crashed save left there is removed.
+
+    Raises:
+        OSError: a file cannot be read, sealed or renamed; what `path` holds is then not a new checkpoint.
+    """
+    source, target = Path(part), Path(path)
+    match = _STEP.fullmatch(target.name)
+    try:
+        names = _listed(source)
+        folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+        for part_of in (*names, *folders):
+            _synchronise(source / part_of)
+        _seal(Seal(source, {}, int(match[1]) if match else None), memoryview(bytearray(_BLOCK_BYTES)))
+    except ValueError as error:
+        raise OSError(f"{source} was not sealed: {error}") from error
+    _synchronise(source)
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    source.rename(target)
+    _synchronise(target.parent)
+
+
+def _synchronise(path: Path) -> None:
+    """Wait until the content of a file, or the entries of a directory, are durable."""
+    descriptor = os.open(path, _OPEN)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @never_raises(None)
-def newest_good(directory: str | os.PathLike[str]) -> Path | None:
+def newest_good(
+    directory: str | os.PathLike[str], *, refused: Callable[[Path, str], object] | None = None
+) -> Path | None:
     """The newest checkpoint of a directory whose files agree with its manifest; None where there is none.
 
-    Why newer ones do not is logged as a warning. Checkpoints without a manifest are passed over; `trainspec checkpoint
-    newest-good` judges them by their formats too. The step that the manifest states decides which is newer.
+    Why newer ones do not is logged as a warning, and given to `refused` with the path. Checkpoints without a manifest
+    are passed over; `trainspec checkpoint newest-good` judges them by their formats too. The step that the manifest
+    states decides which is newer.
     """
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     for _, _, manifest in sorted(_manifests(Path(directory)), reverse=True, key=lambda one: one[:2]):
@@ -270,6 +310,8 @@ def newest_good(directory: str | os.PathLike[str]) -> Path | None:
         if not problem:
             return path
         LOGGER.warning("%s is not whole: %s", path, problem)
+        if refused is not None:
+            refused(path, problem)
     return None
 
 

@@ -157,7 +157,7 @@ class Run:
     def step(self, number: int | None = None) -> spans.Span | SilentSpan:
         """One optimizer update; `number` is how many are completed before it, as `range` counts.
 
-        Each update that is not skipped counts. A number beyond the count tells of updates that were not recorded.
+        Each update that is not skipped counts. A number beyond the count shows updates that were not recorded.
         """
         return spans.Step(self, plain.step(number))
 
@@ -209,7 +209,7 @@ class Run:
     def fault(
         self, kind: str = "process", *, domain: str = "unknown", action: str = "retry", **details: Any
     ) -> spans.Fault | SilentSpan:
-        """A fault that the job mends in this attempt: the block is the action against it.
+        """A fault that the job recovers from in this attempt: the block is the action against it.
 
         Kind, domain and action are words of `train.fault.class`, `train.fault.domain` and `train.recovery.action`;
         details are `vendor_code`, `component`, `first_rank` and `reason`.
@@ -292,7 +292,7 @@ class Run:
 
     @never_raises(dict[str, float]())
     def state(self) -> dict[str, float]:
-        """Counters of the job as they stand, to be saved with a checkpoint; empty on ranks that do not write them."""
+        """Present counters of the job, to be saved with a checkpoint; empty on ranks that do not write them."""
         if not self.is_active:
             return {}
         with self.lock:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import pickle
+import shutil
 import struct
+import tarfile
+import tracemalloc
 import zlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +22,14 @@ from click.testing import CliRunner
 from tests.checkpoints.test_zip_readings import EVIL, container
 from tests.trees import build
 from trainspec_validate import validate
+from trainspec_validate.checkpoints.content import kind_of
 from trainspec_validate.checkpoints.opening import UnreadableError, read_json
 from trainspec_validate.checkpoints.pickle_values import Name
 from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.cli.commands.checkpoint import command
 from trainspec_validate.cli.validate import command as gate
 
+BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 HEAD = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
 OBJECTS = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(HEAD)) + HEAD + EVIL
 LEGACY = b"".join(pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})) + EVIL
@@ -125,12 +133,91 @@ def test_state_under_any_name_is_named(tmp_path: Path, name: str) -> None:
         ("notes.dat", b"class\nname\nother\n"),
         ("release.1", b".TH man page\n"),
         ("attributes.json", b'{"name": "x"}'),
+        ("notes", b"cat\ndog\nSunday\n"),
+        ("poem", b"(See below\nit is here)\n"),
+        ("lines", b"cat\ndog\npaul\n"),
+        ("log", gzip.compress(b"cat and dog\n")),
+        ("set.dat", bz2.compress(b"{}")),
+        ("z", b"x\x9cis no zlib"),
     ],
 )
 def test_ordinary_files_are_not_named(tmp_path: Path, name: str, content: bytes) -> None:
     build(tmp_path, "a/model.safetensors  safetensors weight=F32[4]\n")
     (tmp_path / name).write_bytes(content)
     assert (tmp_path / name).as_posix() not in {one.path for one in validate([tmp_path]).unjudged}
+
+
+def tar(content: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        entry = tarfile.TarInfo("state.pkl")
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    return file.getvalue()
+
+
+UNMARKED = {
+    **{f"protocol {n}": pickle.dumps(eval, n) for n in range(6)},
+    **{f"values of protocol {n}": pickle.dumps({"a": [1, 2]}, n) for n in range(6)},
+    **{f"nothing of protocol {n}": pickle.dumps([], n) for n in range(2, 6)},
+    "no frame": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R.",
+    "called at once": b"cposix\nsystem\nS'id'\n\x85R.",
+    "called in a group": b"(S'id'\niposix\nsystem\n.",
+    "binary text": b"cposix\nsystem\nX\x02\x00\x00\x00id\x85R.",
+}
+PACKERS = {"zlib": zlib.compress, "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+PACKERS |= {"lzma": partial(lzma.compress, format=lzma.FORMAT_ALONE)}
+
+
+@pytest.mark.parametrize("packed", ["", *PACKERS])
+@pytest.mark.parametrize("which", UNMARKED)
+def test_bare_pickles_in_a_directory_of_nothing_else_are_named(tmp_path: Path, which: str, packed: str) -> None:
+    """Also behind a document, with which the directory is no mistake, and where the file is named itself."""
+    content = PACKERS[packed](UNMARKED[which]) if packed else UNMARKED[which]
+    (tmp_path / "opt").write_bytes(content)
+    alone = CliRunner().invoke(gate, [str(tmp_path)])
+    kind = "compressed pickle" if packed else "pickle"
+    assert (alone.exit_code, f"opt: not judged: begins as a {kind} does" in " ".join(alone.output.split())) == (2, True)
+    shutil.copy(BASE / "cluster.yaml", tmp_path)
+    assert (tmp_path / "opt").as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+    named = CliRunner().invoke(gate, [str(tmp_path / "opt"), "--format", "concise"])
+    assert "TS-DOC" not in named.output
+    assert (f"begins as a {kind} does, which is not judged" in named.output) == bool(packed)
+
+
+def test_the_start_of_a_compressed_file_is_unpacked_once_and_in_bounded_memory(tmp_path: Path) -> None:
+    content = pickle.dumps({"a": 1})
+    for _ in range(2_000):
+        content = gzip.compress(content, 0)
+    dictionary = b"\x5d" + (2**32 - 1).to_bytes(4, "little") + b"\xff" * 8
+    (tmp_path / "opt").write_bytes(content)
+    (tmp_path / "adam").write_bytes(dictionary + bytes(100))
+    tracemalloc.start()
+    assert {kind_of(tmp_path / name) for name in ("opt", "adam")} == {""}
+    assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["checkpoint_100", "epoch-3", "7"])
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_pickle_that_is_named_after_a_step_is_no_empty_directory(tmp_path: Path, name: str, protocol: int) -> None:
+    for path in (tmp_path / name, tmp_path / "step-9" / "state"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(pickle.dumps({"a": [1, 2]}, protocol))
+        assert {one.requirement for one in validate([path]).findings} == {"TS-CKP-070"}
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "weights", "x.dat", "m.ckpt"])
+def test_a_tar_archive_under_another_name_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(tar(EVIL))
+    assert "TS-SEC" not in CliRunner().invoke(gate, [str(tmp_path)]).output
+    alone = CliRunner().invoke(gate, [str(tmp_path)])
+    assert (alone.exit_code, name in alone.output) == (2, True)
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    assert (tmp_path / name).as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+    if not name.endswith(".ckpt"):
+        named = CliRunner().invoke(gate, [str(tmp_path / name)])
+        assert "is an archive, and its files are not looked at; unpack it" in " ".join(named.output.split())
 
 
 def test_arrays_of_n5_are_named(tmp_path: Path) -> None:

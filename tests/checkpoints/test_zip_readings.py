@@ -89,13 +89,15 @@ def wide(content: bytes, told: int = 0, entries: int = 0) -> bytes:
     return content[:-22] + end + struct.pack("<4sLQL", b"PK\x06\x07", 0, place + told, 1) + content[-22:]
 
 
-@pytest.mark.parametrize("content", [wide(container(STATE)), container(STATE)])
+@pytest.mark.parametrize("content", [wide(container(STATE)), container(STATE)], ids=["64-bit", "32-bit"])
 def test_a_container_with_one_reading_is_whole(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.pt").write_bytes(content)
     assert read_checkpoint(tmp_path).troubles == []
 
 
-@pytest.mark.parametrize("content", [wide(container(STATE), told=1), wide(container(STATE), entries=1)])
+@pytest.mark.parametrize(
+    "content", [wide(container(STATE), told=1), wide(container(STATE), entries=1)], ids=["place", "entries"]
+)
 def test_two_ends_that_contradict_each_other_are_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.pt").write_bytes(content)
     assert read_checkpoint(tmp_path).troubles != []

@@ -21,7 +21,7 @@ DIGEST = "0" * 64
 
 
 def trial(number: int = 1, *, failed: str = "", seconds: float | None = 0.5) -> TrialReport:
-    """A trial of which one check fails with a text, or none; the way back took so long, or never came to its end."""
+    """A trial of which one check fails with a text, or none; recovery took so long, or never ended."""
     places = ("out/trace/rank-0.jsonl:7", "history.jsonl:3") if failed else ()
     check = CheckVerdict(check="completes", passed=not failed, messages=(failed,) if failed else (), places=places)
     marks = [Mark(name="detected", seconds=0.25)]

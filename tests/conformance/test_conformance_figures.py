@@ -1,4 +1,4 @@
-"""Figures of the way back from faults claim no more than the trials bear."""
+"""Figures of the recovery path from faults claim no more than the trials bear."""
 
 from __future__ import annotations
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from conformance_reports import report
 from conformance_stacks import HERE
 from trainspec_conformance import commands
 from trainspec_conformance.described import errors, gather
@@ -19,6 +23,7 @@ from trainspec_conformance.verifying import differences
 
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance_report import Evidence
 
 ROOT = HERE.parents[1]
 PLANS = ROOT / "reference" / "plans"
@@ -163,3 +168,27 @@ def test_start_up_imports_nothing_heavy() -> None:
         "trainspec_validate.pipeline.validation",
         "xml.etree.ElementTree",
     }
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a" * 300, "/etc/passwd", "../x", "a\nb"])
+def test_evidence_under_a_name_that_no_file_has_is_not_there(path: str, tmp_path: Path) -> None:
+    made = report(evidence=(Evidence(path="x", size_bytes=1, sha256="0" * 64),), documents=("y",))
+    text = msgspec.json.encode(made).decode()
+    for name in ("x", "y"):
+        text = text.replace(f'"{name}"', json.dumps(path))
+    (tmp_path / "report.json").write_text(text)
+    found = list(differences(tmp_path))
+    assert f"{path}: the file is not there" in found
+    assert f"documents that are not among the evidence: {path}" in found
+
+
+def test_evidence_that_the_storage_does_not_give_is_wrong_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = report(evidence=(Evidence(path="x", size_bytes=1, sha256="0" * 64),))
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(made))
+    (tmp_path / "x").write_text("x")
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "x")
+
+    monkeypatch.setattr(hashlib, "file_digest", broken)
+    assert commands.verify(tmp_path) == 2

@@ -17,6 +17,7 @@ from trainspec_validate.interop.recognise import by_name
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MAPPINGS = [
+    ("axolotl-yaml", "plans/axolotl-lora.yaml"),
     ("deepspeed-json", "plans/deepspeed-zero2.json"),
     ("huggingface-accelerate", "plans/accelerate-hsdp.yaml"),
     ("huggingface-model-config", "plans/hf-moe-config.json"),
@@ -24,6 +25,7 @@ MAPPINGS = [
     ("maxtext-settings", "plans/maxtext-hybrid.yml"),
     ("megatron-bridge-yaml", "plans/bridge-moe.yaml"),
     ("nemo-megatron-yaml", "plans/nemo-gpt.yaml"),
+    ("torchtune-yaml", "plans/torchtune-lora.yaml"),
     ("astra-sim-network", "network/network.yml"),
     ("mlperf-system", "network/mlperf-system.json"),
     ("slurm-topology-yaml", "network/topology.yaml"),

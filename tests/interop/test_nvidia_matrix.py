@@ -85,6 +85,45 @@ def test_pairs_are_a_hybrid_mesh_of_domains_of_two() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("size", "links", "topology", "num_links"),
+    [
+        (8, 18, "switched", 18),
+        (8, 6, "full-mesh", 18),
+        (8, 4, "full-mesh", 12),
+        (8, 10, None, None),
+        (16, 18, "switched", 18),
+    ],
+)
+def test_islands_are_domains_of_their_own(size: int, links: int, topology: str | None, num_links: int | None) -> None:
+    half = size // 2
+    found, fragment = facts(matrix(size, 0, lambda i, j: f"NV{links}" if i // half == j // half else "SYS"))
+    assert found["scale_up"]["domain_num_accelerators"] == half
+    assert found["scale_up"].get("topology") == topology
+    assert found["scale_up"].get("num_links") == num_links
+    assert "links join these accelerators, and others reach each other by another path: 0, 1, 2, 3" in messages(
+        fragment
+    )
+
+
+def test_an_island_with_a_lost_link_is_still_switched() -> None:
+    def cell(i: int, j: int) -> str:
+        return "SYS" if i // 4 != j // 4 else "NV17" if 3 in {i, j} else "NV18"
+
+    found, fragment = facts(matrix(8, 0, cell))
+    assert found["scale_up"] == {"technology": "nvlink", "topology": "switched", "domain_num_accelerators": 4}
+    assert "scale_up.num_links" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize("joined", [{0, 1, 2, 3}, {0, 1}])
+def test_islands_of_different_sizes_have_no_common_domain(joined: set[int]) -> None:
+    found, fragment = facts(matrix(8, 0, lambda i, j: "NV18" if {i, j} <= joined else "SYS"))
+    assert found["scale_up"] == {"technology": "nvlink"}
+    keys = {f"scale_up.{key}" for key in ("topology", "num_links", "domain_num_accelerators")}
+    assert keys <= unknown_keys(fragment)
+    assert ", ".join(map(str, sorted(joined))) in messages(fragment)
+
+
 def test_without_nvlink_there_is_no_domain() -> None:
     found, fragment = facts(matrix(2, 0, lambda i, j: "PHB"))
     assert "scale_up" not in found
@@ -151,6 +190,12 @@ def test_damage_is_refused(old: str, new: str, words: str) -> None:
     assert old in SPACES.text
     with pytest.raises(ForeignFormatError, match=words):
         read(ForeignText("x", SPACES.text.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize("between", ["\n\n", "\r\n", " \n\t\n"])
+def test_blank_lines_and_carriage_returns_change_nothing(between: str) -> None:
+    found, _ = facts(ForeignText("x", SPACES.text.replace("\n", between)))
+    assert found == facts(SPACES)[0]
 
 
 def test_lines_without_end_are_refused() -> None:

@@ -21,6 +21,7 @@ NAMES = sorted(path.name for path in FIXTURES.iterdir())
 EVERY = sorted(path for path in FIXTURES.parent.rglob("*") if path.is_file())
 PREFIXES = {
     "accelerate": "huggingface-accelerate",
+    "axolotl": "axolotl-yaml",
     "bridge": "megatron-bridge-yaml",
     "deepspeed": "deepspeed-json",
     "hf-launch": "huggingface-trainer-arguments",
@@ -32,6 +33,7 @@ PREFIXES = {
     "megatron": "megatron-arguments",
     "nemo": "nemo-megatron-yaml",
     "torchtitan": "torchtitan-toml",
+    "torchtune": "torchtune-yaml",
 }
 PLANS = [entry for entry in formats().values() if entry.kind == "TrainingPlan" and entry.name in set(PREFIXES.values())]
 

@@ -35,6 +35,25 @@ def test_a_mesh() -> None:
     assert "several dies" in messages(fragment)
 
 
+@pytest.mark.parametrize("between", ["\n\n\n\n\n", "\r\n"])
+def test_blank_lines_and_carriage_returns_change_nothing(between: str) -> None:
+    assert group(read(ForeignText("x", MESH.text.replace("\n", between)))) == group(read(MESH))
+
+
+def test_meshes_of_different_sizes_have_no_common_domain() -> None:
+    rows = MESH.text.split("\n")
+    start = next(k for k, row in enumerate(rows) if "Link Type between two GPUs" in row)
+    header = next(k for k in range(start + 1, len(rows)) if rows[k].split()[:1] == ["GPU0"])
+    row = rows[header + 4].split()
+    rows[header + 4] = " ".join([row[0], *("PCIE" if cell == "XGMI" else cell for cell in row[1:])])
+    for k in range(header + 1, header + 4):
+        cells = rows[k].split()
+        rows[k] = " ".join([*cells[:4], "PCIE"])
+    fragment = read(ForeignText("x", "\n".join(rows)))
+    assert group(fragment)["scale_up"] == {"technology": "xgmi"}
+    assert {"scale_up.topology", "scale_up.domain_num_accelerators"} <= unknown_keys(fragment)
+
+
 def test_hops_over_pcie_are_said_and_make_no_domain() -> None:
     fragment = read(PCIE)
     assert_fits_schema(fragment)

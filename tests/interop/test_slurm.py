@@ -56,6 +56,49 @@ def test_blocks_smaller_than_the_sizes_are_told() -> None:
     assert "the smallest of BlockSizes is 8, but the largest block has 4" in told(fragment)
 
 
+def test_groups_of_blocks_hold_whole_blocks_and_not_their_planned_size() -> None:
+    lines = [f"BlockName=block{i} Nodes=node[{32 * i + 1}-{32 * i + 32}]" for i in range(4)]
+    fragment = read_conf(conf(*lines, "BlockSizes=30,120"))
+    assert [tier["group_num_nodes"] for tier in value(fragment, "fabrics", 0, "tiers")] == [32, 128]
+
+
+def test_blocks_that_differ_give_no_group_size() -> None:
+    fragment = read_conf(conf("BlockName=a Nodes=n[1-16]", "BlockName=b Nodes=n[17-34]", "BlockSizes=16,32"))
+    assert_sound(fragment, CONF)
+    assert all("group_num_nodes" not in tier for tier in value(fragment, "fabrics", 0, "tiers"))
+
+
+def test_a_tree_as_the_scheduler_prints_it() -> None:
+    text = conf(
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-4]",
+        "",
+        "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[5-8] Switches=(null)",
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-8] Switches=leaf[1-2]",
+    )
+    assert_recognised(text, CONF)
+    fragment = read_conf(text)
+    assert_sound(fragment, CONF)
+    assert value(fragment, "fabrics", 0, "tiers") == [
+        {"name": "leaf", "num_switches": 2, "group_num_nodes": 4},
+        {"name": "spine", "num_switches": 1, "group_num_nodes": 8},
+    ]
+    assert "several switches" not in told(fragment)
+    assert "scontrol show topology" in told(fragment)
+
+
+def test_blocks_as_the_scheduler_prints_them() -> None:
+    text = conf(
+        "BlockName=b1 BlockIndex=0 Nodes=n[1-9] BlockSize=8",
+        "BlockName=b2 BlockIndex=1 Nodes=n[10-18] BlockSize=8",
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-18] BlockSize=16",
+    )
+    assert_recognised(text, CONF)
+    fragment = read_conf(text)
+    assert_sound(fragment, CONF)
+    assert value(fragment, "num_nodes") == 18
+    assert [tier["group_num_nodes"] for tier in value(fragment, "fabrics", 0, "tiers")] == [9, 18]
+
+
 def test_rings() -> None:
     fragment = read_conf(conf("RingName=r1 Nodes=n[1-4]", "RingName=r2 Nodes=n[4-8]"))
     assert_sound(fragment, CONF)
@@ -110,6 +153,7 @@ def test_a_torus_whose_extents_do_not_fit_is_told() -> None:
         (["SwitchName=a Nodes=n1", "what is this"], 2, "this line has no key"),
         (["BlockName=a Nodes=n1", "BlockSizes=four"], 2, "are no numbers"),
         (["BlockName=a Nodes=n1", "Nodes=n2"], 2, "without a name"),
+        (["BlockName=a Nodes=n1", "AggregatedBlock=a BlockIndex=1 Nodes=n1"], 2, "without its BlockSize"),
         (["RingName=a Nodes=n1", "RingName=a Nodes=n2"], 2, "listed twice"),
     ],
 )

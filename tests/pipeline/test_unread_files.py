@@ -89,3 +89,23 @@ def test_a_document_whose_version_is_written_with_escapes_is_judged(slash: str) 
     text = json.dumps({"apiVersion": "trainspec/v1", "kind": "TrainingPlan"}).replace("/", slash)
     Path("tree/job.json").write_text(text)
     assert {finding.path for finding in validate(["tree"]).findings} >= {"tree/job.json"}
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "# only\n# comments\n", "---\n# nothing\n...\n"])
+@pytest.mark.parametrize("name", ["policy.yaml", "checkpoint-policy.yml", "training-plan.yaml"])
+def test_an_emptied_document_is_an_error(name: str, text: str) -> None:
+    Path("tree", name).write_text(text)
+    found = invoke("tree", "--format", "concise")
+    assert found.exit_code == 1
+    assert found.stdout.startswith(f"tree/{name}:")
+    assert "error[TS-DOC-001] the file holds no document" in found.stdout
+    assert invoke(f"tree/{name}").exit_code == 1
+
+
+def test_an_empty_file_of_another_program_is_no_error() -> None:
+    Path("tree/other").mkdir()
+    for name in ("tree/other/policy.yaml", "tree/values.yaml", "tree/network-policy.yaml"):
+        Path(name).write_text("# nothing\n")
+    Path("tree/policy.yaml").write_text("# of Open Policy Agent\nallow: true\n")
+    assert invoke("tree").exit_code == 0
+    assert validate(["tree"]).unjudged == ()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from trainspec_record.checkpoints import MANIFEST, Seal, newest_good, seal_in_background
+from trainspec_record.checkpoints import MANIFEST, Seal, commit, newest_good, seal_in_background
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.documents.schema import failures
 
@@ -83,8 +83,11 @@ def test_the_newest_good_is_older_than_a_damaged_one(
     if damage == "linked":
         file.symlink_to(tmp_path / "step-9" / "part" / "optimizer.bin")
     caplog.clear()
-    assert newest_good(tmp_path) == tmp_path / "step-9"
+    refused: dict[str, str] = {}
+    assert newest_good(tmp_path, refused=lambda path, why: refused.update({path.name: why})) == tmp_path / "step-9"
     assert "step-10 is not whole" in caplog.text
+    assert list(refused) == ["step-10"]
+    assert ("more.bin" if damage == "added" else "optimizer.bin") in refused["step-10"] or damage == "linked"
 
 
 def test_nothing_raises_into_training(tmp_path: Path) -> None:
@@ -125,3 +128,49 @@ def test_a_forked_process_seals_too(tmp_path: Path) -> None:
         os._exit(0 if sealed(checkpoint(tmp_path, 2)).manifest else 1)
     assert os.waitpid(process, 0)[1] == 0
     assert newest_good(tmp_path) == tmp_path / "step-2"
+
+
+def test_a_commit_replaces_what_a_crashed_save_left(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 30).rename(tmp_path / ".step-30.0")
+    (tmp_path / "step-30").mkdir()
+    (tmp_path / "step-30" / "half").touch()
+    commit(tmp_path / ".step-30.0", tmp_path / "step-30")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-30"]
+    assert json.loads((tmp_path / "step-30" / MANIFEST).read_bytes())["step"] == 30
+    assert not (tmp_path / "step-30" / "half").exists()
+    assert CliRunner().invoke(toolbox, ["checkpoint", "verify", str(tmp_path / "step-30")]).exit_code == 0
+    assert newest_good(tmp_path) == tmp_path / "step-30"
+
+
+def test_everything_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint(tmp_path, 30).rename(tmp_path / ".step-30.0")
+    done: list[str] = []
+    synchronise, rename = os.fsync, Path.rename
+
+    def fsync(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path).as_posix())
+        synchronise(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", renamed)
+    commit(tmp_path / ".step-30.0", tmp_path / "step-30")
+    before = done[: done.index("renamed")]
+    assert {"model.bin", "part", "part/optimizer.bin"} <= {name.removeprefix(".step-30.0/") for name in before}
+    assert before[-1] == ".step-30.0"
+    assert done[-1] == "."
+
+
+@pytest.mark.parametrize("problem", ["absent", "empty", "link"])
+def test_a_commit_that_fails_says_so_and_leaves_the_name_alone(tmp_path: Path, problem: str) -> None:
+    part = tmp_path / ".step-30.0"
+    if problem != "absent":
+        part.mkdir()
+    if problem == "link":
+        (part / "model.bin").symlink_to(tmp_path)
+    with pytest.raises(OSError, match=r"step-30\.0"):
+        commit(part, tmp_path / "step-30")
+    assert not (tmp_path / "step-30").exists()

@@ -36,6 +36,7 @@ def error(write: Write, snapshot: PlainSnapshot, directory: Path) -> None:
 
 def full(write: Write, snapshot: PlainSnapshot, directory: Path) -> None:
     """The file does not fit."""
+    sys.dont_write_bytecode = True  # the limit would cut the modules that are imported below it
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
     try:

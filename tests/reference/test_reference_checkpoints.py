@@ -274,7 +274,8 @@ def test_what_lies_at_the_place_of_a_save_is_replaced(vault: Vault, leave: Calla
     assert found_step(vault) == 10
 
 
-def test_a_manifest_that_does_not_fit_leaves_what_was_there(vault: Vault) -> None:
+def test_a_manifest_that_does_not_fit_leaves_what_was_there(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the limit would cut the modules that are imported below it
     saved(vault, 10)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     directory = vault.stage("save-too-large")

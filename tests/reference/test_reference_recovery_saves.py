@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from recovery_run import Run, same, tiny_job
+
+from trainspec_validate.cli import toolbox, validate
 
 MUTANT = (sys.executable, str(Path(__file__).with_name("recovery_mutant.py")))
 MakeRun = Callable[..., Run]
@@ -30,11 +33,10 @@ def stages(run: Run, step: int) -> list[str]:
 def validated(run: Run) -> None:
     """The validator finds nothing wrong with the checkpoints, and the newest is what its manifest says."""
     newest = run.checkpoints / (run.checkpoints / "latest").read_text().strip()
-    scripts = Path(sys.executable).parent
-    verify = [str(scripts / "trainspec"), "checkpoint", "verify", str(newest)]
-    for command in ([str(scripts / "trainspec-validate"), str(run.checkpoints)], verify):
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stdout + result.stderr
+    programs = ((validate.command, [str(run.checkpoints)]), (toolbox.command, ["checkpoint", "verify", str(newest)]))
+    for program, arguments in programs:
+        result = CliRunner().invoke(program, arguments)
+        assert result.exit_code == 0, result.output
 
 
 def killed_at(run: Run, stage: str, who: list[int]) -> None:

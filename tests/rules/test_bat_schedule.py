@@ -38,22 +38,76 @@ def test_schedule_and_job(findings, job, schedule, key) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "peak", "wrong"),
+    ("name", "peak", "parameters", "wrong"),
     [
-        ("adamw", 3.0, True),
-        ("adam", 0.11, True),
-        ("lion", 1.0, True),
-        ("adamw", 0.1, False),
-        ("adamw", 6e-4, False),  # GPT-3 125M, arXiv:2005.14165 table 2.1
-        ("sgd", 3.0, False),
-        ("adafactor", 1.0, False),  # T5 with relative steps
+        ("adamw", 3.0, 1e6, True),
+        ("adam", 0.11, 1e6, True),
+        ("lion", 1.0, 1e6, True),
+        ("adamw", 0.1, 1e6, False),
+        ("adamw", 6e-4, 0.125e9, False),  # GPT-3 125M, arXiv:2005.14165 table 2.1
+        ("adamw", 6e-2, 0.125e9, True),
+        ("adamw", 0.6e-4, 175e9, False),  # GPT-3 175B
+        ("adamw", 0.6e-2, 175e9, True),
+        ("adamw", 0.01, 2.4e9, False),  # MiniCPM, arXiv:2404.06395
+        ("adamw", 3e-2, 8.03e9, True),
+        ("sgd", 3.0, 8.03e9, False),
+        ("adafactor", 1.0, 11e9, False),  # T5 with relative steps
     ],
 )
-def test_peak_of_optimizers_with_steps_as_long_as_the_rate(findings, name, peak, wrong) -> None:
-    excerpt = {"optimizer": {"name": name, "learning_rate": {"kind": "constant", "peak": peak}}}
-    found = findings(plan=excerpt, select=("TS-BAT-042",))
+def test_peak_of_optimizers_with_steps_as_long_as_the_rate(findings, name, peak, parameters, wrong) -> None:
+    optimizer = {"name": name, "learning_rate": {"kind": "constant", "peak": peak}}
+    found = findings(plan={"optimizer": optimizer, "model": {"num_parameters": parameters}}, select=("TS-BAT-042",))
     assert found == ({("TS-BAT-042", "optimizer.learning_rate.peak")} if wrong else set())
     assert load_index().by_id["TS-BAT-042"].level == "SHOULD"
+
+
+@pytest.mark.parametrize(("extra", "wrong"), [({"num_active_parameters": 2.4e9}, False), ({}, True)])
+def test_the_peak_of_a_mixture_is_judged_by_the_parameters_of_a_token(findings, extra, wrong) -> None:
+    excerpt = {**plan(peak=0.01), "model": {"num_parameters": 70.55e9, **extra}}
+    assert bool(findings(plan=excerpt, select=("TS-BAT-042",))) is wrong
+
+
+def test_the_peak_of_adapters_is_judged_by_what_they_train(findings) -> None:
+    excerpt = {**plan(peak=5e-3), "num_parameters_trained": 40e6}
+    assert findings(plan=excerpt, select=("TS-BAT-042",)) == set()
+    assert findings(plan=plan(peak=5e-3), select=("TS-BAT-042",)) != set()
+
+
+@pytest.mark.parametrize(
+    ("job", "schedule", "key"),
+    [
+        ({"num_steps": 20000}, {"warmup_steps": 2}, "warmup_steps"),
+        ({"num_steps": 20000}, {"warmup_steps": 9}, "warmup_steps"),
+        ({"num_steps": 20000}, {"warmup_steps": 10}, None),
+        ({"num_steps": 20000}, {"warmup_steps": 0}, None),
+        ({"num_steps": 20000}, {}, None),
+        ({"num_steps": 9000}, {"warmup_steps": 2}, None),
+        ({"num_steps": None, "num_tokens": None}, {"warmup_steps": 2}, None),
+        ({"num_steps": None, "num_tokens": None}, {"warmup_steps": 2, "total_steps": 50000}, "warmup_steps"),
+        ({"num_steps": None, "num_tokens": 20000 * STEP_TOKENS}, {"warmup_tokens": 3 * STEP_TOKENS}, "warmup_tokens"),
+        ({"num_steps": None, "num_tokens": 20000 * STEP_TOKENS}, {"warmup_tokens": 30 * STEP_TOKENS}, None),
+    ],
+)
+def test_warmup_of_a_long_job(findings, job, schedule, key) -> None:
+    found = findings(plan=plan(job, **schedule), select=("TS-BAT-043",))
+    assert found == (set() if key is None else {("TS-BAT-043", f"optimizer.learning_rate.{key}")})
+
+
+@pytest.mark.parametrize(
+    ("kind", "threshold", "wrong"),
+    [
+        ("global-norm", 1.0, False),
+        ("global-norm", 0.01, False),  # Mask2Former
+        ("global-norm", 1000.0, False),  # DreamerV3
+        ("global-norm", 1e6, True),
+        ("value", 1e5, True),
+        ("global-norm", 1e-6, True),
+    ],
+)
+def test_clipping_thresholds(findings, kind, threshold, wrong) -> None:
+    excerpt = {"optimizer": {"name": "adamw", "clipping": {"kind": kind, "threshold": threshold}}}
+    found = findings(plan=excerpt, select=("TS-BAT-044",))
+    assert found == ({("TS-BAT-044", "optimizer.clipping.threshold")} if wrong else set())
 
 
 def test_a_job_that_ends_before_its_schedule_is_a_warning() -> None:

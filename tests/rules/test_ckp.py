@@ -211,6 +211,25 @@ def test_plan_figures(findings: Findings, verdict: Verdicts) -> None:
     assert verdict("TS-CKP-010", checkpoint=nothing) is Verdict.NOT_APPLICABLE
 
 
+@pytest.mark.parametrize(
+    ("planned", "plan", "wrong"),
+    [
+        (600e3, {"job": {"planned_seconds": None}}, False),
+        (600, {"job": {"planned_seconds": None}}, True),
+        (600, {}, False),  # the plan states its own, which TS-CKP-010 compares
+        (151e3, {"job": {"planned_seconds": None}}, False),
+        (149e3, {"job": {"planned_seconds": None}}, True),
+        (6e6, {"job": {"planned_seconds": None}, "performance": {"kind": "measured", "step_seconds": 60}}, True),
+        (2e6, {"job": {"planned_seconds": None}, "performance": {"kind": "measured", "step_seconds": 60}}, False),
+        (100e3, {"job": {"planned_seconds": None, "num_steps": None}}, True),  # 20,000 steps, from its tokens
+        (300e3, {"job": None}, False),
+    ],
+)
+def test_planned_time_of_a_plan_that_states_steps_alone(findings: Findings, planned, plan, wrong) -> None:
+    found = findings(checkpoint={"job": {"planned_seconds": planned}}, plan=plan, select=("TS-CKP-104",))
+    assert found == ({("TS-CKP-104", "job.planned_seconds")} if wrong else set())
+
+
 def test_a_slipped_unit_is_on_one_of_two_sides(tmp_path: Path) -> None:
     for name in ("cluster.yaml", "plan.yaml", "checkpoint.yaml"):
         shutil.copy(Path(__file__).resolve().parents[2] / "spec" / "v1" / "base" / name, tmp_path)

@@ -49,8 +49,8 @@ def test_a_missing_way_back_is_reported() -> None:
     policy = read("CheckpointPolicy", {**data, "recovery": data["recovery"][:1]})
     assert isinstance(policy, CheckpointPolicy)
     assert [violation.message for violation in faults_covered(policy)] == [
-        "no way back from hang",
-        "no way back from node-loss",
+        "no recovery path from hang",
+        "no recovery path from node-loss",
     ]
 
 
@@ -139,6 +139,14 @@ def test_restore_reads_from_what_is_left(findings: Findings, verdict: Verdicts) 
     assert findings(cluster=slow, checkpoint=alone, select=select) == {("TS-CKP-045", "recovery.2.restore_seconds")}
     unknown = {"storage_targets": [{"name": "node-disk", "read_bandwidth_bytes_per_second": None}]}
     assert verdict("TS-CKP-045", cluster=unknown) is Verdict.NOT_APPLICABLE
+
+
+def test_restore_after_the_loss_of_a_job_reads_what_outlives_it(findings: Findings) -> None:
+    slow = {"storage_targets": [{"name": "shared-files", "read_bandwidth_bytes_per_second": 10e9}]}
+    path = {"action": "rollback", "budget_seconds": 800, "decide_seconds": 100, "restart_seconds": 15}
+    lost = fault("job-loss", **path, restore_seconds=15, first_step_seconds=40)
+    found = findings(cluster=slow, checkpoint=lost, select=("TS-CKP-045",))
+    assert found == {("TS-CKP-045", "recovery.3.restore_seconds")}
 
 
 def test_limits_bind(findings: Findings) -> None:

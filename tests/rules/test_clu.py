@@ -166,6 +166,7 @@ BLANK = {
 
 def scale_up(model: str, **keys: Any) -> dict[str, Any]:
     cluster = accelerator(model)
+    cluster["node_groups"][0]["host_link"] = None
     cluster["node_groups"][0]["scale_up"] = {**BLANK, "domain_num_accelerators": 8, **keys}
     if model == "amd-mi250x-128gb":
         cluster["node_groups"][0]["accelerator"]["num_ranks_per_accelerator"] = 2

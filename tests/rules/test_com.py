@@ -50,7 +50,8 @@ def compress(method: str, **keys: Any) -> dict[str, Any]:
         ({"name": "NCCL", "version": "2.27.3"}, False),
         ({"name": "rccl", "version": "2.27.3"}, True),
         ({"name": "nccl", "version": "2.27"}, True),
-        ({"name": "nccl", "version": None}, True),
+        ({"name": "nccl", "version": None}, False),
+        ({"name": "rccl", "version": None}, True),
         (None, False),
     ],
 )
@@ -61,7 +62,12 @@ def test_library(findings: Findings, library: dict[str, str] | None, bad: bool) 
 def test_library_of_a_cluster_without_software(verdict: Callable[..., Verdict]) -> None:
     assert verdict("TS-COM-001", cluster={"software": None}) is Verdict.NOT_APPLICABLE
     unpinned = {"software": {"collective_library": {"version": None}}}
-    assert verdict("TS-COM-001", cluster=unpinned) is Verdict.PASS
+    assert verdict("TS-COM-001", cluster=unpinned) is Verdict.NOT_APPLICABLE
+
+
+def test_a_library_without_a_version_is_not_judged(verdict: Callable[..., Verdict]) -> None:
+    assert verdict("TS-COM-001", plan=comm(library={"version": None})) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-COM-001") is Verdict.PASS
 
 
 def test_names_of_fabric_and_nics(findings: Findings) -> None:

@@ -91,7 +91,7 @@ BOUND = (6 + 12 / 4) * 70.55e9 / 32
 @pytest.mark.parametrize(("spare", "wrong"), [(80e9 - BOUND - 1e6, False), (80e9 - BOUND + 1e6, True)])
 def test_state_and_reserve_fill_the_device(findings, spare, wrong) -> None:
     found = findings(plan=memory(reserve_bytes=spare), select=("TS-MEM-002",))
-    assert found == ({("TS-MEM-002", "model.num_parameters")} if wrong else set())
+    assert found == ({("TS-MEM-002", "memory.reserve_bytes")} if wrong else set())
 
 
 @pytest.mark.parametrize(("peak", "wrong"), [(BOUND + 1, False), (BOUND - 1, True)])

@@ -62,7 +62,7 @@ def test_the_optimizer_decides_whether_state_fits(findings) -> None:
     """One data rank: 2 + 4 + 4 bytes and the moments of 70.55e9 parameters over 32 ranks, beside 46 GB kept free."""
     keys = {"parallelism": {"data": 4, "sharding": "none"}, "memory": {"reserve_bytes": 46e9}}
     select = ("TS-MEM-002",)
-    assert findings(plan=plan(None, **keys), select=select) == {("TS-MEM-002", "model.num_parameters")}
+    assert findings(plan=plan(None, **keys), select=select) == {("TS-MEM-002", "memory.reserve_bytes")}
     assert findings(plan=plan({"name": "muon", "auxiliary": WITH_ADAMW}, **keys), select=select) == set()
 
 

@@ -84,7 +84,7 @@ def test_frozen_parameters_have_weights_alone(findings, frozen, reserve, wrong) 
     plan = lora(16, "query-key-value", "output", **NODE)
     plan |= {"precision": {"frozen_parameters": frozen}, "memory": {**NODE["memory"], "reserve_bytes": reserve}}
     found = findings(plan=plan, select=("TS-MEM-002",))
-    assert found == ({("TS-MEM-002", "model.num_parameters")} if wrong else set())
+    assert found == ({("TS-MEM-002", "memory.reserve_bytes")} if wrong else set())
 
 
 def test_predicted_memory_of_adapters_fits_where_full_training_does_not(findings, verdict) -> None:

@@ -342,6 +342,16 @@ def test_tensor_groups_in_racks(findings: Findings, domain: int, used: int | Non
     assert bool(of(findings(cluster=cluster, plan=plan), "TS-TOP-019")) is bad
 
 
+def test_a_placement_on_the_fabric_takes_tensor_groups_out(findings: Findings) -> None:
+    def found(**placement: str) -> set[str]:
+        plan = {"parallelism": {"placements": [{"axis": "tensor", **placement}]}}
+        return of(findings(plan=plan), "TS-TOP-019")
+
+    assert found(within="fabric") == {"parallelism.placements.0.within"}
+    assert found(within="fabric", reason="Switches of one rack are as fast.") == set()
+    assert found(within="scale-up-domain") == found(within="node") == set()
+
+
 def test_a_reason_lets_tensor_groups_out(findings: Findings) -> None:
     placements = [{"axis": "tensor", "within": "fabric", "reason": "Two nodes share a cable tray."}]
     plan = {"parallelism": {"tensor": 16, "placements": placements}}

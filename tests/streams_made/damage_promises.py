@@ -166,7 +166,7 @@ def more_time_lost_than_promised(run: Run) -> Streams:
 
 @on_streams("TS-REC-016", base="faults")
 def fault_that_the_policy_does_not_foresee(run: Run) -> Streams:
-    """What failed is the network, for which the policy has no way back."""
+    """What failed is the network, for which the policy has no recovery path."""
     return _on_events(run.streams, "train.fault.detected", train__fault__class="network")
 
 

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.decode import reader
 from trainspec_validate.telemetry.decode.names import MAX_KEYS
 from trainspec_validate.telemetry.decode.rows import MAX_NOTED
 from trainspec_validate.telemetry.decode.run_file import MAX_DAMAGE, Stretch
-from trainspec_validate.telemetry.fold import engine
+from trainspec_validate.telemetry.fold import digest as digests
+from trainspec_validate.telemetry.fold import engine, large
 from trainspec_validate.telemetry.fold.digest import Digest
-from trainspec_validate.telemetry.fold.engine import Options, digest_of, run_file
+from trainspec_validate.telemetry.fold.engine import Options, digest_of, read_run, run_file
 from trainspec_validate.telemetry.formats import source
 from trainspec_validate.telemetry.kernels import jit
 
@@ -155,3 +158,22 @@ def test_damage_is_kept_up_to_a_number_and_counted_beyond(tmp_path: Path) -> Non
     digest = read(HEAD + b"{}\n" * (MAX_DAMAGE + 500), tmp_path)
     facts = digest.facts(0)
     assert (len(facts.damage), facts.num_damaged) == (MAX_DAMAGE, MAX_DAMAGE + 500)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2], ids=["at once", "one process", "two processes"])
+def test_a_run_may_have_so_many_series_and_no_more(
+    num_workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each process is within the limit, and only all of them together pass it; and where one passes it."""
+    monkeypatch.setattr(engine, "AT_ONCE_BYTES", 0 if num_workers else engine.AT_ONCE_BYTES)
+    monkeypatch.setattr(large, "_LEAST_BYTES", 1_000)
+    monkeypatch.setattr(large, "_TASTE_BYTES", 1_000)
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(HEAD + samples(1_000, more='"rank":{number}') + samples(500, key="train.rank.step"))
+    files, options = [run_file(0, path, path.name)], Options(num_workers=num_workers or None)
+    monkeypatch.setattr(digests, "_MOST_SERIES", Limit("a run", 1_001, "series"))
+    assert len(read_run(files, options).series) == 1_001
+    for most in (1_000, 100):
+        monkeypatch.setattr(digests, "_MOST_SERIES", Limit("a run", most, "series"))
+        with pytest.raises(TogetherOverLimitError, match=f"a run may have at most {most:,} series"):
+            read_run(files, options)

@@ -1,4 +1,4 @@
-"""How the way back from faults is told of and timed: TS-REC-001 to 004, 008, 016, 017, 020, TS-TEL-047."""
+"""How the recovery path from faults is told of and timed: TS-REC-001 to 004, 008, 016, 017, 020, TS-TEL-047."""
 
 from __future__ import annotations
 

@@ -35,8 +35,9 @@ STATED = {
 
 @pytest.mark.parametrize("identifier", STATED)
 def test_a_limit_is_the_constant_of_its_check(identifier: str) -> None:
-    statement = " ".join(load_index().by_id[identifier].statement.split())
-    assert [part for part in STATED[identifier] if part not in statement] == []
+    entry = load_index().by_id[identifier]
+    text = " ".join(f"{entry.statement} {entry.details}".split())
+    assert [part for part in STATED[identifier] if part not in text] == []
 
 
 def test_what_is_written_as_a_day_and_a_minute_is_one() -> None:

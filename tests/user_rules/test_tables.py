@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,13 @@ def test_the_columns_are_those_that_are_declared_and_the_guide_names(folder: Pat
     told = set(re.findall(r"`([a-z_]+)`", GUIDE.read_text(encoding="utf-8").partition("## The tables")[2]))
     wanted = {column for columns in COLUMNS.values() for column in columns} - set(attribute_columns().values())
     assert wanted <= told
+
+
+def test_a_file_whose_name_is_no_text_is_in_the_tables(tmp_path: Path) -> None:
+    name = os.fsdecode(b"job\xff.jsonl")
+    try:
+        write_stream(tmp_path / "run" / name, RECORDS[:1])
+    except OSError:
+        pytest.skip("this system holds no such name")
+    samples, _, _, _ = taken(tmp_path)
+    assert {Path(row["file"]).name for row in samples} == {r"job\udcff.jsonl"}

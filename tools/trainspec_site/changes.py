@@ -20,10 +20,11 @@ COMPARED = {
     "profile": "profile",
     "name": "name",
     "statement": "sentence",
+    "details": "details",
     "why": "reason",
     "checklist": "checklist",
 }
-WORDING = ("statement", "why", "checklist")
+WORDING = ("statement", "details", "why", "checklist")
 HEAD = """\
 # What changed
 

@@ -191,9 +191,9 @@ TEXTS = {
     "objects.svg": "The objects are introduced in the [model](v1/00-model.md).",
     "run.svg": "Steps, checkpoints and lost work are introduced in the [model](v1/00-model.md).",
     "recovery.svg": "The marks and their records are those of [recovery](v1/11-recovery.md).",
-    "collectives.svg": "The formulas and the choices of libraries stand under [collectives](reference/collectives.md).",
-    "interval.svg": "The formulas stand under [reliability](reference/reliability.md).",
-    "sharding.svg": "The formulas stand under [memory](reference/memory.md).",
+    "collectives.svg": "The formulas and the choices of libraries are under [collectives](reference/collectives.md).",
+    "interval.svg": "The formulas are under [reliability](reference/reliability.md).",
+    "sharding.svg": "The formulas are under [memory](reference/memory.md).",
 }
 
 

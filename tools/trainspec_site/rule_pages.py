@@ -134,6 +134,9 @@ def _head(entry: Entry) -> Iterator[str]:
 def _body(entry: Entry) -> Iterator[str]:
     yield _linked(str(entry["statement"]))
     yield ""
+    if entry["details"]:
+        yield _linked(str(entry["details"]))
+        yield ""
     yield f"*Why:* {_linked(str(entry['why']))}"
     for title, examples in (("Bad", entry["bad"]), ("Good", entry["good"])):
         if examples:
@@ -171,7 +174,7 @@ def _check(entry: Entry, places: SchemaPlaces, module: str) -> Iterator[str]:
 
 
 def _words(chapter: str) -> str:
-    """The name of a chapter from that of its file: `09-owed-metrics` is on owed metrics."""
+    """The name of a chapter from that of its file: `09-expected-metrics` is on expected metrics."""
     return chapter.partition("-")[2].replace("-", " ")
 
 

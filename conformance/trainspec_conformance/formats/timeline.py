@@ -1,4 +1,4 @@
-"""Draws the way back from a fault: each stage a bar on one scale of seconds."""
+"""Draws the recovery path from a fault: each stage a bar on one scale of seconds."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.performance.costs.layout import Layout
-from trainspec_validate.performance.costs.step_time import Convention, model_flops_per_step
+from trainspec_validate.performance.costs.model_flops import Convention, model_flops_per_step
 from trainspec_validate.performance.derived.plan import shape_of
 
 if TYPE_CHECKING:

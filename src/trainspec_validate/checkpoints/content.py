@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import re
+import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from trainspec_validate.system.boundary import open_regular
+
+
+class Unpacker(Protocol):
+    """Unpacks a compressed file piece by piece."""
+
+    def decompress(self, data: bytes, most: int, /) -> bytes:
+        """So many bytes at most."""
+        ...
+
 
 _START_BYTES: Final = 512
 _TEXTS: Final = frozenset(
@@ -71,14 +84,20 @@ _IN_ZIP: Final = re.compile(
     rb"(?:[^/\x00]+/)?(?:data\.pkl|\.format_version|byteorder|version|constants\.pkl|[^/\x00]+\.npy)$"
 )
 _PICKLE: Final = re.compile(
-    rb"\x80(?:[\x02\x03][\x8a}\](cKGUX)NMJ.q\x88\x89\x8b\x8f\x86-]|[\x04\x05]\x95.{6}\x00\x00)", re.DOTALL
+    rb"\x80[\x00-\x05](?:[\x8a\x8c}\](cKGUX)NMJ.q\x88\x89\x8b\x8f\x86-]|\x95.{6}\x00\x00)", re.DOTALL
 )
+_NAME: Final = rb"[A-Za-z_][\w.]{0,99}\n"
+_NEXT: Final = rb"(?:p\d{1,9}\n|q[\x00-\x08])"
+"""Number under which an operation keeps a value."""
 _OLD_PICKLE: Final = re.compile(
-    rb"(?:c[A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n[(p]|\((?:[dl]p?\d+\n|[dl]p\d*\n|c[A-Za-z_][\w.]{0,99}\n[A-Za-z_]\w*\n))"
+    rb"c%(name)b%(name)b(?:\(|%(next)b|X.{3}\x00|S['\"]|V[^\n]{0,200}\n(?:%(next)b|\x85)|[)N][\x80-\xffR])"
+    rb"|\((?:[dl]%(next)b|c%(name)b%(name)b|S['\"][^\n]{0,200}['\"]\n(?:%(next)b|[ci][A-Za-z_])|V[^\n]{0,200}\n%(next)b)"
+    rb"|[}\])]%(next)b" % {b"name": _NAME, b"next": _NEXT},
+    re.DOTALL,
 )
-"""Protocol 0: the name of a class, a dictionary or a list."""
-_ARCHIVE, _PICKLED = "a zip container of state", "a pickle"
-JUDGED: Final = frozenset({_ARCHIVE, _PICKLED})
+"""Protocols 0 and 1, which have no mark of their own: the name of a class, or what is empty as yet."""
+_ARCHIVE, PICKLED = "a zip container of state", "a pickle"
+JUDGED: Final = frozenset({_ARCHIVE, PICKLED})
 """What is judged under any name."""
 _STARTS: Final = (
     (b"\x89HDF\r\n\x1a\n", "HDF5"),
@@ -87,7 +106,26 @@ _STARTS: Final = (
     ((0x112).to_bytes(8, "little"), "a file of parameters of MXNet"),
 )
 _SAFETENSORS = "safetensors"
-UNJUDGED: Final = (_SAFETENSORS, *(words for _, words in _STARTS))
+TAR: Final = "a tar archive"
+_TAR_MARK: Final = slice(257, 262)
+_MOST_PACKED_BYTES: Final = 1_048_576
+_MOST_MEMORY: Final = 100_000_000
+"""Bytes that a file may have its unpacker take."""
+_UNPACKERS: Final[tuple[tuple[bytes, Callable[[], Unpacker]], ...]] = (
+    *((start, lambda: zlib.decompressobj(47)) for start in (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")),
+    (b"BZh", bz2.BZ2Decompressor),
+    *((start, lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY)) for start in (b"\xfd7zXZ\x00", b"\x5d\x00\x00")),
+)
+"""How compressed files begin, as joblib writes them, and what unpacks their start."""
+
+
+def packed(kind: str) -> str:
+    """What the compressed form of a file of state is, in words."""
+    return f"a compressed {kind.removeprefix('a ').removeprefix('an ')}"
+
+
+_ALL: Final = (_ARCHIVE, PICKLED, _SAFETENSORS, *(words for _, words in _STARTS))
+UNJUDGED: Final = (*(words for words in _ALL if words not in JUDGED), *map(packed, _ALL))
 """What is judged under the names of its format only, or by no reader."""
 
 
@@ -104,19 +142,40 @@ def kind_of(path: Path) -> str:
     """What a file of state is, in words; empty for anything else and for what cannot be read."""
     try:
         with open_regular(path) as file:
-            return kind_of_start(file.read(_START_BYTES), path.stat().st_size)
+            start = file.read(_START_BYTES)
+            if start.startswith(tuple(mark for mark, _ in _UNPACKERS)):
+                start += file.read(_MOST_PACKED_BYTES)
+            return kind_of_start(start, path.stat().st_size)
     except OSError:
         return ""
 
 
 def kind_of_start(start: bytes, size_bytes: int) -> str:
     """What a file of state is that has so many bytes and begins so, in words; empty for anything else."""
+    for mark, unpacker in _UNPACKERS:
+        if start.startswith(mark):
+            inner = _kind_of_plain(_unpacked(start, unpacker()), 0)  # once only: some files unpack to themselves
+            return packed(inner) if inner not in {"", TAR} else inner
+    return _kind_of_plain(start, size_bytes)
+
+
+def _kind_of_plain(start: bytes, size_bytes: int) -> str:
     if start.startswith(_ZIP):
         length = int.from_bytes(start[26:28], "little")
         return _ARCHIVE if _IN_ZIP.match(start[_ZIP_NAME : _ZIP_NAME + length]) else ""
     if _PICKLE.match(start) or _OLD_PICKLE.match(start):
-        return _PICKLED
+        return PICKLED
+    if start[_TAR_MARK] == b"ustar":
+        return TAR
     length = int.from_bytes(start[:8], "little")
     if start[8:10] == b'{"' and length + 8 <= size_bytes:
         return _SAFETENSORS
     return next((words for begin, words in _STARTS if start.startswith(begin)), "")
+
+
+def _unpacked(start: bytes, unpacker: Unpacker) -> bytes:
+    """The first bytes that a compressed file unpacks to; none where it is damaged."""
+    try:
+        return unpacker.decompress(start, _START_BYTES)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
+        return b""

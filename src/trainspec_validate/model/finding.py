@@ -209,7 +209,7 @@ class CutRecord:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a run's streams hold of what was to be judged; told even when nothing is wrong."""
+    """What a run's streams hold of what was to be judged; reported even when nothing is wrong."""
 
     run: str
     files: tuple[str, ...]
@@ -224,7 +224,7 @@ class Coverage:
     num_attempts: int
     metrics_seen: tuple[str, ...]
     metrics_absent: tuple[str, ...]
-    """Owed, and neither seen nor declared unsupported."""
+    """Required, and neither seen nor declared unsupported."""
     metrics_unsupported: tuple[str, ...]
     num_ranks_seen: int
     num_ranks_expected: int | None

@@ -53,6 +53,8 @@ class Requirement:
     why: str
     bad: tuple[Example, ...]
     good: tuple[Example, ...]
+    details: str = ""
+    """Paragraphs after the statement that define its words, with an empty line between two."""
     checklist: str = ""
     """What a reviewer looks at, for `check=manual`."""
     documents: tuple[str, ...] = ()

@@ -253,7 +253,7 @@ class RestartLimits(DocumentPart):
 
 
 class CheckpointPolicy(Document):
-    """What is saved, when, where, and how a job comes back."""
+    """What is saved, when, where, and how a job recovers."""
 
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""

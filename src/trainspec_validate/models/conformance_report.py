@@ -44,7 +44,7 @@ class CheckVerdict(DocumentPart):
 
 
 class Mark(DocumentPart):
-    """A moment of the way back from a fault, in seconds after the fault."""
+    """A moment of the recovery path from a fault, in seconds after the fault."""
 
     name: Moment
     """Which moment."""
@@ -53,7 +53,7 @@ class Mark(DocumentPart):
 
 
 class MomentFigures(DocumentPart):
-    """How long one moment of the way back took, over all trials of a scenario.
+    """How long one moment of the recovery path took, over all trials of a scenario.
 
     A quantile is there only where the number of trials bears it, and where so many trials have seen the moment: 5
     trials for the median, 29 for 90 %, 59 for 95 %.
@@ -112,7 +112,7 @@ class ScenarioReport(DocumentPart):
     control: Text | None = None
     """Directory of the run without faults."""
     figures: ListOf[MomentFigures] = []
-    """How long the way back from the fault took."""
+    """How long the recovery path from the fault took."""
     trials: ListOf[TrialReport] = []
     """All trials."""
 

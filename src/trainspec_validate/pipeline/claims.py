@@ -12,6 +12,7 @@ from typing import Final
 
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.types import KINDS
+from trainspec_validate.pipeline.files import SUFFIXES
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
@@ -39,6 +40,9 @@ _ALIKE: Final = 0.85
 """Above this share of common letters two names are taken for one with a slip."""
 _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
+_KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", "cluster-profile"})
+"""Starts of names that documents of a kind have, and now and then files of other programs."""
+_MOST_NEIGHBOURS: Final = 1_000
 _TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
 
@@ -85,6 +89,22 @@ def hidden_claims(path: Path) -> bool:
     except OSError:
         return False
     return bool(_VERSION.search(content) or (b"\\" in content and _ESCAPED.search(content)))
+
+
+def is_emptied(path: Path) -> bool:
+    """Whether a file with the name of a kind, such as `policy.yaml`, has no value and is next to a document of ours.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if path.name.split(".")[0].lower() not in _KIND_STEMS:
+        return False
+    with open_regular(path) as file:
+        lines = file.read(MAX_BYTES).splitlines()
+    if any(line.strip() not in {b"", b"---", b"..."} and not line.lstrip().startswith(b"#") for line in lines):
+        return False
+    others = (other for other in path.parent.iterdir() if other != path and other.suffix.lower() in SUFFIXES)
+    return any(hidden_claims(other) for other in islice(others, _MOST_NEIGHBOURS))
 
 
 def why_no_document(path: Path) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainspec_validate.pipeline.claims import why_no_document
+from trainspec_validate.pipeline.claims import is_emptied, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 
@@ -190,7 +190,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         is_stream = not file.found or file.name.endswith(_OWN_SUFFIXES) or not start.strip() or _has_record(start)
         return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
-        if words := _state_words(file, start):
+        if words := _state_words(file, start, is_compressed=is_compressed):
             raise InputError(f"{file.name}: {words}")
         return Source("stream" if is_compressed else "document", file)
     if not is_document_name(file.name):
@@ -199,18 +199,18 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
 
 
-def _state_words(file: File, start: bytes) -> str:
+def _state_words(file: File, start: bytes, *, is_compressed: bool) -> str:
     """What a file of state is taken for that was named and that no reader takes, and what to do; else empty."""
-    from trainspec_validate.checkpoints.content import kind_of_start, may_hold_state  # noqa: PLC0415 - start-up
+    from trainspec_validate.checkpoints.content import TAR, kind_of_start, may_hold_state, packed  # noqa: PLC0415 - start-up
     from trainspec_validate.checkpoints.format_table import ARCHIVE, left_out  # noqa: PLC0415 - start-up
 
     if not may_hold_state(file.name):
         return ""
-    reason = left_out(file.path.name)
-    if reason == ARCHIVE:
+    reason, kind = left_out(file.path.name), kind_of_start(start, len(start))
+    if reason == ARCHIVE or kind == TAR:
         return f"{ARCHIVE}; unpack it, and name the directory"
-    kind = kind_of_start(start, len(start))
     if kind:
+        kind = packed(kind) if is_compressed else kind
         return f"begins as {kind} does, which is not judged; save it in a format of checkpoints, such as safetensors"
     if reason and b"\0" in start:
         words = "has the name of a file of state, and begins as no format that is judged (safetensors, torch.save)"
@@ -236,6 +236,6 @@ def _has_record(start: bytes) -> bool:
 
 def _no_document(path: Path) -> str | None:
     """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
-    if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name:
+    if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name or is_emptied(path):
         return None
     return why_no_document(path)

@@ -199,14 +199,16 @@ def _is_ours_by_name(name: str) -> bool:
 
 def _state_reason(file: Path) -> str:
     """Why a file is left out whose content, and not its name, shows that it holds state; empty for anything else."""
-    from trainspec_validate.checkpoints.content import kind_of, may_hold_state  # noqa: PLC0415 - start-up
-    from trainspec_validate.checkpoints.format_table import BINARY, N5, STATE, is_bare  # noqa: PLC0415
+    from trainspec_validate.checkpoints.content import TAR, kind_of, may_hold_state  # noqa: PLC0415 - start-up
+    from trainspec_validate.checkpoints.format_table import ARCHIVE, BINARY, N5, STATE, is_bare  # noqa: PLC0415
 
     if file.name == _N5_NAME:
         return N5 if _is_n5(file) else ""
     if not may_hold_state(file.name):
         return ""
     kind = kind_of(file)
+    if kind == TAR:
+        return ARCHIVE
     return STATE.format(kind) if kind else BINARY if is_bare(file.name) and _is_binary(file) else ""
 
 

@@ -23,6 +23,10 @@ class RuleText(Protocol):
         """The normative sentence."""
 
     @property
+    def details(self) -> str:
+        """Definitions and bounds of the statement, or nothing."""
+
+    @property
     def why(self) -> str:
         """The reason for it."""
 

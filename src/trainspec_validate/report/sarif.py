@@ -55,7 +55,7 @@ def _rule(finding: Finding, text: RuleText | None) -> Json:
     rule["shortDescription"] = {"text": text.title if text else finding.name}
     if text:
         rule["fullDescription"] = {"text": text.statement}
-        body = f"{text.statement}\n\n{text.why}" if text.why else text.statement
+        body = "\n\n".join(filter(None, (text.statement, text.details, text.why)))
         rule["help"] = {"text": body, "markdown": body}
     if finding.url:
         rule["helpUri"] = finding.url

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import sqrt
 
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.optimizer import LearningRateSchedule
-from trainspec_validate.model.units import number
-from trainspec_validate.performance.derived.plan import job_steps, job_tokens
+from trainspec_validate.model.units import billions, number
+from trainspec_validate.performance.derived.plan import job_steps, job_tokens, steps_of_tokens
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 LENGTH_TOLERANCE = 0.01
@@ -17,6 +19,10 @@ WITHOUT_DECAY = frozenset({"constant", "inverse-square-root"})
 NORMALISED = frozenset({"adam", "adamw", "lion"})
 """Optimizers whose update of each weight is about as large as the learning rate, whatever the gradient."""
 MAX_NORMALISED_RATE = 0.1
+RATE_OF_A_BILLION = 0.02
+"""Largest plausible peak for a billion parameters; it falls with the root of their number, as published ones do."""
+LONG_JOB_STEPS, LEAST_WARMUP_STEPS = 10_000, 10
+THRESHOLDS = (1e-3, 1e3)
 UNITS = ("steps", "tokens")
 
 
@@ -56,12 +62,34 @@ def schedule_peak(plan: TrainingPlan) -> Iterator[Violation]:
     schedule, optimizer = _schedule(plan), plan.optimizer
     if optimizer is None or optimizer.name not in NORMALISED:
         raise NotApplicable("the length of a step does not follow from the learning rate alone")
-    if schedule.peak > MAX_NORMALISED_RATE:
+    size = min(num_trained(plan), plan.model.num_active_parameters or plan.model.num_parameters)
+    most = min(MAX_NORMALISED_RATE, RATE_OF_A_BILLION * sqrt(1e9 / size))
+    if schedule.peak > most:
         yield Violation(
             at(plan, "optimizer", "learning_rate", "peak"),
-            f"the peak is {number(schedule.peak)}, and a step of {optimizer.name} moves each weight by about as much",
-            f"write the rate of one step; published ones run from 1e-5 to 1e-2, {number(MAX_NORMALISED_RATE)} is the "
-            "most that passes",
+            f"the peak is {number(schedule.peak)}, and a step of {optimizer.name} moves each of {billions(size)} "
+            "parameters by about as much",
+            f"write the rate of one step; published ones run from 1e-5 to 1e-2, {most:.2g} is the most that passes "
+            "for this size",
+        )
+
+
+@rule("TS-BAT-043")
+def warmup_length(plan: TrainingPlan) -> Iterator[Violation]:
+    """The warm-up of a long job takes more than a handful of steps."""
+    schedule, whole = _schedule(plan), job_steps(plan)
+    steps: float | None = schedule.warmup_steps
+    key = "warmup_steps" if steps else "warmup_tokens"
+    if schedule.warmup_tokens and not steps:
+        steps = steps_of_tokens(plan, schedule.warmup_tokens)
+    whole = schedule.total_steps or whole
+    if not steps or whole is None or whole < LONG_JOB_STEPS:
+        raise NotApplicable(f"no warm-up in a job that is known to take {number(LONG_JOB_STEPS)} steps or more")
+    if steps < LEAST_WARMUP_STEPS:
+        yield Violation(
+            at(plan, "optimizer", "learning_rate", key),
+            f"the rate reaches its peak after {steps:.3g} of {number(round(whole))} steps",
+            f"published warm-ups of such jobs take {LEAST_WARMUP_STEPS} steps or more: correct {key}, or leave it out",
         )
 
 
@@ -119,4 +147,20 @@ def clipping_scope(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "optimizer", "clipping", "kind"),
             f"each rank bounds the norm of its own part, but {' and '.join(parts)} hold different parameters",
             "set kind: global-norm, with squares summed over the ranks before the root",
+        )
+
+
+@rule("TS-BAT-044")
+def clipping_threshold(plan: TrainingPlan) -> Iterator[Violation]:
+    """A threshold clips some gradients, and not all of them to nothing."""
+    clipping, (low, high) = plan.optimizer.clipping if plan.optimizer else None, THRESHOLDS
+    if clipping is None:
+        raise NotApplicable("the plan bounds no gradients")
+    if not low <= clipping.threshold <= high:
+        effect = "nothing is clipped" if clipping.threshold > high else "every gradient is clipped"
+        yield Violation(
+            at(plan, "optimizer", "clipping", "threshold"),
+            f"at a threshold of {clipping.threshold:.3g} {effect}",
+            f"published thresholds run from 0.01 to 1,000, and 1.0 is usual; {low:g} to {high:g} passes"
+            + ("; to clip nothing, leave clipping out" if clipping.threshold > high else ""),
         )

@@ -9,6 +9,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.model.units import base, billions, number, percent, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
+from trainspec_validate.performance.derived.plan import job_steps
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
@@ -30,6 +31,8 @@ PARAMETERS_TOLERANCE = 0.05
 _SLIPPED = 900
 """Ratio from which two figures differ by a prefix and not by a choice."""
 TIME_FACTOR = 1.25
+PART_FACTOR = 4
+"""Between the planned time of a policy and all steps, of which it may cover a part; minutes for seconds make 60."""
 PUBLISHED_RATES = (2.3, 6.5)
 """Failures per 1000 node-days of two clusters of one operator; arXiv:2410.21680."""
 _FAR = 10
@@ -294,6 +297,27 @@ def _shared_figures(
     elif step is not None and job and job.planned_seconds is not None and job.num_steps is not None:
         other = at(plan, "job", "num_steps")
         yield place, other, "step time", step, job.planned_seconds / job.num_steps, TIME_FACTOR
+
+
+@rule("TS-CKP-104")
+def planned_steps(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
+    """The planned time is about that of the steps of a plan that states none; a policy may cover a part of a run."""
+    planned, job = checkpoint.job.planned_seconds, plan.job
+    if planned is None or (job and job.planned_seconds is not None):
+        raise NotApplicable("the policy states no planned time, or the plan states its own")
+    step = (plan.performance.step_seconds if plan.performance else None) or checkpoint.interval.step_seconds
+    steps = job_steps(plan)
+    if step is None or steps is None:
+        raise NotApplicable("the steps of the job or the time of one are not known")
+    whole = steps * step
+    if not whole / PART_FACTOR <= planned <= whole * PART_FACTOR:
+        yield Violation(
+            at(checkpoint, "job", "planned_seconds"),
+            f"the planned time is {seconds(planned)}, but {number(round(steps))} steps of {seconds(step)} are "
+            f"{seconds(whole)}",
+            f"write {base(whole)}, or correct the steps or the time of one",
+            related=((at(plan, "job"), "the job of the plan"),),
+        )
 
 
 @rule("TS-CKP-011")

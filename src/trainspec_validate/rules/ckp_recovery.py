@@ -34,16 +34,16 @@ TOLERANCE = 0.9
 
 @rule("TS-CKP-038")
 def faults_covered(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """Faults that every job meets have a way back, and every way back a layer that starts it."""
+    """Faults that every job meets have a recovery path, and every recovery path a layer that starts it."""
     paths = {path.fault: index for index, path in enumerate(checkpoint.recovery)}
     for fault in STOPPING_FAULTS:
         if fault not in paths:
-            message = f"no way back from {fault}"
+            message = f"no recovery path from {fault}"
             yield Violation(at(checkpoint, "recovery"), message, f"add an entry with fault: {fault}")
     for fault, index in paths.items():
         if not detecting_layers(checkpoint, fault):
             message = f"no layer of detection notices {fault}"
-            related = ((at(checkpoint, "recovery", index), "the way back that waits for it"),)
+            related = ((at(checkpoint, "recovery", index), "the recovery path that waits for it"),)
             yield Violation(
                 at(checkpoint, "detection"), message, f"add {fault} to the faults of a layer", related=related
             )

@@ -46,7 +46,7 @@ def _size(checkpoint: CheckpointPolicy, low: float, high: float) -> Iterator[Vio
         stated = "" if save.bytes_per_parameter is None else f", not {number(save.bytes_per_parameter)}"
         message = (
             f"{bytes_(save.size_bytes)} for {number(save.num_parameters / 1e9)} billion parameters is "
-            f"{number(round(save.size_bytes / save.num_parameters, 3))} bytes each{stated}"
+            f"{number(float(f'{save.size_bytes / save.num_parameters:.3g}'))} bytes each{stated}"
         )
         help_text = f"expected {bytes_(smallest)} to {bytes_(largest)}"
         yield Violation(at(checkpoint, "save", "size_bytes"), message, help_text)
@@ -212,7 +212,7 @@ def first_step_predicted(
     if checkpoint.interval.step_seconds is not None:
         raise NotApplicable("the policy states the time of a step")
     if not checkpoint.recovery:
-        raise NotApplicable("the policy has no way back")
+        raise NotApplicable("the policy has no recovery path")
     predicted = timed_prediction_of(plan, cluster).outlook.step.seconds
     for index, path in enumerate(checkpoint.recovery):
         if path.first_step_seconds < FASTEST * predicted:

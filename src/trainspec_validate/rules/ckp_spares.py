@@ -59,11 +59,12 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
     }
     paths = [(index, path) for index, path in enumerate(checkpoint.recovery) if path.action in waits]
     if not paths:
-        raise NotApplicable("no way back needs another node")
+        raise NotApplicable("no recovery path needs another node")
     for index, path in paths:
         wait = waits[path.action]
         if path.action == "replace-from-spares" and not (known and known.num_spare_nodes):
-            message = f"{path.fault} is met with spares, but the cluster has none"
+            lack = "declares none" if known is None or known.num_spare_nodes is None else "has none"
+            message = f"{path.fault} is met with spares, but the cluster {lack}"
             help_text = "declare reliability.num_spare_nodes, or take another action"
             yield Violation(at(checkpoint, "recovery", index, "action"), message, help_text)
         elif wait is not None and path.restart_seconds < wait:
@@ -116,13 +117,13 @@ def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
 
 @rule("TS-CKP-049")
 def spare_policy(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """What stands in for a lost node is what its way back does."""
+    """What stands in for a lost node is what its recovery path does."""
     actions = [path.action for path in checkpoint.recovery if path.fault == "node-loss"]
     if checkpoint.spare_policy is None or not actions:
         raise NotApplicable("no spare policy next to a recovery path from node-loss")
     wanted = ACTION_OF_POLICY[checkpoint.spare_policy]
     if wanted not in actions:
-        message = f"the spare policy is {checkpoint.spare_policy}, but the way back from node-loss is {actions[0]}"
+        message = f"the spare policy is {checkpoint.spare_policy}, but the recovery path from node-loss is {actions[0]}"
         yield Violation(at(checkpoint, "spare_policy"), message, f"{checkpoint.spare_policy} goes with {wanted}")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import Accelerator
 from trainspec_validate.model import units
-from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, accelerators_named
+from trainspec_validate.model.accelerator_names import accelerators_named
+from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.performance.derived.cluster import listed, total, within
@@ -19,6 +20,9 @@ _NOT_STATED = "not-stated"
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
 _POWER_SHARE = (0.4, 1.25)
+_FLOPS_PER_BYTE = (1, 5000)
+"""Operations of a 16-bit peak for each byte of memory bandwidth; a factor of nine outside what makers publish."""
+_SIXTEEN_BITS = frozenset({"bf16", "fp16"})
 _EIGHT_BITS = frozenset({"fp8", "fp8-e4m3", "fp8-e5m2", "mxfp8"})
 _PEAK_RANGE: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("bf16", "fp16"), (0.9, 1.1)),
@@ -181,6 +185,31 @@ def memory_read_time(cluster: ClusterProfile) -> Iterator[Violation]:
             )
     if not judged:
         raise NotApplicable("no accelerator outside the catalog states memory and its bandwidth")
+
+
+@rule("TS-CLU-070")
+def peak_per_byte(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Peak rate over memory bandwidth is plausible where the catalog has no peak to compare with."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        known, own = listed(group), group.accelerator
+        rate = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
+        if rate is None or any(_listed_peak(known, name) for name in _SIXTEEN_BITS):
+            continue
+        peaks = list(enumerate(own.peak_rates))
+        for j, peak in [(j, peak) for j, peak in peaks if peak.format in _SIXTEEN_BITS] or peaks:
+            judged = True
+            low, high = (share * bound for share, bound in zip(_PEAK_RANGE[peak.format], _FLOPS_PER_BYTE, strict=True))
+            if not low <= peak.flops_per_second / rate <= high:
+                yield Violation(
+                    at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
+                    f"{peak.format} peak of {units.flops_per_second(peak.flops_per_second)} is "
+                    f"{peak.flops_per_second / rate:.3g} operations for each byte of memory bandwidth "
+                    f"({units.bytes_per_second(rate)})",
+                    f"{low:.3g} to {high:.3g} operations per byte are plausible: one of the two has a slipped unit",
+                )
+    if not judged:
+        raise NotApplicable("no peak rate and memory bandwidth of an accelerator whose 16-bit peak the catalog lacks")
 
 
 def _dies(cluster: ClusterProfile, place: Pointer, own: Accelerator, known: CatalogAccelerator) -> Iterator[Violation]:

@@ -8,12 +8,13 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import Host, HostLink, NodeGroup
 from trainspec_validate.model import units
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.performance.derived.cluster import all_nics, compute_nics, host_link_rate, memory_bytes
+from trainspec_validate.performance.derived.cluster import all_nics, compute_nics, host_link_rate, listed, memory_bytes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)
 _COHERENT_LINK_SHARE = (0.4, 1.1)
+_UNNAMED_LINKS = frozenset({"coherent", "other"})
 _FEED_TOLERANCE = 0.05
 _PORTS_OF_ACCELERATORS = frozenset({"gaudi-roce", "ici"})
 """Scale-up links of accelerators that have network ports of their own: the traffic does not cross the host link."""
@@ -96,6 +97,26 @@ def _share(link: HostLink) -> tuple[str, str, str] | None:
         )
         return "upstream_bandwidth_bytes_per_second", message, f"at least {units.base(one)}"
     return None
+
+
+@rule("TS-CLU-071")
+def host_link_kind(cluster: ClusterProfile) -> Iterator[Violation]:
+    """An accelerator that shares a module with its host has the link of that module."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        known, link = listed(group), group.host_link
+        if known is None or not known.host_link or link is None:
+            continue
+        judged = True
+        if link.technology not in {known.host_link, *_UNNAMED_LINKS}:
+            yield Violation(
+                at(cluster, "node_groups", i, "host_link", "technology"),
+                f"the host link is {link.technology}, but {known.title} is joined to its host by {known.host_link}",
+                f"write technology: {known.host_link} without generation and lanes, or correct the accelerator",
+                related=((at(cluster, "node_groups", i, "accelerator", "model"), "the accelerator"),),
+            )
+    if not judged:
+        raise NotApplicable("no accelerator with a coherent host link in the catalog states its host link")
 
 
 @rule("TS-CLU-069")

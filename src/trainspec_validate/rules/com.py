@@ -32,7 +32,7 @@ def communication(plan: TrainingPlan) -> Communication:
 
 @rule("TS-COM-001")
 def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """Plan and cluster name the same collective library."""
+    """Plan and cluster name the same collective library, in the same version where both state one."""
     mine = communication(plan).library
     theirs = cluster.software.collective_library if cluster.software else None
     if mine is None or theirs is None:
@@ -42,9 +42,10 @@ def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[
     if mine.name.casefold() != theirs.name.casefold():
         message = f"the plan is made for {mine.name}, but the cluster has {theirs.name}"
         yield Violation(place, message, "plan for the library of the cluster", related=related)
-    elif theirs.version is not None and mine.version != theirs.version:
-        said = f"{mine.name} {mine.version}" if mine.version else f"{mine.name} without a version"
-        message = f"the plan names {said}, but the cluster has {theirs.version}"
+    elif mine.version is None or theirs.version is None:
+        raise NotApplicable(f"{'the plan' if mine.version is None else 'the cluster'} states no version of {mine.name}")
+    elif mine.version != theirs.version:
+        message = f"the plan names {mine.name} {mine.version}, but the cluster has {theirs.version}"
         yield Violation(place, message, f"set version to {theirs.version}", related=related)
 
 

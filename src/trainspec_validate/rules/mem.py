@@ -77,12 +77,17 @@ def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
         raise NotApplicable("state may spill into memory shared with the host")
     spare = (memory.reserve_bytes if memory else None) or 0
     least = state_bytes_per_rank(plan)
-    if least + spare > machine.memory_bytes_per_rank:
+    capacity = machine.memory_bytes_per_rank
+    if least + spare > capacity:
+        kept = f", and {bytes_(spare)} are kept free" if spare else ""
+        alone = least > capacity
         yield Violation(
-            at(plan, "model", "num_parameters"),
-            f"the sharded state takes at least {bytes_(least)} of the fullest rank, and {bytes_(spare)} are "
-            f"kept free, but a rank has {bytes_(machine.memory_bytes_per_rank)}",
-            "shard over more ranks, shard more of the state, or offload",
+            at(plan, "model", "num_parameters") if alone else at(plan, "memory", "reserve_bytes"),
+            f"the sharded state takes at least {bytes_(least)} of the fullest rank{kept}, but a rank has "
+            f"{bytes_(capacity)}",
+            "shard over more ranks, shard more of the state, or offload"
+            if alone
+            else f"keep {bytes_(capacity - least)} free at most, or shard the state over more ranks",
             related=(
                 (at(plan, "parallelism"), "the degrees"),
                 (at_machine(machine, "accelerator"), "the accelerator"),

@@ -42,7 +42,8 @@ def optimizer_moments(plan: TrainingPlan) -> Iterator[Violation]:
             right = f"{least}" if least == most else f"{least} to {most}"
             yield Violation(
                 at(plan, *place),
-                f"{name} keeps {right} moments of each parameter, but {number(count)} are declared",
+                f"{name} keeps {right} moment{'' if right == '1' else 's'} of each parameter, but {number(count)} "
+                f"{'is' if count == 1 else 'are'} declared",
                 "correct the number of moments, or the name of the optimizer",
             )
     yield from _contradictions(plan, optimizer)

@@ -199,19 +199,21 @@ def stage_layers(plan: TrainingPlan) -> Iterator[Violation]:
     if layers is None or (p.pipeline == 1 and not p.stage_layers):
         raise NotApplicable("no layers are divided over stages")
     chunks = p.pipeline * p.num_virtual_stages
-    words = f"{p.pipeline} stages x {p.num_virtual_stages} chunks" if p.num_virtual_stages > 1 else "stages"
+    words = f"{chunks} stages"
+    if p.num_virtual_stages > 1:
+        words = f"{chunks} chunks ({p.pipeline} stages x {p.num_virtual_stages})"
     place = at(plan, "parallelism", "stage_layers")
     if not p.stage_layers:
         if layers % chunks:
             yield Violation(
                 at(plan, "parallelism", "pipeline"),
-                f"{layers} layers do not divide over {chunks} {words}",
+                f"{layers} layers do not divide over {words}",
                 f"list the layers of each of the {chunks} under stage_layers; their sum is {layers}",
                 related=((at(plan, "model", "num_layers"), f"{layers} layers"),),
             )
         return
     if len(p.stage_layers) != chunks:
-        message = f"stage_layers has {len(p.stage_layers)} entries for {chunks} {words}"
+        message = f"stage_layers has {len(p.stage_layers)} entries for {words}"
         yield Violation(place, message, f"give {chunks} entries")
     if sum(p.stage_layers) != layers:
         message = f"stage_layers adds up to {sum(p.stage_layers)}, but the model has {layers} layers"

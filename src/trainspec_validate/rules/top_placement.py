@@ -108,6 +108,21 @@ def tensor_domain(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             f"use a divisor of {domain}, or state used_num_accelerators of the domain, for example "
             f"{domain // tensor * tensor}",
         )
+    else:
+        yield from _on_the_fabric(plan, tensor, domain)
+
+
+def _on_the_fabric(plan: TrainingPlan, tensor: int, domain: int) -> Iterator[Violation]:
+    group = axis_span(plan, "tensor")
+    if group is None or not holds_whole_groups(group, domain, plan.parallelism.num_accelerators):
+        return
+    for index, placement in enumerate(plan.parallelism.placements):
+        if placement.axis == "tensor" and placement.within == "fabric":
+            yield Violation(
+                at(plan, "parallelism", "placements", index, "within"),
+                f"tensor groups of {tensor} may be spread over the fabric, but fit into a scale-up domain of {domain}",
+                "write within: scale-up-domain, or give the reason of the placement",
+            )
 
 
 @rule("TS-TOP-020")

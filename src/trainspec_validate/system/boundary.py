@@ -1,6 +1,7 @@
 """The boundary around the reader of one untrusted input: whatever it makes its reader raise is a failure of that input.
 
-A mistake of ours, such as a key that is looked up and absent, is none of these and passes through as it is.
+A mistake of ours, such as a key that is looked up and absent, is none of these and passes through as it is. So does the
+failure to load a module, whatever it raises.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import BinaryIO, Final, NamedTuple
 
 from trainspec_validate.system.budget import OverLimitError
@@ -30,6 +32,8 @@ _OF_LIBRARIES: Final = (
     ("zstandard", "ZstdError"),
 )
 """Module and class of the errors of readers that are loaded only where they are needed."""
+_IMPORT: Final = "<frozen importlib."
+"""How the names of the files begin whose code loads modules."""
 _LONGEST = 200
 _WRITE_AGAIN = "write the file again, or leave it out"
 
@@ -100,6 +104,8 @@ def refusal_of(error: BaseException) -> Refusal | None:
     """What to say of an input whose reader raised this; None for a mistake of ours."""
     if isinstance(error, OverLimitError):
         return Refusal(str(error), "make it smaller, or split it")
+    if _is_of_import(error):
+        return None
     if isinstance(error, OSError) and error.errno is not None:
         return _of_storage(error)
     if isinstance(error, RecursionError):
@@ -137,6 +143,13 @@ def _of_storage(error: OSError) -> Refusal:
     if error.errno in {errno.ENOENT, errno.ESTALE}:
         return Refusal(reason, "check the name; if the file was there, run again when nothing changes the files")
     return Refusal(reason, "check the path and its permissions")
+
+
+def _is_of_import(error: BaseException) -> bool:
+    """Whether a module could not be loaded; for too many levels or too little memory the input may be the cause."""
+    is_of_input = isinstance(error, RecursionError | MemoryError)
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return not is_of_input and any(frame.f_code.co_filename.startswith(_IMPORT) for frame in frames)
 
 
 def _is_of_library(error: BaseException) -> bool:

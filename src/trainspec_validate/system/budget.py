@@ -20,6 +20,9 @@ class OverLimitError(Exception):
         super().__init__(limit.refusal)
         self.limit = limit
 
+    def __reduce__(self) -> tuple[type[OverLimitError], tuple[Limit]]:
+        return type(self), (self.limit,)  # it travels between processes
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

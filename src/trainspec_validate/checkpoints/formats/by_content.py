@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.content import JUDGED, PICKLED, TAR, kind_of_start
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, STATE_SUFFIXES, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
@@ -18,7 +19,7 @@ _COMPRESSED = (
 )
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
 _HDF5_START = b"\x89HDF"
-_START_BYTES = 8
+_START_BYTES = 512
 _CONFIG_BYTES = 1_000_000
 
 
@@ -37,6 +38,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     try:
         with open_file(checkpoint.root / path) as file:
             start = file.read(_START_BYTES)
+            kind = kind_of_start(start, checkpoint.files[path].size_bytes)
             if start.startswith(_ZIP_START) or start[:2] in torch_zip.PICKLE_STARTS:
                 denied = []
             else:
@@ -46,6 +48,8 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         if is_named:
             return  # told by its reader
         raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if kind in JUDGED and not is_named:
+        checkpoint.formats.append(kind)
     if denied:
         torch_zip.tell_code(checkpoint, path, Content(None, denied))
     elif not is_named and start.startswith(_ZIP_START):
@@ -54,11 +58,13 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     elif not is_named and start[:2] in torch_zip.PICKLE_STARTS:
         checkpoint.examined |= {"container", "limits", "code"}
         torch_zip.read_bare(checkpoint, path)
+    elif not is_named and kind == PICKLED:
+        checkpoint.examined.add("code")  # followed above: it has no protocol that says where it ends
     elif not start.startswith(_ZIP_START) and start[:2] not in torch_zip.PICKLE_STARTS:
-        _name(checkpoint, path, start)
+        _name(checkpoint, path, start, kind)
 
 
-def _name(checkpoint: Checkpoint, path: str, start: bytes) -> None:
+def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     """Say of a file that no reader judges that it is left out, where a loader may unpickle it."""
     known = {trouble.path for trouble in checkpoint.troubles} | {piece.path for piece in checkpoint.pieces}
     if path in known or path in checkpoint.unread or start.startswith((NUMPY_START, _HDF5_START)):
@@ -67,7 +73,7 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes) -> None:
         checkpoint.unread[path] = "is compressed, and its content is not looked into"
     elif path.lower().endswith(STATE_SUFFIXES):
         checkpoint.unread[path] = "has the name of a file of state, and is of no format that is judged"
-    elif left_out(path) == ARCHIVE:
+    elif left_out(path) == ARCHIVE or kind == TAR:
         checkpoint.unread[path] = ARCHIVE
 
 

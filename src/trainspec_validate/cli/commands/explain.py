@@ -57,8 +57,9 @@ def _page(entry: Requirement, index: Index, *, bold: bool) -> Iterator[str]:
     yield entry.title
     yield f"{entry.level} ({entry.severity}) · profile {entry.profile} · since {entry.since}"
     yield ""
-    yield from _WRAPPER.wrap(entry.statement)
-    yield ""
+    for paragraph in (entry.statement, *filter(None, entry.details.split("\n\n"))):
+        yield from _WRAPPER.wrap(paragraph)
+        yield ""
     yield from _WRAPPER.wrap(f"Why: {entry.why}")
     for title, examples in (("Bad", entry.bad), ("Good", entry.good)):
         for example in examples:

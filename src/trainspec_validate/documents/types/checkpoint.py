@@ -252,7 +252,7 @@ class RestartLimits(Record, frozen=True, kw_only=True):
 
 
 class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag="CheckpointPolicy"):
-    """What is saved, when, where, and how a job comes back."""
+    """What is saved, when, where, and how a job recovers."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""

@@ -42,7 +42,7 @@ class CheckVerdict(Record, frozen=True, kw_only=True):
 
 
 class Mark(Record, frozen=True, kw_only=True):
-    """A moment of the way back from a fault, in seconds after the fault."""
+    """A moment of the recovery path from a fault, in seconds after the fault."""
 
     name: Moment
     """Which moment."""
@@ -51,7 +51,7 @@ class Mark(Record, frozen=True, kw_only=True):
 
 
 class MomentFigures(Record, frozen=True, kw_only=True):
-    """How long one moment of the way back took, over all trials of a scenario.
+    """How long one moment of the recovery path took, over all trials of a scenario.
 
     A quantile is there only where the number of trials bears it, and where so many trials have seen the moment: 5
     trials for the median, 29 for 90 %, 59 for 95 %.
@@ -110,7 +110,7 @@ class ScenarioReport(Record, frozen=True, kw_only=True):
     control: Text | None = None
     """Directory of the run without faults."""
     figures: tuple[MomentFigures, ...] = ()
-    """How long the way back from the fault took."""
+    """How long the recovery path from the fault took."""
     trials: tuple[TrialReport, ...] = ()
     """All trials."""
 

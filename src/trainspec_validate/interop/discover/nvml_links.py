@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.interop.readers import _nvlink
 from trainspec_validate.interop.readers._draft import Draft
-from trainspec_validate.interop.readers._links import Shape, components, from_nvlink_matrix, meshed
+from trainspec_validate.interop.readers._links import Shape, components, domain_size, from_nvlink_matrix, meshed
 
 _WORDS = _nvlink.Words(
     how="far ends of the active NVLinks",
@@ -99,9 +99,9 @@ def _shape(draft: Draft, ends: Sequence[Ends], joined: Pairs) -> Shape | None:
     active = {one.num_active for one in ends}
     num_links = active.pop() if len(active) == 1 else None
     if all(one.num_switched == one.num_active for one in ends):
-        return Shape("switched", len(parts[0]), num_links)
+        return Shape("switched", domain_size(len(ends), parts), num_links, tuple(parts))
     here = {one.bus_id for one in ends}
     if any(one.num_switched for one in ends) or any(set(one.peers) - here for one in ends):
         draft.remark("some NVLinks lead to accelerators that are not listed, or to switches and accelerators alike")
-        return Shape(None, len(parts[0]), num_links)
+        return Shape(None, domain_size(len(ends), parts), num_links, tuple(parts))
     return meshed(len(ends), joined)

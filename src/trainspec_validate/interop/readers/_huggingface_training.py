@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainspec_validate.interop.readers import _deepspeed_plan, _optimizer_plan
-from trainspec_validate.interop.readers._huggingface_weights import STORED, drop_untrained, loaded_format, write_loaded
+from trainspec_validate.interop.readers._huggingface_weights import (
+    STORED,
+    drop_untrained,
+    leave_frozen_open,
+    loaded_format,
+    write_loaded,
+)
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 
 VERSION = "transformers 5.23.0, TrainingArguments"
@@ -94,6 +100,7 @@ def write_training(draft: Draft) -> None:
     _optimizer_plan.write_trainer(draft)
     if path:
         leave_groups_open(draft, path)
+    leave_frozen_open(draft)
     if adapted and draft.word("finetuning_type") in {None, "lora"}:
         _optimizer_plan.write_peft(draft)
 
@@ -150,7 +157,8 @@ def write_formats(draft: Draft, compute: str, how: str, loaded: tuple[str, str] 
         draft.put(("precision", "optimizer_state"), "fp32", "moments have the format of the stored parameters")
     else:
         _write_autocast(draft, *loaded)
-    draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], AUTOCAST)
+    how = AUTOCAST if draft.get("parallelism", "sharding") else Default(AUTOCAST)
+    draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], how)
     if compute == "fp16":
         _write_scaler(draft)
 

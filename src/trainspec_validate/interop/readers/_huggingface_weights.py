@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import Draft
@@ -11,12 +12,18 @@ _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16"
 STORED = ("parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
 """Formats of a plan that differ between weights that are trained and weights that are frozen or quantised."""
 _SWITCHES = frozenset({"use_peft", "use_lora", "lora_enable", "use_dora", "use_qlora"})
-"""Switches of adapters: one that is off turns the other settings of adapters off as well."""
+"""Switches of adapters."""
+_VARIANTS = frozenset({"use_dora", "use_qlora"})
+"""Switches of a kind of adapter; one that is off says nothing of the others."""
 _QUANTISED = frozenset({"load_in_4bit", "load_in_8bit", "q_lora", "qlora"})
 _METHODS = frozenset({"finetuning_type", "train_type", "tuner_type", "sft_type", "adapter", "peft_type", "peft_method"})
 _WHOLE = frozenset({"full", "none", "false", ""})
 _MARKS = frozenset({"lora_r", "lora_rank", "lora_alpha", "lora_target_modules", "lora_target"})
 _BITS = frozenset({"quantization_bit", "quant_bits", "bits"})
+_ADAPTERS = re.compile(r"(?:^|_)(?:q?lora|dora|peft)(?:_|\Z)")
+"""Parts of the names of further arguments that ask for adapters."""
+_FROZEN = re.compile(r"(?:un)?freeze(?:_\w+)?|\w+_(?:un)?freeze|tune_\w+|trainable_\w+|only_train_\w+")
+"""Names of arguments that leave a part of the model as it is."""
 _FACTORY = frozenset(
     {
         *("finetuning_type", "template", "cutoff_len", "use_muon", "use_galore", "use_badam", "enable_liger_kernel"),
@@ -65,12 +72,20 @@ def drop_untrained(draft: Draft) -> bool:
     why = f"{name} asks for adapters or quantised weights; the file does not state the format of what is trained"
     places = [("precision", key) for key in STORED]
     draft.drop(places, why)
+    draft.lacks(("precision", "frozen_parameters"), why)
     draft.remark(
         f"{name}: only some weights are trained, or they are quantised; a plan states that in "
         "lora and precision.frozen_parameters, of which only the first is read from this file",
         name,
     )
     return True
+
+
+def leave_frozen_open(draft: Draft) -> None:
+    """Leave open how many parameters are trained, where an argument freezes a part of the model."""
+    names = sorted(name for name in draft.values if _FROZEN.fullmatch(name) and not _is_off(draft.values[name]))
+    if names:
+        draft.lacks(("num_parameters_trained",), f"{names[0][:60]} leaves a part of the model as it is")
 
 
 def is_factory(draft: Draft) -> bool:
@@ -84,13 +99,15 @@ def _partial(draft: Draft) -> str | None:
     """The setting by which a job trains adapters or quantised weights; None where none does."""
     last = {name.rpartition(".")[2]: name for name in draft.values if draft.values[name] is not None}
     values = {key: draft.values[name] for key, name in last.items()}
-    whole = any(_is_off(values[key]) for key in _SWITCHES & values.keys()) or any(
+    whole = any(_is_off(values[key]) for key in (_SWITCHES - _VARIANTS) & values.keys()) or any(
         str(values[key]).lower() in _WHOLE for key in _METHODS & values.keys()
     )
     asked = [key for key in sorted(_QUANTISED & values.keys()) if not _is_off(values[key])]
     asked += [key for key in sorted(_BITS & values.keys()) if values[key] in (4, 8)]
     if not whole:
-        asked += sorted((_SWITCHES | _METHODS | _MARKS) & values.keys())
+        known = (_SWITCHES | _METHODS | _MARKS) & values.keys()
+        asked += sorted(key for key in known if key not in _VARIANTS or not _is_off(values[key]))
+        asked += sorted(key for key in values if _ADAPTERS.search(key) and not _is_off(values[key]))
     return last[asked[0]] if asked else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.readers import _pci
+from trainspec_validate.interop.readers import _nvlink, _pci
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 from trainspec_validate.interop.readers._links import meshed
 
@@ -148,7 +148,11 @@ def _direct(pairs: dict[tuple[int, int], int], size: int, technology: str, draft
         return
     if shape.topology is not None:
         draft.group("scale_up", "topology", value=shape.topology, how="rates between pairs of accelerators")
-    if shape.num_accelerators % num_dies == 0:
+    _nvlink.islands(draft, shape)
+    if shape.num_accelerators is None:
+        for key in ("topology", "domain_num_accelerators"):
+            draft.group_unknown("scale_up", key, reason=_nvlink.UNEVEN)
+    elif shape.num_accelerators % num_dies == 0:
         how = "accelerators of the node that the links join"
         draft.group("scale_up", "domain_num_accelerators", value=shape.num_accelerators // num_dies, how=how)
     draft.group_unknown("scale_up", "num_links", reason="the matrix holds rates, not numbers of links")

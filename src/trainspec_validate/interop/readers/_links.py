@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from trainspec_validate.model.catalog import links
 
@@ -18,10 +18,12 @@ class Shape:
     """Shape of the domains of one node; None is not known."""
 
     topology: str | None
-    num_accelerators: int
+    num_accelerators: int | None
     """Accelerators that reach each other on the node."""
     num_links: int | None
     """Links of one accelerator."""
+    islands: tuple[frozenset[int], ...] = field(default=(), repr=False, compare=False)
+    """Sets of positions that the links join."""
 
 
 def components(size: int, pairs: Mapping[tuple[int, int], int]) -> list[frozenset[int]]:
@@ -48,25 +50,38 @@ def components(size: int, pairs: Mapping[tuple[int, int], int]) -> list[frozense
     return sorted(found, key=lambda part: (-len(part), min(part)))
 
 
+def domain_size(size: int, parts: Sequence[frozenset[int]]) -> int | None:
+    """Accelerators of one domain; None where the domains of the node differ in size or leave accelerators out.
+
+    >>> domain_size(4, [frozenset({0, 1}), frozenset({2, 3})]), domain_size(4, [frozenset({0, 1})])
+    (2, None)
+    """
+    sizes = {len(part) for part in parts}
+    return sizes.pop() if len(sizes) == 1 and sum(map(len, parts)) == size else None
+
+
 def meshed(size: int, pairs: Mapping[tuple[int, int], int], *, count_links: bool = True) -> Shape | None:
     """Shape of accelerators that are joined to each other directly; None without any link.
 
     Every pair of a domain joined by as many links is a full mesh, two neighbours each a ring, anything else a hybrid
-    mesh; so are separate pairs, each of which is a domain.
+    mesh; so are separate pairs, each of which is a domain. Domains that differ in size have no common shape.
 
     >>> meshed(4, {(a, b): 1 for a in range(4) for b in range(4) if a != b})
     Shape(topology='full-mesh', num_accelerators=4, num_links=3)
+    >>> meshed(4, {(0, 1): 1, (1, 0): 1})
+    Shape(topology=None, num_accelerators=None, num_links=None)
     """
-    parts = components(size, pairs)
+    parts = tuple(components(size, pairs))
     if not parts:
         return None
+    domain = domain_size(size, parts)
+    if domain is None:
+        return Shape(None, None, None, parts)
     degrees = {sum(pairs.get((k, other), 0) for other in range(size) if other != k) for k in range(size)}
     num_links = degrees.pop() if count_links and len(degrees) == 1 else None
     shapes = {_joined(part, pairs) for part in parts}
-    even = len({len(part) for part in parts}) == 1 and sum(map(len, parts)) == size
-    if len(parts) > 1 and len(parts[0]) == 2:
-        even = False
-    return Shape(shapes.pop() if len(shapes) == 1 and even else "hybrid-mesh", len(parts[0]), num_links)
+    paired = len(parts) > 1 and domain == 2
+    return Shape(shapes.pop() if len(shapes) == 1 and not paired else "hybrid-mesh", domain, num_links, parts)
 
 
 def _joined(part: frozenset[int], pairs: Mapping[tuple[int, int], int]) -> str:
@@ -82,22 +97,26 @@ def from_nvlink_matrix(size: int, pairs: Mapping[tuple[int, int], int]) -> Shape
     """Shape of a matrix that shows the links of each pair; through switches every pair shows all of a device's links.
 
     More links than any generation has cannot be direct, so that they go through switches. Up to 18 in all are taken
-    as direct; what lies between, or two devices alone, stays open. Source: nvidia-smi manual; links.yaml.
+    as direct; what lies between, or two devices alone, stays open. Each island of accelerators is a domain.
+    Source: nvidia-smi manual; links.yaml.
 
     >>> from_nvlink_matrix(8, {(a, b): 18 for a in range(8) for b in range(8) if a != b})
     Shape(topology='switched', num_accelerators=8, num_links=18)
+    >>> from_nvlink_matrix(8, {(a, b): 18 for a in range(8) for b in range(8) if a != b and a // 4 == b // 4})
+    Shape(topology='switched', num_accelerators=4, num_links=18)
     >>> from_nvlink_matrix(4, {(0, 1): 4, (1, 0): 4, (2, 3): 4, (3, 2): 4}).topology
     'hybrid-mesh'
     """
     shape = meshed(size, pairs)
-    if shape is None or shape.num_accelerators < size:
+    if shape is None or shape.num_accelerators is None or (shape.num_accelerators == 2 and size > 2):
         return shape
-    counts = {pairs.get((one, other), 0) for one in range(size) for other in range(size) if one != other}
-    if min(counts) * (size - 1) > _NVLINK_MAX:
-        return Shape("switched", size, counts.pop() if len(counts) == 1 else None)
+    domain = shape.num_accelerators
+    counts = {pairs.get((one, other), 0) for part in shape.islands for one in part for other in part if one != other}
+    if min(counts) * (domain - 1) > _NVLINK_MAX:
+        return replace(shape, topology="switched", num_links=counts.pop() if len(counts) == 1 else None)
     if shape.topology != "full-mesh":
         return shape
-    total = counts.pop() * (size - 1)
-    if size > 2 and total <= _NVLINK_MAX_MESHED:
+    total = counts.pop() * (domain - 1)
+    if domain > 2 and total <= _NVLINK_MAX_MESHED:
         return shape
-    return Shape(None, size, total if size == 2 else None)
+    return replace(shape, topology=None, num_links=total if domain == 2 else None)

@@ -200,9 +200,10 @@ def _write_sharding(draft: Draft, axes: Axes) -> None:
         draft.put(("parallelism", "sharding"), "none", how if "fsdp" in axes.stated else Default(how))
     else:
         draft.put(("parallelism", "sharding"), "parameters", "the fsdp axes")
-        if shards and (degrees["data"] or 1) > 1 and degrees["expert"] == degrees["context"] == 1:
+        copies = degrees["data"] != 1
+        if shards and copies and degrees["expert"] == degrees["context"] == 1:
             draft.put(("parallelism", "sharding_degree"), shards, "the fsdp axes; the data axis holds copies")
-        elif (degrees["data"] or 1) > 1:
+        elif copies:
             why = "the data axis holds copies; logical_axis_rules say which axes besides fsdp share one"
             draft.lacks(("parallelism", "sharding_degree"), why)
 

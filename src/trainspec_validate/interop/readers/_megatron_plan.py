@@ -7,7 +7,7 @@ import re
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, name_of, shown
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, like, name_of, shown
 
 MAX_LENGTH = 16 * 1024
 _GROUP = re.compile(r"\(([^()]*)\)\*([0-9]{1,4})")
@@ -80,20 +80,24 @@ def _write_degrees(draft: Draft) -> None:
     if experts or draft.count("expert_tensor_parallel_size") not in {None, 1}:
         draft.copy(("parallelism", "expert_tensor"), "expert_tensor_parallel_size")
     draft.copy(("parallelism", "data"), "data_parallel_size")
-    sequence = draft.flag("sequence_parallel")
-    if sequence and draft.get("parallelism", "tensor") == 1:
-        draft.remark(
-            "sequence_parallel has no effect with one tensor rank: Megatron-LM switches it off", "sequence_parallel"
-        )
-        sequence = False
-    draft.put(
-        ("parallelism", "sequence"),
-        bool(sequence),
-        "" if sequence is not None else Default(f"the default of {ARGUMENTS}"),
-    )
+    _write_sequence(draft)
     if draft.flag("use_tp_pp_dp_mapping"):
         order = ["tensor", "context", "expert", "pipeline", "data"]
         draft.put(("parallelism", "order"), order, "use_tp_pp_dp_mapping")
+
+
+def _write_sequence(draft: Draft) -> None:
+    """Sequence parallelism, which one tensor rank switches off: with a default degree that is a default as well."""
+    pointer, sequence = ("parallelism", "sequence"), draft.flag("sequence_parallel")
+    if sequence is None:
+        draft.put(pointer, value=False, how=Default(f"the default of {ARGUMENTS}"))
+    elif sequence and draft.get("parallelism", "tensor") == 1:
+        usual = draft.derived.get(("parallelism", "tensor"), "")
+        told = "sequence_parallel has no effect with one tensor rank: Megatron-LM switches it off"
+        draft.remark(told, "sequence_parallel")
+        draft.put(pointer, value=False, how=like(usual, "one tensor rank"))
+    else:
+        draft.put(pointer, sequence)
 
 
 def _write_pipeline(draft: Draft) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from trainspec_validate.interop.readers._draft import Draft
+from trainspec_validate.interop.readers._draft import Draft, shown
 from trainspec_validate.interop.readers._links import Shape
 
+UNEVEN = "the links join sets of accelerators that differ in size; a node group has domains of one size"
 _PATH = ("scale_up",)
 
 
@@ -30,7 +31,10 @@ def write(draft: Draft, shape: Shape, counts: Collection[int], words: Words, *, 
         told = ", ".join(f"NV{count}" for count in sorted(counts))
         draft.remark(f"pairs differ in NVLinks: {told}; links may be down")
     draft.group(*_PATH, "technology", value="nvlink")
-    if shape.topology is None:
+    islands(draft, shape)
+    if shape.topology is None and shape.num_accelerators is None:
+        draft.group_unknown(*_PATH, "topology", reason=UNEVEN)
+    elif shape.topology is None:
         draft.group_unknown(*_PATH, "topology", reason=words.no_topology)
     else:
         draft.group(*_PATH, "topology", value=shape.topology, how=words.how)
@@ -40,8 +44,17 @@ def write(draft: Draft, shape: Shape, counts: Collection[int], words: Words, *, 
         draft.group_unknown(*_PATH, "num_links", reason=words.no_links)
     if coherent:
         draft.group_unknown(*_PATH, "domain_num_accelerators", reason=words.one_node)
+    elif shape.num_accelerators is None:
+        draft.group_unknown(*_PATH, "domain_num_accelerators", reason=UNEVEN)
     else:
         draft.group(*_PATH, "domain_num_accelerators", value=shape.num_accelerators, how=words.joined)
+
+
+def islands(draft: Draft, shape: Shape) -> None:
+    """Remarks which accelerators the links join, where they do not join all of the node."""
+    if shape.islands and (len(shape.islands) > 1 or shape.num_accelerators is None):
+        told = "; ".join(shown([str(k) for k in sorted(part)]) for part in shape.islands)
+        draft.remark(f"links join these accelerators, and others reach each other by another path: {told}")
 
 
 def none_found(draft: Draft, num_accelerators: int, reason: str) -> None:

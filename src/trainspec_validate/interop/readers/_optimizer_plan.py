@@ -39,6 +39,7 @@ _MEGATRON_KINDS = {
     "inverse-square-root": "inverse-square-root",
     "wsd": "warmup-stable-decay",
 }
+_DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
 _TORCHTITAN = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
 _NEOX = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
 _NEMO_KINDS = {
@@ -215,6 +216,21 @@ def write_deepspeed(draft: Draft, prefix: str) -> None:
     draft.copy((*_RATE, "total_steps"), f"{prefix}scheduler.params.total_num_steps")
     if kind.casefold() == "warmupdecaylr":
         draft.put((*_RATE, "final"), 0.0, "WarmupDecayLR falls to zero")
+    if kind.casefold() in kinds and not draft.reasons(f"{prefix}scheduler.params.warmup_num_steps"):
+        draft.default((*_RATE, "warmup_steps"), 1000, f"the default of {_DEEPSPEED}")
+    if kind.casefold() == "warmupcosinelr":
+        _put_share(draft, f"{prefix}scheduler.params.cos_min_ratio", (1e-4, _DEEPSPEED))
+
+
+def _put_share(draft: Draft, name: str, usual: tuple[float, str]) -> None:
+    """The last learning rate as a share of the peak; `usual` is the framework's own share, with its source."""
+    share, peak = draft.number(name), draft.get(*_RATE, "peak")
+    how = Default(f"{usual[0]:g} of the peak, the default of {usual[1]}") if share is None else "a share of the peak"
+    for reason in draft.reasons(name):
+        draft.lacks((*_RATE, "final"), reason)
+        return
+    if peak:
+        draft.put((*_RATE, "final"), (usual[0] if share is None else share) * peak, how)
 
 
 def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
@@ -349,7 +365,10 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
     draft.copy(("lora", "rank"), rank)
     draft.lacks(("lora", "rank"), "the program's own default")
     scale = draft.number(alpha)
-    if scale is not None and scale > 0:
+    stabilised = f"{alpha.rpartition('.')[0]}.use_rslora".lstrip(".")
+    if draft.flag(stabilised):
+        draft.lacks(("lora", "alpha"), f"{stabilised} divides alpha by the root of the rank, a plan by the rank")
+    elif scale is not None and scale > 0:
         draft.put(("lora", "alpha"), scale)
     listed = draft.look(targets)
     names = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
@@ -367,7 +386,7 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
 def write_peft(draft: Draft) -> None:
     """LoRA as arguments of training programs on top of the Trainer name it."""
     draft.look("use_peft", "use_lora", "lora_enable")
-    for prefix in ("", "peft_config.", "lora_config."):
+    for prefix in ("", "peft_config.", "lora_config.", "lora."):
         for rank in ("lora_r", "lora_rank", "r"):
             if f"{prefix}{rank}" in draft.values and (rank != "r" or prefix):
                 alpha = f"{prefix}lora_alpha"
@@ -375,3 +394,4 @@ def write_peft(draft: Draft) -> None:
                 targets = next((name for name in named if name in draft.values), named[0])
                 put_lora(draft, f"{prefix}{rank}", alpha, targets)
                 return
+    draft.lacks(("lora",), "adapters are asked for, or weights that are quantised, and the file describes no adapter")

@@ -27,6 +27,10 @@ _PLACES = {
     ),
     "batch": r"(?:micro_|global_|train_|mini_)?batch_size|gradient_accumulation_steps|gas",
     "parallelism.sharding": r"zero_stage",
+    "memory.activation_policy": (
+        r"(?:use_|enable_)?(?:grad(?:ient)?|activation)_?(?:checkpoint(?:ing)?|ckpt)(?:_(?:enable|mode|policy))?"
+        r"|(?:activations?_)?recompute\w*|checkpoint_activations|remat\w*"
+    ),
     "memory.offload": r"(?:cpu_)?offload|offload_(?:optimizer|param|optim)\w*",
     "optimizer.name": r"optim|(?:optimizer|optim)\.(?:name|type)|optimizer|opt_type|use_muon",
     "parallelism.stage_layers": r"(?:pp_|pipe_?)?partition_method|pipe_partition_method",
@@ -54,10 +58,14 @@ _ENDS = {place: re.compile(rf"(?:^|\.)(?:{ends})\Z") for place, ends in _PLACES.
 def place_of(name: str) -> str | None:
     """Where a plan states what a setting says; None where it has no place for it.
 
+    >>> place_of("profiler.warmup_steps"), place_of("scheduler.warmup_steps")
+    (None, 'optimizer.learning_rate')
     >>> place_of("training.max_norm"), place_of("--clip-grad"), place_of("optimizer.params.lr"), place_of("log_level")
     ('optimizer.clipping', 'optimizer.clipping', 'optimizer.learning_rate', None)
     """
     plain = _plain(name)
+    if plain.startswith("profil"):
+        return None
     return next((place for place, ends in _ENDS.items() if ends.search(plain)), None)
 
 
@@ -161,7 +169,7 @@ def why_open(value: object) -> str | None:
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
 
 
-_STATED_ELSEWHERE = frozenset({"batch", "optimizer"})
+_STATED_ELSEWHERE = frozenset({"batch", "optimizer", "memory"})
 """Groups of a plan of which each setting states one fact, so that one that is not read leaves that fact open."""
 
 

@@ -76,11 +76,12 @@ def load_mapping(text: ForeignText, format: str | None = None) -> Source:  # noq
     return source
 
 
-def lines_in(source: Source) -> Lines:
-    """Finds the lines of dotted names in a loaded file."""
+def lines_in(source: Source, written: Mapping[str, str] | None = None) -> Lines:
+    """Finds the lines of dotted names in a loaded file; `written` has the file's own names where they differ."""
+    own = written or {}
 
     def find(names: Iterable[str]) -> Mapping[str, int]:
-        wanted = {name: tuple(name.split(".")) for name in names}
+        wanted = {name: tuple(own.get(name, name).split(".")) for name in names}
         spans = source.locate([(pointer, True) for pointer in wanted.values()])
         return {name: spans[pointer, True].line for name, pointer in wanted.items()}
 

@@ -13,30 +13,53 @@ from trainspec_validate.model.finding import Pointer
 _MAX_EXTENT = 100_000
 
 
-def put_blocks(sheet: Sheet, blocks: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> None:
-    """Record blocks as nested groups of nodes; the sizes of the scheduler are groups of several blocks."""
+def put_blocks(
+    sheet: Sheet,
+    blocks: Mapping[str, Sequence[str]],
+    sizes: Sequence[int],
+    printed: Mapping[int, Sequence[int]] | None = None,
+) -> None:
+    """Record blocks as nested groups of nodes.
+
+    `sizes` are BlockSizes, of which the first is the least size of a block and the others are groups of as many
+    blocks; `printed` has the nodes of the groups that the scheduler prints, by their size.
+    """
     put_nodes(sheet, {node for nodes in blocks.values() for node in nodes})
     _remark_shared(sheet, blocks, "blocks")
     counts = Counter(len(nodes) for nodes in blocks.values())
-    base = max(counts) if counts else None
+    differ = f"blocks differ in their nodes: {', '.join(f'{n} with {size}' for size, n in counts.most_common(6))}"
+    base = max(counts) if len(counts) == 1 else None
     if len(counts) > 1:
-        told = ", ".join(f"{number} with {size}" for size, number in counts.most_common(6))
-        sheet.remark(f"blocks differ in their nodes: {told}")
-    groups = sorted({*(size for size in sizes if base is None or size > base), *([base] if base else [])})
-    if base and sizes and base != min(sizes):
-        sheet.remark(f"the smallest of BlockSizes is {min(sizes)}, but the largest block has {base} nodes")
-    for level, size in enumerate(groups):
-        place: Pointer = ("fabrics", 0, "tiers", level)
-        sheet.put((*place, "name"), "block" if level == 0 else f"block-{size}", "a label by the size of the group")
-        sheet.put(
-            (*place, "group_num_nodes"), size, "nodes of the largest block" if size == base else "from BlockSizes"
-        )
-        sheet.unknown((*place, "num_switches"), "Slurm lists blocks of nodes, not switches")
+        sheet.remark(differ)
+    least = min(sizes, default=0)
+    if counts and least > max(counts):
+        sheet.remark(f"the smallest of BlockSizes is {least}, but the largest block has {max(counts)} nodes")
+    layers = [("block", base, "nodes of each block, all equal" if base else differ)] if counts else []
+    for size in sorted({*sizes} - {least}):
+        num_blocks, rest = divmod(size, least)
+        nodes = base * num_blocks if base and not rest else None
+        layers.append((f"block-{size}", nodes, f"BlockSizes {size} over {least}, in blocks" if base else differ))
+    for size, found in sorted((printed or {}).items()):
+        same = found[0] if len(set(found)) == 1 else None
+        layers.append((f"block-{size}", same, f"aggregated blocks, {'all equal' if same else 'which differ'}"))
+    _put_layers(sheet, layers)
     put_fabric_unknowns(sheet, "Slurm")
     sheet.unknown(
         ("node_groups", 0, "scale_up", "domain_num_accelerators"),
         "a block is often one scale-up domain; the file does not say whether it is, nor its accelerators",
     )
+
+
+def _put_layers(sheet: Sheet, layers: Sequence[tuple[str, int | None, str]]) -> None:
+    """Record layers by name, with the nodes of a group or the reason why there is no number."""
+    for level, (name, num_nodes, told) in enumerate(layers):
+        place: Pointer = ("fabrics", 0, "tiers", level)
+        sheet.put((*place, "name"), name, "a label by the size of the group")
+        if num_nodes is None:
+            sheet.unknown((*place, "group_num_nodes"), told)
+        else:
+            sheet.put((*place, "group_num_nodes"), num_nodes, told)
+        sheet.unknown((*place, "num_switches"), "Slurm lists blocks of nodes, not switches")
 
 
 def put_rings(sheet: Sheet, rings: Mapping[str, Sequence[str]]) -> None:

@@ -227,7 +227,7 @@ def _write_recipe(draft: Draft) -> None:
     homes = ("float8", "quantize.linear.float8")
     kinds = {item.strip().rpartition(".")[2] for item in named if isinstance(item, str)}
     pointer = ("precision", "recipe")
-    if "float8" in kinds:
+    if "float8" in kinds or draft.flag("float8.enable_float8_linear"):
         recipe = draft.word(*(f"{home}.recipe_name" for home in homes))
         rows = (recipe or "").startswith("rowwise")
         how = "torchao: E4M3 throughout" if rows else "torchao: E4M3 forward, E5M2 for gradients"

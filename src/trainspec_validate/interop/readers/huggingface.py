@@ -34,6 +34,8 @@ _FORMATS = frozenset({"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision",
 """Settings that name a format; without one of them the configuration of accelerate decides."""
 _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ \t]+(?:sft|pt|rlhf)\b")
 """Commands of ms-swift, which takes arguments of the Trainer with other defaults."""
+_NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
+"""Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
 _INSIDE = "text_config."
 """Where models that also see or hear keep the shape of their language model."""
@@ -83,35 +85,69 @@ def read_trainer(text: ForeignText) -> Fragment:
     Raises:
         ForeignFormatError: it is neither a mapping nor a script with such arguments.
     """
-    if _OPTION.search(text.text[:_HEAD]):
-        started = options_of_script(text.text, _OPTION, 1)
-        if started is None:
-            raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    script = bool(_OPTION.search(text.text[:_HEAD]))
+    return (_of_script(text) if script else _of_file(text)).fragment("huggingface-trainer-arguments", text)
 
-        def of_script(values: dict[str, Any]) -> Draft:
-            draft = started.draft(values)
-            _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
-            _leave_launcher_open(draft)
-            drop_unknown_program(draft, draft.word(PROGRAM))
-            leave_configuration_open(draft, ("config_file",))
-            return draft
 
-        draft = settled(started.values, of_script)
-        started.tell(draft)
-    else:
-        loaded = load_mapping(text)
+def _of_script(text: ForeignText) -> Draft:
+    started = options_of_script(text.text, _OPTION, 1)
+    if started is None:
+        raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
 
-        def of_file(values: dict[str, Any]) -> Draft:
-            draft = Draft(values, lines_in(loaded))
-            _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
-            if not _FORMATS & draft.values.keys():
-                leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
-            if WITHOUT_TRAINER & draft.values.keys():
-                drop_unknown_program(draft, None)
-            return draft
+    def make(values: dict[str, Any]) -> Draft:
+        draft = started.draft(values)
+        _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
+        _leave_launcher_open(draft)
+        drop_unknown_program(draft, draft.word(PROGRAM))
+        leave_configuration_open(draft, ("config_file",))
+        return draft
 
-        draft = settled(_filled(flatten(loaded.data)), of_file)
-    return draft.fragment("huggingface-trainer-arguments", text)
+    draft = settled(started.values, make)
+    started.tell(draft)
+    return draft
+
+
+def _of_file(text: ForeignText) -> Draft:
+    loaded = load_mapping(text)
+    flat, section = _unnested(flatten(loaded.data))
+    written = dict(zip(flat, flatten(loaded.data), strict=True))
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(values, lines_in(loaded, written), written)
+        _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+        if not _FORMATS & draft.values.keys():
+            leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
+        _leave_named_open(draft)
+        if section or WITHOUT_TRAINER & draft.values.keys():
+            drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
+        return draft
+
+    return settled(_filled(flat), make)
+
+
+def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Settings with the arguments of the Trainer at the top, and the section that a program of its own has them in.
+
+    >>> _unnested({"training.per_device_train_batch_size": 2, "lora.r": 8})
+    ({'per_device_train_batch_size': 2, 'lora.r': 8}, 'training')
+    """
+    found = {name.rpartition(".")[0] for name in flat if name.rpartition(".")[2] in _BATCHES}
+    if len(found) != 1 or "" in found:
+        return flat, ""
+    [section] = found
+    short = {name: name.removeprefix(f"{section}.") for name in flat}
+    if len(set(short.values())) < len(flat):
+        return flat, ""
+    return {short[name]: value for name, value in flat.items()}, section
+
+
+def _leave_named_open(draft: Draft) -> None:
+    """What a file of accelerate, DeepSpeed or FSDP may set that an argument names."""
+    for name, value in draft.values.items():
+        if _NAMED.fullmatch(name) and isinstance(value, str) and value and name not in draft.used:
+            draft.used.add(name)
+            draft.remark(f"{name} names the file {value[:120]}, which is not read: import it as well", name)
+            leave_groups_open(draft, value)
 
 
 def _leave_launcher_open(draft: Draft) -> None:
@@ -123,11 +159,7 @@ def _leave_launcher_open(draft: Draft) -> None:
         leave_groups_open(draft, launched)
     elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
         leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
-    settings = draft.word("deepspeed_config_file")
-    if settings:
-        told = f"deepspeed_config_file names the file {settings[:120]}, which is not read: import it as well"
-        draft.remark(told, "deepspeed_config_file")
-        leave_groups_open(draft, settings)
+    _leave_named_open(draft)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:

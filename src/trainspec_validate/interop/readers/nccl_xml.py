@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.interop import xml
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers import _pci
+from trainspec_validate.interop.readers import _nvlink, _pci
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 from trainspec_validate.interop.readers._links import Shape, meshed
 from trainspec_validate.interop.readers._nccl_tree import Accelerator, Survey, survey
@@ -177,8 +177,10 @@ def _scale_up(found: Survey, draft: Draft, num_dies: int) -> None:
     if links.to_itself:
         draft.remark("links of an accelerator end at itself, as virtual machines write it; their peers are hidden")
     shape = _shape(links, len(found.accelerators))
+    _nvlink.islands(draft, shape)
+    uneven = _nvlink.UNEVEN if shape.num_accelerators is None and shape.islands else ""
     if shape.topology is None:
-        draft.group_unknown("scale_up", "topology", reason="the file does not state where the links end")
+        draft.group_unknown("scale_up", "topology", reason=uneven or "the file does not state where the links end")
     else:
         draft.group("scale_up", "topology", value=shape.topology, how="the ends of the links")
     if shape.num_links is not None and num_dies == 1:
@@ -200,15 +202,16 @@ def _shape(links: _Links, size: int) -> Shape:
     for (one, _), count in links.pairs.items():
         each[one] += count
     totals = set(each.values())
-    return Shape(None, 0, totals.pop() if len(totals) == 1 else None)
+    return Shape(None, None, totals.pop() if len(totals) == 1 else None)
 
 
 def _domain(found: Survey, draft: Draft, shape: Shape, num_dies: int) -> None:
     path = ("scale_up", "domain_num_accelerators")
     if found.coherent and shape.topology == "switched":
         draft.group_unknown(*path, reason=_COHERENT_DOMAIN)
-    elif shape.topology is None or shape.num_accelerators % num_dies:
-        draft.group_unknown(*path, reason="the file does not state which accelerators the links join")
+    elif shape.topology is None or shape.num_accelerators is None or shape.num_accelerators % num_dies:
+        uneven = _nvlink.UNEVEN if shape.num_accelerators is None and shape.islands else ""
+        draft.group_unknown(*path, reason=uneven or "the file does not state which accelerators the links join")
     else:
         how = "accelerators of the node that the links join"
         draft.group(*path, value=shape.num_accelerators // num_dies, how=how)

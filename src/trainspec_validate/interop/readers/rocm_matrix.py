@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers import _nvlink
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 from trainspec_validate.interop.readers._links import meshed
 from trainspec_validate.interop.readers._matrix import MAX_COLUMNS, Row, plain_lines, rows
@@ -70,8 +71,8 @@ def read(text: ForeignText) -> Fragment:
 
 
 def _table(lines: Sequence[str], title: int, cell: re.Pattern[str]) -> list[Row]:
-    header = next((k for k in range(title + 1, min(title + 4, len(lines))) if lines[k].split()[:1] == ["GPU0"]), None)
-    if header is None:
+    header = next((k for k in range(title + 1, len(lines)) if lines[k].strip()), None)
+    if header is None or lines[header].split()[0] != "GPU0":
         raise ForeignFormatError("the title is followed by no matrix", title + 1, "copy the whole output")
     columns = lines[header].split()
     if len(columns) > MAX_COLUMNS or any(not re.fullmatch(r"GPU[0-9]{1,4}", label) for label in columns):
@@ -124,9 +125,12 @@ def _scale_up(table: Sequence[Row] | None, size: int, draft: Draft) -> None:
         return
     how = "pairs whose link type is XGMI"
     draft.group("scale_up", "technology", value="xgmi")
-    if shape.topology is not None:
-        draft.group("scale_up", "topology", value=shape.topology, how=how)
-    draft.group("scale_up", "domain_num_accelerators", value=shape.num_accelerators, how=how)
+    _nvlink.islands(draft, shape)
+    for key, value in (("topology", shape.topology), ("domain_num_accelerators", shape.num_accelerators)):
+        if value is None:
+            draft.group_unknown("scale_up", key, reason=_nvlink.UNEVEN)
+        else:
+            draft.group("scale_up", key, value=value, how=how)
     draft.group_unknown("scale_up", "num_links", reason="the matrix shows the type of a pair's link, not the number")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
@@ -16,8 +16,12 @@ from trainspec_validate.model.suggest import hint
 
 CONF = "slurm-topology-conf"
 YAML = "slurm-topology-yaml"
-_KEYS = ("SwitchName", "Switches", "Nodes", "LinkSpeed", "BlockName", "BlockSizes", "RingName")
-_STARTS = re.compile(r"^[ \t]*(switchname|blockname|ringname|blocksizes)[ \t]*=", re.IGNORECASE | re.MULTILINE)
+_SHOWN_KEYS = ("Level", "AggregatedBlock", "BlockIndex", "BlockSize")
+"""Keys that `scontrol show topology` prints in addition to those of topology.conf."""
+_KEYS = ("SwitchName", "Switches", "Nodes", "LinkSpeed", "BlockName", "BlockSizes", "RingName", *_SHOWN_KEYS)
+_STARTS = re.compile(
+    r"^[ \t]*(switchname|blockname|aggregatedblock|ringname|blocksizes)[ \t]*=", re.IGNORECASE | re.MULTILINE
+)
 _PAIR = re.compile(r"(?<![A-Za-z])(?P<key>[A-Za-z]{1,32})[ \t]{0,8}=[ \t]{0,8}(?P<value>\S+)")
 _YAML_STARTS = re.compile(r"^- +topology:", re.MULTILINE)
 _YAML_SHAPES = ("tree", "block", "flat", "ring", "torus3d")
@@ -35,9 +39,9 @@ def looks_like_yaml(text: ForeignText) -> bool:
 
 
 def read_conf(text: ForeignText) -> Fragment:
-    """Nodes and tiers of a topology.conf.
+    """Nodes and tiers of a topology.conf, or of what `scontrol show topology` prints of it.
 
-    Format: https://slurm.schedmd.com/topology.conf.html.
+    Format: https://slurm.schedmd.com/topology.conf.html; SchedMD/slurm@075a23b8:src/plugins/topology.
 
     Raises:
         ForeignFormatError: no line has a key, a key is unknown, a list of names is malformed, or plug-ins are mixed.
@@ -60,10 +64,26 @@ def read_conf(text: ForeignText) -> Fragment:
     elif shapes == ["RingName"]:
         put_rings(sheet, _groups([(n, pairs.get("RingName"), pairs.get("Nodes", "")) for n, pairs in lines], names))
     else:
-        sizes = [(n, pairs["BlockSizes"]) for n, pairs in lines if "BlockSizes" in pairs]
-        listed = [(n, p.get("BlockName"), p.get("Nodes", "")) for n, p in lines if p.keys() != {"BlockSizes"}]
-        put_blocks(sheet, _groups(listed, names), _sizes(*sizes[-1]) if sizes else [])
+        _put_blocks(sheet, lines, names)
+    if any(key in found for key in _SHOWN_KEYS):
+        sheet.remark("the text is printed by scontrol show topology, so switches list every node below them")
     return sheet.fragment(CONF, text)
+
+
+def _put_blocks(sheet: Sheet, lines: Sequence[tuple[int, dict[str, str]]], names: _Names) -> None:
+    """Blocks of topology.conf, with the sizes of groups; or as the scheduler prints them, with the groups."""
+    sizes = [(n, pairs["BlockSizes"]) for n, pairs in lines if "BlockSizes" in pairs]
+    groups = [(n, pairs) for n, pairs in lines if "AggregatedBlock" in pairs]
+    rest = [(n, p) for n, p in lines if p.keys() != {"BlockSizes"} and "AggregatedBlock" not in p]
+    blocks = _groups([(n, p.get("BlockName"), p.get("Nodes", "")) for n, p in rest], names)
+    printed: dict[int, list[int]] = {}
+    for number, pairs in groups:
+        size = whole(pairs.get("BlockSize"), 1, MAX_NAMES)
+        if size is None:
+            help_ = "AggregatedBlock=block[1-2] BlockIndex=4 Nodes=... BlockSize=64"
+            raise ForeignFormatError("an aggregated block without its BlockSize", number, help_)
+        printed.setdefault(size, []).append(len(set(names.of(pairs.get("Nodes", ""), number))))
+    put_blocks(sheet, blocks, _sizes(*sizes[-1]) if sizes else [], printed)
 
 
 class _Names:
@@ -73,7 +93,7 @@ class _Names:
         self._left = MAX_NAMES
 
     def of(self, expression: str, line: int | None = None) -> list[str]:
-        found = expand(expression, line, self._left)
+        found = expand("" if expression == "(null)" else expression, line, self._left)
         self._left -= len(found)
         return found
 
@@ -120,7 +140,8 @@ def _switches(line: int, pairs: Mapping[str, str], names: _Names) -> Iterator[Sw
     if "SwitchName" not in pairs:
         raise ForeignFormatError(f"{next(iter(pairs))} without SwitchName", line, "SwitchName=leaf1 Nodes=...")
     children = tuple(names.of(pairs.get("Switches", ""), line))
-    nodes = tuple(names.of(pairs.get("Nodes", ""), line))
+    implied = "Level" in pairs and bool(children)
+    nodes = () if implied else tuple(names.of(pairs.get("Nodes", ""), line))
     for name in names.of(pairs["SwitchName"], line):
         yield Switch(name, children, nodes, line)
 

@@ -12,6 +12,7 @@ from trainspec_validate.performance.costs.collectives import Estimate
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel, Generation
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.model_flops import model_flops_utilisation
 from trainspec_validate.performance.costs.network import Network
 from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
 from trainspec_validate.performance.costs.software import DEFAULT, Software
@@ -20,7 +21,6 @@ from trainspec_validate.performance.costs.step_errors import ErrorBand, band_of,
 from trainspec_validate.performance.costs.step_time import (
     StepTime,
     Work,
-    model_flops_utilisation,
     seconds_of,
     step_time,
 )

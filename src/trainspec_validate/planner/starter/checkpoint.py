@@ -103,7 +103,7 @@ class PolicyFigures:
 
     @property
     def effective_share(self) -> float:
-        """Share of wall time that makes lasting progress, with the slowest way back after every fault."""
+        """Share of wall time that makes lasting progress, with the slowest recovery path after every fault."""
         slowest = max(
             self.recovery_seconds(self.hang_seconds, _RESTART_SECONDS),
             self.recovery_seconds(_NODE_SECONDS, self.node_seconds),

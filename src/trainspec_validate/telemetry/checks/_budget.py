@@ -45,14 +45,14 @@ def actions_of(episode: Episode) -> list[str]:
 
 
 def path_of(policy: CheckpointPolicy, episode: Episode) -> RecoveryPath | None:
-    """The way back that the policy has for the fault of an episode; None where it has none."""
+    """The recovery path that the policy has for the fault of an episode; None where it has none."""
     fault = class_in_policy(episode.fault, actions_of(episode))
     return way_back(policy, fault) if fault is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """A recovery with the way back that promises how long it takes."""
+    """A recovery with the recovery path that promises how long it takes."""
 
     episode: Episode
     path: RecoveryPath
@@ -63,7 +63,7 @@ Measured = Callable[[Episode], float | None]
 
 
 def promised(run: RunView, policy: CheckpointPolicy, measured: Measured) -> list[Promised]:
-    """The recoveries whose time can be measured and that the policy has a way back for.
+    """The recoveries whose time can be measured and that the policy has a recovery path for.
 
     Raises:
         NotApplicable: no fault of the run needed a recovery.

@@ -19,7 +19,7 @@ ACTIONS = {
     "shrink": frozenset({"shrink"}),
     "rollback": frozenset({"restart", "rollback"}),
 }
-"""Actions of a stream that do what a way back says; waiting for a repair is any of them, later."""
+"""Actions of a stream that do what a recovery path says; waiting for a repair is any of them, later."""
 
 
 @check("TS-TEL-048")
@@ -49,7 +49,7 @@ def _has_outcome(episode: Episode) -> bool:
 
 @check("TS-REC-016")
 def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """The policy has a way back from every class of fault that the job had to come back from."""
+    """The policy has a recovery path from every class of fault that the job had to come back from."""
     judged, found = False, []
     for episode in recovered_episodes(run):
         fault = class_in_policy(episode.fault, actions_of(episode))
@@ -57,10 +57,10 @@ def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation
             continue
         judged = True
         if path_of(policy, episode) is None:
-            message = f"the job recovered from the fault {episode.id!r}, and the policy has no way back from {fault}"
-            found.append(
-                Violation(episode.fault.location, message, f"add a way back with fault: {fault} to the policy")
+            message = (
+                f"the job recovered from the fault {episode.id!r}, and the policy has no recovery path from {fault}"
             )
+            found.append(Violation(episode.fault.location, message, f"add a recovery path for fault: {fault}"))
     if not judged:
         raise NotApplicable("no fault that needed a recovery is of a class that policies know")
     yield from few(found)
@@ -82,8 +82,8 @@ def action_as_declared(run: RunView, policy: CheckpointPolicy) -> Iterator[Viola
             )
             place = episode.recoveries[0].opened.location
             found.append(
-                Violation(place, message, "rehearse the way back of the policy, or declare the one that is used")
+                Violation(place, message, "rehearse the recovery path of the policy, or declare the one that is used")
             )
     if not judged:
-        raise NotApplicable("no recovery has a way back in the policy with an action that a stream can show")
+        raise NotApplicable("no recovery has a recovery path in the policy with an action that a stream can show")
     yield from few(found)

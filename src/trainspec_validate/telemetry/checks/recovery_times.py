@@ -77,7 +77,7 @@ def _caught_up_seconds(episode: Episode) -> float | None:
 
 def _judged(mine: list[Promised], what: str) -> list[Promised]:
     if not mine:
-        raise NotApplicable(f"after no fault that the policy has a way back from, the job {what}")
+        raise NotApplicable(f"after no fault that the policy has a recovery path from, the job {what}")
     return mine
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.decode.batch import Batch, apart
 from trainspec_validate.telemetry.decode.identities import Numbering
 from trainspec_validate.telemetry.decode.names import Names
@@ -65,6 +66,8 @@ def fold_plainly(state: State, keys: Keys, writers: Writers, samples: Samples, i
 _BUFFER = 65_536
 _MAX_SKIPS = 4_096
 _LAG_BUCKETS = 96
+_MOST_SERIES: Final = Limit("a run", 8_000_000, "series, each of a metric and a rank, device or host in one attempt")
+"""Enough for 40 metrics of each of 200,000 accelerators."""
 
 
 class Digest:
@@ -175,6 +178,7 @@ class Digest:
         if batch.table is not None:
             self.num_samples += fold_table(self, batch, batch.table, (keys, writers))
             self._put_in_order(since)
+        self.check_series()
 
     def _put_in_order(self, since: int) -> None:
         """Series that are new, in the order of the records that they begin with, as if those had come one by one."""
@@ -207,8 +211,17 @@ class Digest:
 
     def make_room(self, num: int = 1) -> None:
         """Make room for so many more series, and for some more where there is none."""
+        self.check_series()
         if self.num_rows + num > len(self.rows):
             self.grow(max(num, 4_096, len(self.rows) // 8))
+
+    def check_series(self) -> None:
+        """Hold the number of series against its limit.
+
+        Raises:
+            OverLimitError: there are more than a run may have.
+        """
+        _MOST_SERIES.check(self.num_rows)
 
     def grow(self, room: int) -> None:
         """Make room for so many more series."""

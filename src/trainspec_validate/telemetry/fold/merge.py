@@ -109,6 +109,7 @@ def _merge_series(digest: Digest, rows: Any, numbers: Numbers) -> None:
     digest.rows[start : start + len(new)] = new
     digest.counts[0] = start + len(new)
     folding.enter(digest.rows, digest.slots, digest.num_rows, start)
+    digest.check_series()
 
 
 def _of_job(part: Any, numbers: Numbers) -> Any:

@@ -18,7 +18,7 @@ COORDINATES = {
 }
 """Fields of records that say whose values they are, and the attribute of each."""
 OWN = "trainspec."
-"""Start of the attributes that make the way back exact; see `write`."""
+"""Start of the attributes that make the recovery path exact; see `write`."""
 SCOPE = "org.trainspec"
 """Name of the instrumentation scope of what `write` writes."""
 DELTA, CUMULATIVE = 1, 2

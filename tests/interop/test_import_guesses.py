@@ -1,0 +1,148 @@
+"""No value of an import is a guess: what an unread argument, a missing file or an outer script decides stays open."""
+
+from __future__ import annotations
+
+import pytest
+from plan_files import assert_sound, at, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers import huggingface, maxtext, megatron, torchtitan
+
+STORED = ("parameters", "gradients", "reduction", "optimizer_state")
+
+
+def trainer(*lines: str) -> Fragment:
+    text = "\n".join(["per_device_train_batch_size: 4", "do_train: true", "save_steps: 10", *lines])
+    return huggingface.read_trainer(ForeignText("args.yaml", text + "\n"))
+
+
+def script(*options: str) -> Fragment:
+    words = " ".join(["--per_device_train_batch_size 4 --do_train True --save_steps 10", *options])
+    return huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 train.py {words}\n"))
+
+
+@pytest.mark.parametrize(
+    "option", ["--grad_checkpoint True", "--use_gradient_checkpointing True", "--activation_checkpointing 1"]
+)
+def test_a_switch_of_another_name_leaves_recomputation_open(option: str) -> None:
+    told = "--dataloader_num_workers 4"
+    assert at(script(told), "memory", "activation_policy") == "none"
+    fragment = script(told, option)
+    assert_sound(fragment)
+    assert at(fragment, "memory", "activation_policy") is None
+    assert "memory.activation_policy" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize("option", ["--use_llm_lora 16", "--lora_dim 8", "--peft_config lora.json"])
+def test_adapters_by_another_name_leave_stored_formats_and_the_adapters_open(option: str) -> None:
+    fragment = script("--bf16 True --deepspeed zero.json", option)
+    assert_sound(fragment)
+    assert all(at(fragment, "precision", key) is None for key in STORED)
+    assert {"lora", "precision.parameters", "precision.frozen_parameters"} <= unknown_keys(fragment)
+
+
+@pytest.mark.parametrize("option", ["--use_llm_lora 0", "--use_lora False", "--lora_dim 0"])
+def test_adapters_that_are_off_change_nothing(option: str) -> None:
+    fragment = script("--bf16 True", option)
+    assert at(fragment, "precision", "parameters") == "fp32"
+    assert "lora" not in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize("option", ["--freeze_backbone True", "--tune_mm_mlp_adapter True", "--vit_freeze 1"])
+def test_a_part_that_is_frozen_leaves_the_trained_parameters_open(option: str) -> None:
+    assert "num_parameters_trained" in unknown_keys(script(option))
+    assert "num_parameters_trained" not in unknown_keys(script(option.rsplit(maxsplit=1)[0] + " False"))
+
+
+def test_a_variant_of_adapters_that_is_off_leaves_the_adapters_on() -> None:
+    fragment = trainer("use_dora: false", "lora_r: 16", "lora_alpha: 32", "lora_target_modules: [q_proj, v_proj]")
+    assert_sound(fragment)
+    assert fragment.facts["lora"] == {"rank": 16, "alpha": 32.0, "targets": ["query", "value"]}
+    assert at(fragment, "precision", "parameters") is None
+
+
+def test_a_scale_over_the_root_of_the_rank_is_no_alpha_of_a_plan() -> None:
+    fragment = trainer("lora_r: 16", "lora_alpha: 32", "lora_target_modules: [q_proj]", "use_rslora: true")
+    assert fragment.facts["lora"] == {"rank": 16, "targets": ["query"]}
+    assert "lora.alpha" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    "line", ["accelerate_config_file: a.yaml", "deepspeed_config: ds.json", "fsdp_config_path: f.json"]
+)
+def test_a_file_that_an_argument_names_leaves_open_what_it_may_set(line: str) -> None:
+    assert at(trainer("bf16: true"), "precision", "parameters") == "fp32"
+    fragment = trainer("bf16: true", line)
+    assert_sound(fragment)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert all(at(fragment, "precision", key) is None for key in (*STORED, "high_precision_operations"))
+    assert at(fragment, "optimizer", "clipping") is None
+    assert "which is not read: import it as well" in remarks_of(fragment)
+
+
+def test_arguments_in_a_section_are_read_with_their_lines() -> None:
+    text = (
+        "model:\n  max_seq_length: 2048\nlora:\n  r: 8\n  target_modules: [q_proj]\n"
+        "training:\n  per_device_train_batch_size: 2\n  gradient_accumulation_steps: 4\n  learning_rate: 0.0002\n"
+        "  save_steps: 500\n"
+    )
+    fragment = huggingface.read_trainer(ForeignText("config.yaml", text))
+    assert_sound(fragment)
+    assert at(fragment, "batch", "micro_sequences") == 2
+    assert at(fragment, "batch", "accumulation_steps") == 4
+    assert at(fragment, "optimizer", "learning_rate", "peak") == pytest.approx(2e-4)
+    assert at(fragment, "optimizer", "learning_rate", "kind") is None, "the program may have a default of its own"
+    assert at(fragment, "communication", "overlap_gradients") is None
+    assert [remark.line for remark in fragment.remarks if "checkpoint every 500" in remark.message] == [10]
+
+
+def test_sequence_parallelism_depends_on_a_degree_that_an_outer_script_sets() -> None:
+    options = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --sequence-parallel"
+    outer = megatron.read(ForeignText("conf.sh", f'MODEL_ARGS="{options}"\n'))
+    assert at(outer, "parallelism", "sequence") is None
+    assert "parallelism.sequence" in unknown_keys(outer)
+    alone = megatron.read(ForeignText("run.sh", f"torchrun --nproc_per_node 8 pretrain_gpt.py {options}\n"))
+    assert at(alone, "parallelism", "sequence") is False
+    split = megatron.read(
+        ForeignText("run.sh", f"torchrun --nproc_per_node 8 pretrain_gpt.py {options} --tensor-model-parallel-size 2\n")
+    )
+    assert at(split, "parallelism", "sequence") is True
+
+
+MESH = (
+    "ici_expert_parallelism: 1",
+    "ici_context_parallelism: 1",
+    "ici_fsdp_parallelism: 8",
+    "per_device_batch_size: 4",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "degree"),
+    [(MESH, 8), (("ici_expert_parallelism: 8", *MESH[1:]), None), (("dcn_data_parallelism: 1", *MESH), None)],
+)
+def test_copies_of_a_data_axis_that_takes_what_is_left_are_told(lines: tuple[str, ...], degree: int | None) -> None:
+    text = "\n".join(
+        ["model_name: llama3-70b", "max_target_length: 4096", "steps: 10", "dcn_data_parallelism: -1", *lines]
+    )
+    if "dcn_data_parallelism: 1" in lines:
+        text = text.replace("dcn_data_parallelism: -1\n", "")
+    fragment = maxtext.read(ForeignText("job.yml", text + "\n"))
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "sharding") == "parameters"
+    assert at(fragment, "parallelism", "sharding_degree") == degree
+    unknown = "ici_expert_parallelism: 8" in lines
+    assert ("parallelism.sharding_degree" in unknown_keys(fragment)) == unknown
+
+
+@pytest.mark.parametrize("switch", ["true", "false"])
+def test_the_older_switch_of_float8(switch: str) -> None:
+    text = (
+        f'[model]\nname = "llama3"\nflavor = "8B"\n[training]\nsteps = 10\n[float8]\nenable_float8_linear = {switch}\n'
+    )
+    fragment = torchtitan.read(ForeignText("job.toml", text))
+    assert_sound(fragment)
+    expected = {"format": "fp8-hybrid", "scaling": "current"} if switch == "true" else {}
+    recipe = at(fragment, "precision", "recipe") or {}
+    assert {key: recipe.get(key) for key in expected} == expected
+    assert bool(recipe) == (switch == "true")
