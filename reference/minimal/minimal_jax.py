@@ -37,7 +37,7 @@ Fields = dict[str, Any]
 VOCABULARY_SIZE, SEQUENCE_LENGTH, HIDDEN_SIZE, PEAK_RATE, CLIP_NORM = 128, 16, 32, 3e-3, 1.0
 MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = 3, 10
 HANG_SECONDS = 12.0  # longer than a step, and than a save that training waits for
-ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None}
+ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None, "learning_rate_factor": 1}
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(CLIP_NORM), optax.scale_by_adam(), optax.add_decayed_weights(0.01))
 
 
