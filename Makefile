@@ -163,9 +163,9 @@ bench-short: $(READY) ## the same in short, for CI
 CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance
 REPORTS := build/conformance
 QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence \
-	declared-order updates-as-declared
+	declared-order updates-as-declared changed-seed changed-values zero-learning-rate
 QUICK_MUTANTS := false-alarm follows-pointer trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing \
-	forgets-position repeats-a-batch shuffles-anyway clips-by-default
+	forgets-position repeats-a-batch shuffles-anyway clips-by-default parrot digest
 
 conformance: $(READY) ## test the reference trainers, and each mutant by every scenario that can tell it from a stack without its lie (hours; SHARE=2/8 scores a part)
 	@rm -rf $(REPORTS)
@@ -174,7 +174,7 @@ conformance: $(READY) ## test the reference trainers, and each mutant by every s
 	@echo "== mutants, all scenarios =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py --all --out build/mutants $(if $(SHARE),--share $(SHARE))
 
-conformance-short: $(READY) ## the same in short: quick scenarios, one trial each; `make test` scores ten mutants
+conformance-short: $(READY) ## the same in short: quick scenarios, one trial each; `make test` scores twelve mutants
 	@echo "== conformance, short =="
 	@rm -rf $(REPORTS)/short
 	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \

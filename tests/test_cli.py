@@ -108,6 +108,8 @@ def test_never_fails_on_errors_but_on_unreadable_input() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["completion", "bash"], "no file is called completion; the command is `trainspec completion`"),
+        (["import", "x.sh"], "no file is called import; the command is `trainspec import`"),
         (["absent.yaml"], "absent.yaml: no such file or directory; did you mean"),
         (["*.yml"], "no file matches the pattern"),
         (["--formt", "json"], "No such option"),

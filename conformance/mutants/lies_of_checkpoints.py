@@ -24,7 +24,7 @@ from trainspec_reference.plain.backend import PlainBackend
 from trainspec_validate.documents.types import trace
 
 
-@mutant("tells-early", "TS-CNF-108", "Tells of the commit when the save begins.",
+@mutant("tells-early", "TS-CNF-108", "Reports the commit when the save begins.",
         also={"TS-CNF-109": "the save that is cut off there was told as committed",
               "TS-CNF-110": "the save that fails was told as committed",
               "TS-CNF-111": "the save that fails was told as committed",
@@ -72,7 +72,7 @@ def saves_by_reference() -> None:
     PlainBackend.snapshot, PlainBackend.write = live, late  # type: ignore[method-assign]
 
 
-@mutant("swallows-full-disk", "TS-CNF-110", "Tells of a commit whatever the disk said.",
+@mutant("swallows-full-disk", "TS-CNF-110", "Reports a commit whatever the disk said.",
         also={"TS-CNF-111": "the disk refuses there, which it swallows too",
               "TS-CNF-134": "the disk fails there, which it swallows too"})  # fmt: skip
 def swallows_full_disk() -> None:

@@ -118,7 +118,7 @@ def trusts_the_clock() -> None:
     Clock.now_us = lambda self: time.time_ns() // 1000  # type: ignore[method-assign]
 
 
-@mutant("newest-by-date", "TS-CNF-118", "Goes on from the checkpoint with the latest date.")
+@mutant("newest-by-date", "TS-CNF-118", "Resumes from the checkpoint with the latest date.")
 def newest_by_date() -> None:
     commit, names = Vault.commit, Vault.names
 
@@ -141,7 +141,7 @@ def _dates(vault: Vault) -> Path:
     return vault.root.parent / "dates"
 
 
-@mutant("swallows-device-error", "TS-CNF-134", "Tells of its part of a save as written, whatever the device said.")
+@mutant("swallows-device-error", "TS-CNF-134", "Reports its part of a save as written, whatever the device said.")
 def swallows_device_error() -> None:
     write, fsync = PlainBackend.write, saver.os.fsync  # type: ignore[attr-defined]
 
@@ -165,8 +165,6 @@ def _no_word_of_it() -> Any:
             raise
 
 
-@mutant(
-    "calls-it-a-crash", "TS-CNF-135", "Reports a rank that the kernel has ended for want of memory as any that is lost."
-)
+@mutant("calls-it-a-crash", "TS-CNF-135", "Reports a rank that the kernel has killed for memory as any lost rank.")
 def calls_it_a_crash() -> None:
     kernel.MemoryKills.there_was_one = lambda self: False  # type: ignore[method-assign]

@@ -65,7 +65,7 @@ def no_recovery() -> None:
 @mutant(
     "silent-recovery",
     "TS-CNF-101",
-    "Comes back, and reports no fault.",
+    "Recovers, and reports no fault.",
     also={
         f"TS-CNF-{number}": "it reports no fault, which this scenario waits for or judges too"
         for number in (102, 103, 104, 105, 106, 107, 122, 123, 135)
@@ -190,7 +190,7 @@ def _changes_traces(change: Callable[[type, dict[str, Any]], dict[str, Any]]) ->
     TraceWriter.tell = changed  # type: ignore[method-assign]
 
 
-@mutant("ignores-notice", "TS-CNF-119", "Goes on until it is killed.")
+@mutant("ignores-notice", "TS-CNF-119", "Continues until it is killed.")
 def ignores_notice() -> None:
     controller.Controller._on_signal = lambda self, number, frame: None  # type: ignore[method-assign]
 

@@ -87,7 +87,7 @@ def forgets_random_state() -> None:
     _after_restore(forget)
 
 
-@mutant("starts-from-nothing", "TS-CNF-125", "Starts from update 0, and tells of update 0.", also=_but(125))
+@mutant("starts-from-nothing", "TS-CNF-125", "Starts from update 0, and reports update 0.", also=_but(125))
 def starts_from_nothing() -> None:
     restart_state.StateSource.checkpoint = lambda self: StateChoice("initial")  # type: ignore[method-assign]
 
@@ -131,7 +131,7 @@ def applies_nan() -> None:
     PlainBackend.gradients = fine  # type: ignore[method-assign]
 
 
-@mutant("skips-silently", "TS-CNF-121", "Skips the step, and does not tell.",
+@mutant("skips-silently", "TS-CNF-121", "Skips the step without a report.",
         also={"TS-CNF-303": "the stream counts steps there that the trace does not have",
               "TS-CNF-213": "it is asked for the scale of steps that it does not tell"})  # fmt: skip
 def skips_silently() -> None:

@@ -105,6 +105,11 @@ def shadow_of_moments() -> None:
     _copies(lambda _: Path("/dev/shm") / _named(), lambda name: name.startswith("optimizer/"))  # noqa: S108
 
 
+@mutant("shadow-in-home", "TS-CNF-136", "Restores from the cache of the user; its checkpoints are decoys.")
+def shadow_in_home() -> None:
+    _copies(lambda _: Path.home() / ".cache" / _named())
+
+
 @mutant("decoy-of-first", "TS-CNF-125", "Writes the first save into each checkpoint, and restores from a copy.",
         also=WITH_COPIES)  # fmt: skip
 def decoy_of_first() -> None:

@@ -82,7 +82,7 @@ def _durations(change: Callable[[int], int]) -> None:
     rank.Rank.complete, job.Job.complete = rank_tells, job_tells  # type: ignore[method-assign]
 
 
-@mutant("constant-step-time", "TS-CNF-304", "Tells the same time for each update.",
+@mutant("constant-step-time", "TS-CNF-304", "Reports the same time for each update.",
         also=dict.fromkeys(("TS-CNF-301", "TS-CNF-308"), "the validator adds up the time of updates"))  # fmt: skip
 def constant_step_time() -> None:
     _durations(lambda _: 50_000)
@@ -100,7 +100,7 @@ def counts_own_samples() -> None:
     _logs(lambda of, words: {**words, "samples": len(of.loaded.sample_ids)})
 
 
-@mutant("smooths-loss", "TS-CNF-306", "Tells a moving average of the loss as the loss.")
+@mutant("smooths-loss", "TS-CNF-306", "Reports a moving average of the loss as the loss.")
 def smooths_loss() -> None:
     average: dict[str, float] = {}
 
@@ -111,7 +111,7 @@ def smooths_loss() -> None:
     _logs(smooth)
 
 
-@mutant("made-up-noise", "TS-CNF-309", "Tells a constant as gradient variance.")
+@mutant("made-up-noise", "TS-CNF-309", "Reports a constant as gradient variance.")
 def made_up_noise() -> None:
     values = meter._values
 
@@ -122,7 +122,7 @@ def made_up_noise() -> None:
     meter._values = constant
 
 
-@mutant("constant-utilisation", "TS-CNF-310", "Tells a constant as utilisation.")
+@mutant("constant-utilisation", "TS-CNF-310", "Reports a constant as MFU.")
 def constant_utilisation() -> None:
     put = stream.Stream._put
 
@@ -134,7 +134,7 @@ def constant_utilisation() -> None:
     stream.Stream._put = constant  # type: ignore[method-assign]
 
 
-@mutant("forgets-saves", "TS-CNF-307", "Tells every second save.")
+@mutant("forgets-saves", "TS-CNF-307", "Reports every second save.")
 def forgets_saves() -> None:
     commit, count = Save.commit, [0]
 
@@ -146,7 +146,7 @@ def forgets_saves() -> None:
     Save.commit = sometimes  # type: ignore[method-assign]
 
 
-@mutant("hides-faults", "TS-CNF-308", "Recovers, and tells of no fault in its stream.")
+@mutant("hides-faults", "TS-CNF-308", "Recovers, and reports no fault in its stream.")
 def hides_faults() -> None:
     event = job.Job.event
 
@@ -192,7 +192,7 @@ def draws_with_replacement() -> None:
     order.SampleOrder.ids = drawn  # type: ignore[method-assign]
 
 
-@mutant("tells-own-norm", "TS-CNF-313", "Tells a norm of the gradient that each rank has for itself.",
+@mutant("tells-own-norm", "TS-CNF-313", "Reports a norm of the gradient that each rank computes for itself.",
         also={"TS-CNF-306": "the stream has another norm", "TS-CNF-311": "ranks are compared there too",
               "TS-CNF-309": "noise is compared with the norm"})  # fmt: skip
 def tells_own_norm() -> None:
@@ -206,7 +206,7 @@ def tells_own_norm() -> None:
     TraceWriter.tell = own  # type: ignore[method-assign]
 
 
-@mutant("never-waits", "TS-CNF-221", "Tells time that it waits for data as time of computation.")
+@mutant("never-waits", "TS-CNF-221", "Reports the time of waiting for data as time of computation.")
 def never_waits() -> None:
     enter = telemetry.StepTimes.enter
 

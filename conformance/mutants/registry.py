@@ -22,6 +22,7 @@ MODULES = (
     "lies_of_telemetry",
     "lies_of_training",
     "lies_of_stores",
+    "lies_of_outcomes",
     "lies_by_recognition",
 )
 Patch = Callable[[], None]

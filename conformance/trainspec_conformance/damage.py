@@ -11,8 +11,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from trainspec_conformance.records import Damaged
+from trainspec_conformance.records import SOUND_KINDS, Damaged
+from trainspec_conformance.resealing import change
 from trainspec_conformance.store import CheckpointStore, Stored
+from trainspec_conformance.stored_values import values_of
 
 ZERO_BYTES = 4096
 HUGE_HEADER_BYTES = 200_000_000
@@ -60,7 +62,9 @@ def _restore_times(times: dict[Path, tuple[int, int]]) -> None:
 def _damage_checkpoints(kind: str, which: str, store: CheckpointStore, chance: random.Random) -> list[Damaged]:
     done = []
     for checkpoint in _chosen(which, store):
-        if kind == "stale-file":
+        if kind in SOUND_KINDS:
+            done.append(_changed(kind, checkpoint, chance))
+        elif kind == "stale-file":
             done.append(_stale(checkpoint, store, chance))
         elif kind == "all-checkpoints-cut":
             done += [_cut_half(path, checkpoint, chance) for path in store.payload(checkpoint)]
@@ -70,6 +74,15 @@ def _damage_checkpoints(kind: str, which: str, store: CheckpointStore, chance: r
             path = _one_file(checkpoint, store, chance)
             done.append(_BY_KIND[kind](path, checkpoint, chance))
     return done
+
+
+def _changed(kind: str, checkpoint: Stored, chance: random.Random) -> Damaged:
+    """Another sound checkpoint in the place of one."""
+    before = values_of(checkpoint.path)
+    factor = change(kind, checkpoint.path, chance)
+    if (values_of(checkpoint.path) == before) != (factor == 1.0):
+        raise RuntimeError(f"{checkpoint.name}: {kind} has not arrived in its values")
+    return Damaged(kind=kind, checkpoint=checkpoint.name, factor=factor)
 
 
 def _chosen(which: str, store: CheckpointStore) -> list[Stored]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, all_checks
+from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, all_checks
 from trainspec_conformance.records import Ended, Entry, Malformed, Probed, Waited
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance import Capability, StackDescriptor
@@ -64,6 +64,8 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry]) -> Judged:
         raise ValueError(f"scenario {case.scenario.metadata.name}: there is no check {criterion.check!r}")
     try:
         problems = list(checks[criterion.check](case, criterion))
+    except NotArrivedError as error:
+        return Judged(criterion.check, passed=False, messages=(f"not arrived: {error}",), is_own_failure=True)
     except CannotJudgeError as error:
         return Judged(criterion.check, passed=False, messages=(f"cannot be judged: {error}",))
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one check must not lose what all others found

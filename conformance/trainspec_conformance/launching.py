@@ -125,6 +125,7 @@ class Launcher:
                 pid=session.pid,
                 attempt=self._attempt,
                 num_ranks=self._num_ranks,
+                seed=job.seed,
                 resume=resume,
                 by_platform=by_platform,
             )

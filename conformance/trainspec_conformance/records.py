@@ -8,6 +8,9 @@ import msgspec
 
 from trainspec_validate.documents.types.trace import TraceRecord
 
+SOUND_KINDS = frozenset({"resealed", "scaled-values"})
+"""What is done to a checkpoint that leaves it whole."""
+
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True, forbid_unknown_fields=True):
     pass
@@ -19,6 +22,8 @@ class Started(_Record, frozen=True, kw_only=True, tag="started"):
     pid: int
     attempt: int
     num_ranks: int
+    seed: int | None = None
+    """Of the job in its task."""
     resume: bool = False
     by_platform: bool = False
     """Whether the suite did what a platform does after an error, and not what the scenario says."""
@@ -57,6 +62,23 @@ class Damaged(_Record, frozen=True, kw_only=True, tag="damaged"):
     """Path below the checkpoint."""
     place: int = 0
     """Byte at which it was done."""
+    factor: float = 1.0
+    """What its values were multiplied with."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the checkpoint is another one now, and whole: it has to be restored as it is."""
+        return self.kind in SOUND_KINDS
+
+
+class Stored(_Record, frozen=True, kw_only=True, tag="stored"):
+    """What the suite computed from the bytes of a checkpoint while no process ran."""
+
+    checkpoint: str
+    digest: str
+    """Of all floating-point values with their names."""
+    num_bytes: int
+    """Of these values."""
 
 
 class Listed(_Record, frozen=True, kw_only=True, tag="listed"):
@@ -139,7 +161,19 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
 
 
 SuiteRecord = (
-    Started | Exited | Injected | Damaged | Listed | Waited | Orphans | Malformed | Probed | Streams | Streamed | Ended
+    Started
+    | Exited
+    | Injected
+    | Damaged
+    | Stored
+    | Listed
+    | Waited
+    | Orphans
+    | Malformed
+    | Probed
+    | Streams
+    | Streamed
+    | Ended
 )
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from trainspec_conformance.damage import NothingToDamageError, damage
-from trainspec_conformance.drawing import new_name
+from trainspec_conformance.drawing import MOST_SEED, new_name
 from trainspec_conformance.history import History, Watcher
 from trainspec_conformance.injecting import Injector, MisplacedError, NoTargetError
 from trainspec_conformance.isolating import TemporaryDirectories
@@ -20,12 +22,14 @@ from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
 from trainspec_conformance.processes import describe, end_all, marked, new_mark
-from trainspec_conformance.records import Ended, Entry, Listed, Orphans, Waited
+from trainspec_conformance.records import SOUND_KINDS, Ended, Entry, Listed, Orphans, Stored, Waited
 from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.stored_values import NoValuesError, values_of
 from trainspec_conformance.streams import read_streams
 from trainspec_conformance.view import View
 from trainspec_conformance.waiting import Condition, condition
-from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.documents.types.conformance import StackDescriptor, TestJob
 from trainspec_validate.documents.types.scenario import Act, Damage, Inject, Probe, Scenario, Start, Stop, Wait
 
 POLL_SECONDS = 0.004
@@ -84,6 +88,8 @@ class _Trial:
     def __init__(self, setting: Setting, chance: random.Random) -> None:
         self._setting, self._chance = setting, chance
         self._scenario = setting.scenario
+        self._job = self._scenario.job
+        """Of the last start."""
         self._out = setting.directory / "out"
         self._out.mkdir()
         self._mark = new_mark()
@@ -136,7 +142,8 @@ class _Trial:
                 if act.resume and self._is_stopped and not self._scenario.privileges:
                     self._move_store()
                 self._is_stopped = False
-                self._launcher.start(self._scenario.job, resume=act.resume, num_ranks=act.num_ranks)
+                self._job = self._with_seed(self._scenario.job) if act.another_seed else self._scenario.job
+                self._launcher.start(self._job, resume=act.resume, num_ranks=act.num_ranks)
             case Wait():
                 self._wait(act)
             case Inject():
@@ -150,6 +157,9 @@ class _Trial:
                 self._is_stopped = True
             case Probe():
                 self._history.tell(self._prober.ask(act.case, self._setting.seed))
+
+    def _with_seed(self, job: TestJob) -> TestJob:
+        return msgspec.structs.replace(job, seed=job.seed + self._chance.randrange(1, MOST_SEED))
 
     def _move_store(self) -> None:
         """Copy the store to a new place, and remove the old one."""
@@ -166,9 +176,11 @@ class _Trial:
     def _attempt(self, deed: Callable[[], object]) -> None:
         try:
             deed()
-        except (NoTargetError, NothingToDamageError) as error:
+        except (NoTargetError, NothingToDamageError, UnreadableError) as error:
             self._history.tell(Waited(until="target", seen=False, reason=str(error)))
             raise _OverError("wait") from error
+        except NoValuesError as error:
+            raise UnsupportedError(str(error)) from error
 
     def _inject(self, act: Inject) -> None:
         """A process that is just being started anew is waited for."""
@@ -189,8 +201,18 @@ class _Trial:
         self._list()
         interval_steps = self._scenario.job.checkpoint_interval_steps
         for kind in act.kinds:
+            if kind in SOUND_KINDS:
+                self._tell_values()
             for record in damage(kind, act.checkpoint, self._store, self._chance, interval_steps):
                 self._history.tell(record)
+            if kind in SOUND_KINDS:
+                self._tell_values()
+
+    def _tell_values(self) -> None:
+        """Digests of the values of all checkpoints, from their bytes."""
+        for one in self._store.checkpoints():
+            values = values_of(one.path)
+            self._history.tell(Stored(checkpoint=one.name, digest=values.digest, num_bytes=values.num_bytes))
 
     def _wait(self, act: Wait) -> None:
         wanted = condition(act, self._chance, self._scenario.job)
@@ -222,7 +244,7 @@ class _Trial:
 
     def _poll(self) -> None:
         self._watcher.poll()
-        self._launcher.look(self._scenario.job)
+        self._launcher.look(self._job)
         if time.monotonic() > self._deadline:
             raise _OverError("budget")
 

@@ -37,7 +37,9 @@ def scenario(name: str, **changes: object) -> Scenario:
 
 def _sooner(act: object, job: TestJob) -> object:
     step = getattr(act, "step", None)
-    return act if step is None else msgspec.structs.replace(act, step=min(step, job.num_steps // 2), jitter_steps=2)
+    if step is None:
+        return msgspec.structs.replace(act, jitter_steps=0) if getattr(act, "jitter_steps", 0) else act
+    return msgspec.structs.replace(act, step=min(step, job.num_steps // 2), jitter_steps=2)
 
 
 def run(stack: StackDescriptor, out: Path, *scenarios: Scenario, num_trials: int = 1) -> list[ScenarioResult]:

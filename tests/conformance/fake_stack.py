@@ -28,6 +28,8 @@ LIES = {
     "no-recovery": "ends with an error when a rank is lost",
     "repeat-samples": "consumes the samples of the update before after a restore",
     "loop": "starts again for ever",
+    "parrot": "reports a loss of the step number",
+    "step-digest": "reports a digest of the step number",
 }
 
 
@@ -96,7 +98,10 @@ class Controller:
         shutil.rmtree(self.store / name, ignore_errors=True)
         directory.rename(self.store / name)
         (self.store / "latest").write_text(name)
-        self.trace.tell("save", checkpoint=name, step=step, stage="committed", digest=f"sha256:{digest}")
+        self.trace.tell("save", checkpoint=name, step=step, stage="committed", digest=self.told(step, digest))
+
+    def told(self, step: int, digest: str) -> str:
+        return "sha256:" + (f"{step:064x}" if "step-digest" in self.lies else digest)
 
     def restore(self) -> tuple[int, float, dict]:
         if "from-nothing" not in self.lies:
@@ -109,7 +114,8 @@ class Controller:
                         raise ValueError("the digest differs")
                     state = json.loads(body.replace(b"\0", b"x"))
                     total = 0.0 if "forget-state" in self.lies else state["total"]
-                    told = {"checkpoint": path.name, "source": "checkpoint", "digest": f"sha256:{digest}"}
+                    told = {"checkpoint": path.name, "source": "checkpoint"}
+                    told["digest"] = self.told(state["step"], digest)
                     return state["step"], total, {"step": state["step"], **told}
                 except (OSError, ValueError) as error:
                     self.trace.tell("refused", checkpoint=path.name, file="state.json", reason=str(error)[:200])
@@ -129,7 +135,8 @@ class Controller:
             shift = 1 if "repeat-samples" in self.lies and start and step == start else 0
             ids = [samples(self.job, step - shift, rank, len(ranks)) for rank in range(len(ranks))]
             total += sum(map(sum, ids)) / 1e5
-            record = {"step": step + 1, "loss": 10 / (1 + total), "learning_rate": 1e-3 / (1 + step)}
+            loss = 10 / (1 + (step if "parrot" in self.lies else total))
+            record = {"step": step + 1, "loss": loss, "learning_rate": 1e-3 / (1 + step)}
             for rank, one in enumerate(ranks):
                 if not self.send(one, {**record, "sample_ids": ids[rank]}):
                     return self.lost(ranks, rank)

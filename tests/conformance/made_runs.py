@@ -7,7 +7,18 @@ from typing import Any
 
 import msgspec
 from trainspec_conformance.criteria.synchrony import batch_of
-from trainspec_conformance.records import Damaged, Ended, Entry, Exited, Injected, Listed, Started, Streamed, Streams
+from trainspec_conformance.records import (
+    Damaged,
+    Ended,
+    Entry,
+    Exited,
+    Injected,
+    Listed,
+    Started,
+    Stored,
+    Streamed,
+    Streams,
+)
 
 from trainspec_validate.documents.types.conformance import TestJob
 from trainspec_validate.documents.types.trace import Decision, End, FaultSeen, Process, Refused, Restore, Save, StepDone
@@ -36,6 +47,10 @@ class Made:
         self.now, self.attempt, self.num_ranks = 0.0, 0, job.num_ranks
         self.ahead_seconds = [0.0] * self.num_ranks
         """Of the clocks of ranks."""
+        self.shift = 0.0
+        """By which losses differ from those of any other run."""
+        self.values: dict[int, str] = {}
+        """Digests of states that were changed, by update."""
         self._samples = self._consumed = 0
         self._waits = [0.0] * self.num_ranks
 
@@ -49,7 +64,8 @@ class Made:
 
     def start(self, step: int = 0, *, resume: bool = False, refuses: int | None = None) -> None:
         """The command is started; it may refuse the checkpoint of an update."""
-        self.tell(Started(pid=100, attempt=self.attempt, num_ranks=self.num_ranks, resume=resume))
+        told = {"attempt": self.attempt, "num_ranks": self.num_ranks, "seed": self.job.seed}
+        self.tell(Started(pid=100, resume=resume, **told))
         self.tell(Process(time_us=self.time_us(), role="controller", pid=101), 1)
         if refuses is not None:
             told = {"checkpoint": f"step-{refuses}", "reason": "its digest is another"}
@@ -62,7 +78,7 @@ class Made:
         self.event("train.attempt.start")
         for rank in range(self.num_ranks):
             told = {"time_us": self.time_us(rank), "attempt": self.attempt, "rank": rank}
-            self.tell(Restore(**told, step=step, digest=digest(step), **held))
+            self.tell(Restore(**told, step=step, digest=self.digest(step), **held))
         self._consumed = sum(batch_of(self.job, one) for one in range(1, step + 1))
 
     def train(self, first: int, last: int, *, failing_saves: bool = False) -> None:
@@ -79,8 +95,25 @@ class Made:
 
     def step(self, step: int, rank: int, ids: Sequence[int], skipped: str | None = None) -> None:
         told = {"time_us": self.time_us(rank), "attempt": self.attempt, "rank": rank, "step": step, "skipped": skipped}
-        loss = 5 - step / 100
-        self.tell(StepDone(**told, loss=loss, learning_rate=0.01, sample_ids=tuple(ids), gradient_norm=1.0))
+        loss = self.loss(step)
+        self.tell(
+            StepDone(
+                **told,
+                loss=loss,
+                learning_rate=0.01 * self.job.learning_rate_factor,
+                sample_ids=tuple(ids),
+                gradient_norm=1.0,
+            )
+        )
+
+    def loss(self, step: int) -> float:
+        """It falls, but where nothing is learned; then it is that of the samples."""
+        if not self.job.learning_rate_factor:
+            return 5 + step % (self.job.samples_per_epoch // self.job.global_sequences) / 100 + self.shift
+        return 5 - step / 100 + self.shift
+
+    def digest(self, step: int) -> str:
+        return self.values.get(step, digest(step))
 
     def report(self, step: int) -> None:
         """What streams say of an update."""
@@ -108,11 +141,11 @@ class Made:
     def save(self, step: int, *, fails: bool = False) -> None:
         told = {"attempt": self.attempt, "checkpoint": f"step-{step}", "step": step}
         self.tell(Save(time_us=self.time_us(), stage="begin", rank=0, **told))
-        self.tell(Save(time_us=self.time_us(), stage="snapshot", rank=0, digest=digest(step), **told))
+        self.tell(Save(time_us=self.time_us(), stage="snapshot", rank=0, digest=self.digest(step), **told))
         if fails:
             self.tell(Save(time_us=self.time_us(), stage="failed", reason="no space left", **told), SAVE_SECONDS)
             return
-        self.tell(Save(time_us=self.time_us(), stage="committed", digest=digest(step), **told), SAVE_SECONDS)
+        self.tell(Save(time_us=self.time_us(), stage="committed", digest=self.digest(step), **told), SAVE_SECONDS)
         self.event("train.checkpoint.begin", step)
         self.event("train.checkpoint.commit", step)
         total = {"train.checkpoint.duration{train.checkpoint.phase=total}": SAVE_SECONDS}
@@ -151,6 +184,19 @@ class Made:
     def damage(self, kind: str, step: int) -> None:
         self.tell(Damaged(kind=kind, checkpoint=f"step-{step}"))
         self.now += 1
+
+    def change(self, kind: str, step: int, factor: float = 1.0) -> None:
+        """Another sound checkpoint takes the place of one, whose values the suite reads before and after."""
+        self.read_values(step)
+        self.tell(Damaged(kind=kind, checkpoint=f"step-{step}", factor=factor))
+        if factor != 1.0:
+            self.values[step] = digest(1000 + step)
+        self.read_values(step)
+        self.now += 1
+
+    def read_values(self, last: int) -> None:
+        for step in range(self.job.checkpoint_interval_steps, last + 1, self.job.checkpoint_interval_steps):
+            self.tell(Stored(checkpoint=f"step-{step}", digest=self.digest(step)[::-1], num_bytes=100))
 
     def close(self, reason: str = "completed", status: int = 0) -> list[Entry]:
         """The run has ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from made_runs import Made
+from made_runs import Made, digest
 from msgspec.structs import replace
 from trainspec_conformance.records import Entry
 
@@ -129,6 +129,31 @@ def offset(scenario: Scenario) -> list[Entry]:
     made.ahead_seconds[-1] = 0
     made.start(30, resume=True)
     made.train(31, scenario.job.num_steps)
+    return made.close()
+
+
+def changed_values(scenario: Scenario) -> list[Entry]:
+    """The newest checkpoint gets a new manifest, and then other values."""
+    made = begun(scenario, 34)
+    made.stop()
+    made.change("resealed", 30)
+    made.start(30, resume=True)
+    made.train(31, 33)
+    made.stop()
+    made.change("scaled-values", 30, 1.05)
+    made.shift = 0.2
+    made.start(30, resume=True)
+    made.train(31, 33)
+    return made.close()
+
+
+def reseeded(scenario: Scenario) -> list[Entry]:
+    """The job has another seed than that of any other story."""
+    made = Made(replace(scenario.job, seed=scenario.job.seed + 1))
+    made.shift = 0.1
+    made.values = {step: digest(2000 + step) for step in range(scenario.job.num_steps + 1)}
+    made.start()
+    made.train(1, 17)
     return made.close()
 
 

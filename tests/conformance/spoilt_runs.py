@@ -9,6 +9,7 @@ import msgspec
 from made_runs import Change, added, changed, digest, dropped, late, told
 from made_stories import (
     calm,
+    changed_values,
     flipped,
     flipped_and_struck,
     full,
@@ -18,13 +19,25 @@ from made_stories import (
     looping,
     noticed,
     offset,
+    reseeded,
     resumed,
     skipping,
     slowed,
     struck,
     waiting,
 )
-from trainspec_conformance.records import Ended, Entry, Exited, Listed, Orphans, Streamed, Streams
+from trainspec_conformance.records import (
+    Damaged,
+    Ended,
+    Entry,
+    Exited,
+    Listed,
+    Orphans,
+    Started,
+    Stored,
+    Streamed,
+    Streams,
+)
 
 from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.documents.types.trace import Decision, End, FaultSeen, Refused, Restore, Save, StepDone
@@ -82,6 +95,16 @@ def seen_last(rank: int) -> Change:
         return [*others, *(msgspec.structs.replace(one, seconds=end) for one in own)]
 
     return change
+
+
+def unshifted(entries: list[Entry]) -> list[Entry]:
+    """Losses are those of any other run."""
+    return [
+        msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, loss=5 - one.record.step / 100))
+        if isinstance(one.record, StepDone)
+        else one
+        for one in entries
+    ]
 
 
 FAULT = FaultSeen(time_us=0, kind="storage")
@@ -158,6 +181,29 @@ ROWS = [
     Row("in-step", "ranks-in-step", calm, behind(1, 1), "has completed update"),
     Row("in-step", "ranks-in-step", calm, seen_last(1), "has completed update"),
     Row("slow-rank-answered", "uneven-load", slowed, dropped(FaultSeen), "is slow, is not reported"),
+    Row("loss-follows-values", "changed-values", changed_values,
+        changed(StepDone, lambda one: one.attempt == 2 and one.step == 31, loss=4.69), "without the change of all"),
+    Row("loss-follows-values", "changed-values", changed_values,
+        changed(StepDone, lambda one: one.attempt == 1 and one.step == 31, loss=4.0), "after a new manifest"),
+    Row("loss-follows-values", "changed-values", changed_values, dropped(Damaged), "no resume followed"),
+    Row("loss-follows-values", "changed-values", changed_values, dropped(Damaged, lambda one: one.factor != 1),
+        "or none a change of values"),
+    Row("values-change", "changed-values", changed_values,
+        changed(Stored, lambda one: one.checkpoint == "step-20", digest=digest(10)[::-1]), "the values of step-10"),
+    Row("values-change", "changed-values", changed_values, dropped(Stored), "of no checkpoint were read"),
+    Row("digest-follows-values", "changed-values", changed_values,
+        changed(Restore, lambda one: one.attempt == 2, digest=digest(30)), "of other values too"),
+    Row("digest-follows-values", "changed-values", changed_values,
+        changed(Restore, lambda one: one.attempt == 1, digest=digest(31)), "of the same values"),
+    Row("digest-follows-values", "changed-values", changed_values, dropped(Stored), "of no checkpoint were read"),
+    Row("loss-follows-seed", "changed-seed", reseeded, unshifted, "17 of 17 losses are those of the baseline run"),
+    Row("loss-follows-seed", "changed-seed", reseeded, changed(Started, seed=7), "both runs had the same seed"),
+    Row("digest-follows-seed", "changed-seed", reseeded,
+        changed(Save, lambda one: one.step == 10, digest=digest(10)), "the state digest of step 10"),
+    Row("digest-follows-seed", "changed-seed", reseeded, changed(Started, seed=7), "both runs had the same seed"),
+    Row("rate-is-zero", "zero-learning-rate", calm, changed(StepDone, at_step(3), learning_rate=0.1), "asks for 0"),
+    Row("loss-follows-samples", "zero-learning-rate", calm, changed(StepDone, at_step(15), loss=4.0), "of epoch 2"),
+    Row("loss-follows-samples", "zero-learning-rate", calm, changed(StepDone, loss=4.0), "are all 4.0"),
     Row("order-as-declared", "declared-order", calm, changed(StepDone, at_step(3), sample_ids=(1,)), "declared order"),
     Row("stream-is-valid", "stream-without-errors", calm, changed(Streams, findings=("error X: y",)), "error X: y"),
     Row("owes-nothing", "stream-without-errors", calm, changed(Streams, absent=(OWED,)), OWED),

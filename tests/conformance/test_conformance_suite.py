@@ -32,6 +32,7 @@ from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance import Missing
 
 HONEST = ["kill-rank", "stop-rank", "kill-coordinator", "truncated-shard", "bad-pointer", "null-run"]
+HONEST += ["changed-values", "changed-seed"]
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -50,6 +51,8 @@ LIES = [
     ("orphan", "null-run", "no-orphans"),
     ("trust", "flipped-shard", "restores-newest-good"),
     ("no-recovery", "kill-rank", "completes"),
+    ("parrot", "changed-values", "loss-follows-values"),
+    ("step-digest", "changed-seed", "digest-follows-seed"),
 ]
 
 

@@ -25,6 +25,7 @@ MAPPINGS = [
     ("maxtext-settings", "plans/maxtext-hybrid.yml"),
     ("megatron-bridge-yaml", "plans/bridge-moe.yaml"),
     ("nemo-megatron-yaml", "plans/nemo-gpt.yaml"),
+    ("torchtune-yaml", "plans/torchtune-lora.yaml"),
     ("astra-sim-network", "network/network.yml"),
     ("mlperf-system", "network/mlperf-system.json"),
     ("slurm-topology-yaml", "network/topology.yaml"),

@@ -33,6 +33,7 @@ PREFIXES = {
     "megatron": "megatron-arguments",
     "nemo": "nemo-megatron-yaml",
     "torchtitan": "torchtitan-toml",
+    "torchtune": "torchtune-yaml",
 }
 PLANS = [entry for entry in formats().values() if entry.kind == "TrainingPlan" and entry.name in set(PREFIXES.values())]
 

@@ -18,6 +18,10 @@ class CannotJudgeError(Exception):
     """The history does not hold what the check needs; that is never a pass."""
 
 
+class NotArrivedError(CannotJudgeError):
+    """What the suite had to do did not reach the stack: nothing is said of the stack."""
+
+
 def num_ranks_of(view: View) -> int:
     """Ranks of the last start.
 

@@ -50,7 +50,7 @@ def _committed(view: View, before: float) -> dict[str, int]:
 def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Each resumed start goes on from the newest checkpoint that was committed and not damaged."""
     for start, restored, damaged in _resumes(case):
-        bad = {one.checkpoint for _, one in damaged if not one.kind.startswith("pointer-")}
+        bad = {one.checkpoint for _, one in damaged if not one.kind.startswith("pointer-") and not one.is_sound}
         good = {name: step for name, step in _committed(case.trial, start.seconds).items() if name not in bad}
         if not good:
             raise CannotJudgeError("no checkpoint was committed and left undamaged before the start")
@@ -80,7 +80,8 @@ def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
         until = min(steps, default=restored[-1][0].seconds) + WINDOW_SECONDS
         for at, one in damaged:
             is_whole_gone = one.kind == "delete-file" and not one.file  # it was one file: nothing is left to refuse
-            if one.kind.startswith("pointer-") or one.kind == "partial-directory" or is_whole_gone:
+            is_whole = one.is_sound or one.kind == "partial-directory" or is_whole_gone
+            if one.kind.startswith("pointer-") or is_whole:
                 continue
             told = [
                 record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,13 +10,6 @@ from pathlib import Path
 from typing import Any
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
-_BEST_KNOWN = {
-    "v100": "nvidia-v100-sxm2-32gb",
-    "a100": "nvidia-a100-sxm-80gb",
-    "h100": "nvidia-h100-sxm-80gb",
-    "h200": "nvidia-h200-sxm-141gb",
-}
-"""What a product name alone means where it is sold in several forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +88,6 @@ def accelerators() -> Mapping[str, CatalogAccelerator]:
     """All accelerators of the catalog, by name."""
     rows = (CatalogAccelerator(**row) for row in _read("accelerators.json")["accelerators"])
     return {row.name: row for row in rows}
-
-
-def accelerators_named(words: str) -> tuple[CatalogAccelerator, ...]:
-    """The accelerators whose name or title has all words of a name as people say it; the best-known form alone.
-
-    >>> [entry.name for entry in accelerators_named("H100")]
-    ['nvidia-h100-sxm-80gb']
-    >>> [entry.name for entry in accelerators_named("A100 PCIe")]
-    ['nvidia-a100-pcie-40gb', 'nvidia-a100-pcie-80gb']
-    """
-    known = accelerators()
-    wanted = _words(words)
-    if not wanted:
-        return ()
-    alone = _BEST_KNOWN.get("-".join(wanted - {entry.vendor for entry in known.values()}))
-    if alone:
-        return (known[alone],)
-    return tuple(entry for entry in known.values() if wanted <= _words(f"{entry.name} {entry.title}"))
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[a-z0-9]+", text[:200].casefold()))
 
 
 @cache

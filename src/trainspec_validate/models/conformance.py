@@ -54,6 +54,8 @@ Capability = Literal[
     "planted-slow-rank",
     "planted-data-delay",
     "sequential-order",
+    "learning-rate-factor",
+    "resealed-checkpoints",
     "probe-noise",
     "probe-accumulate",
     "probe-compress",
@@ -259,6 +261,8 @@ class TestJob(DocumentPart):
     """Updates after which a reading of gradient noise counts half; absent asks for no such reading."""
     peak_flops_per_second: AcceleratorFlopsPerSecond | None = None
     """Peak of one rank that utilisation is told against; absent asks for no utilisation."""
+    learning_rate_factor: Annotated[float, Meta(ge=0, le=1)] = 1
+    """By which the learning rate of each optimizer step is multiplied; 0 leaves the parameters as they are."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
     """Share of activations that are set to zero by a random state of each rank."""
     faults: ListOf[Fault] = []

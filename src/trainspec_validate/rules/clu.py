@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import Accelerator
 from trainspec_validate.model import units
-from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, accelerators_named
+from trainspec_validate.model.accelerator_names import accelerators_named
+from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.performance.derived.cluster import listed, total, within

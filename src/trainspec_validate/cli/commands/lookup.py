@@ -9,7 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from trainspec_validate.cli import terminal
-from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, accelerators_named
+from trainspec_validate.model.accelerator_names import accelerators_named
+from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.requirements import Index, Requirement, load_index
 from trainspec_validate.model.suggest import did_you_mean, meant
 

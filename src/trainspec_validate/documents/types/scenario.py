@@ -39,6 +39,8 @@ class Start(_Act, frozen=True, kw_only=True, tag="start"):
     """Whether it has to go on from a checkpoint."""
     num_ranks: Count | None = None
     """Another number of processes than the job's."""
+    another_seed: bool = False
+    """Whether the task has another seed than the baseline run, drawn for this start."""
 
 
 class Wait(_Act, frozen=True, kw_only=True, tag="wait"):
@@ -126,7 +128,11 @@ DamageKind = Literal[
     "path-traversal",
     "huge-header",
     "all-checkpoints-cut",
+    "resealed",
+    "scaled-values",
 ]
+"""`scaled-values` multiplies every floating-point value by a factor and writes a new manifest, and `resealed` writes a
+new manifest alone. All others damage."""
 
 
 class Damage(_Act, frozen=True, kw_only=True, tag="damage"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainspec_validate.interop.readers._accelerator_names import meant_by
 from trainspec_validate.interop.readers._draft import as_name
+from trainspec_validate.model.accelerator_names import meant_by
 from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 
 # Source: pci.ids. Only identifiers that mean one product of the catalog.

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_validate.interop.readers._accelerator_names import meant_by
 from trainspec_validate.interop.readers._mlperf_software import words
 from trainspec_validate.interop.readers._mlperf_text import (
     Interconnect,
@@ -17,6 +16,7 @@ from trainspec_validate.interop.readers._mlperf_text import (
     vendor,
 )
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, whole
+from trainspec_validate.model.accelerator_names import meant_by
 from trainspec_validate.model.catalog import CatalogAccelerator, links
 from trainspec_validate.model.finding import Pointer
 

@@ -58,10 +58,14 @@ _ENDS = {place: re.compile(rf"(?:^|\.)(?:{ends})\Z") for place, ends in _PLACES.
 def place_of(name: str) -> str | None:
     """Where a plan states what a setting says; None where it has no place for it.
 
+    >>> place_of("profiler.warmup_steps"), place_of("scheduler.warmup_steps")
+    (None, 'optimizer.learning_rate')
     >>> place_of("training.max_norm"), place_of("--clip-grad"), place_of("optimizer.params.lr"), place_of("log_level")
     ('optimizer.clipping', 'optimizer.clipping', 'optimizer.learning_rate', None)
     """
     plain = _plain(name)
+    if plain.startswith("profil"):
+        return None
     return next((place for place, ends in _ENDS.items() if ends.search(plain)), None)
 
 

@@ -46,6 +46,15 @@ _HOST_MEMORY = {480: 96, 120: 96, 624: 144}
 """What NVIDIA's driver calls Grace Hopper by, the memory of its host, and the memory of the accelerator in GB."""
 _SYNONYMS = {"trillium": "v6e", "ironwood": "v7x", "se": "server", "v5litepod": "v5e"}
 _MEMORY = re.compile(r"(\d{1,4})(?:g|gb|gib)")
+_BEST_KNOWN = {
+    "v100": "nvidia-v100-sxm2-32gb",
+    "a100": "nvidia-a100-sxm-80gb",
+    "h100": "nvidia-h100-sxm-80gb",
+    "h200": "nvidia-h200-sxm-141gb",
+}
+"""What a product name alone means where it is sold in several forms."""
+_SHORTEST_START = 4
+"""Letters of a word that is completed to the names that begin so."""
 _IGNORED = re.compile(r"nvl\d+|hbm\d?e?|\d{2,4}w|0x[0-9a-f]+")
 
 
@@ -84,6 +93,50 @@ def meant_by(name: str, memory_bytes: float | None = None, *, driver: bool = Fal
     if len(decided) == 1:
         return Meant(decided[0])
     return Meant(alternatives=tuple(entry.name for entry in decided or fitting))
+
+
+def accelerators_named(words: str) -> tuple[CatalogAccelerator, ...]:
+    """The accelerators that a name as people, drivers and submissions write it can mean; the best-known form alone.
+
+    >>> [entry.name for entry in accelerators_named("H100")]
+    ['nvidia-h100-sxm-80gb']
+    >>> [entry.name for entry in accelerators_named("A100 PCIe")]
+    ['nvidia-a100-pcie-40gb', 'nvidia-a100-pcie-80gb']
+    >>> [entry.name for entry in accelerators_named("NVIDIA H100 80GB HBM3")]
+    ['nvidia-h100-sxm-80gb']
+    >>> [entry.name for entry in accelerators_named("mi300")]
+    ['amd-mi300a-128gb', 'amd-mi300x-192gb']
+    """
+    known = accelerators()
+    wanted = _plain_words(words)
+    if not wanted:
+        return ()
+    alone = _BEST_KNOWN.get("-".join(wanted - {entry.vendor for entry in known.values()}))
+    if alone:
+        return (known[alone],)
+    found = tuple(entry for entry in known.values() if wanted <= _plain_words(f"{entry.name} {entry.title}"))
+    return found or _meant(words) or _beginning(wanted)
+
+
+def _meant(name: str) -> tuple[CatalogAccelerator, ...]:
+    meant = meant_by(name)
+    return (meant.entry,) if meant.entry else tuple(accelerators()[other] for other in meant.alternatives)
+
+
+def _beginning(wanted: frozenset[str]) -> tuple[CatalogAccelerator, ...]:
+    """The accelerators of which each word of a name begins one."""
+    if max(map(len, wanted)) < _SHORTEST_START:
+        return ()
+    names = {entry.name: _plain_words(f"{entry.name} {entry.title}") for entry in accelerators().values()}
+    return tuple(
+        accelerators()[name]
+        for name, own in names.items()
+        if all(any(word.startswith(start) for word in own) for start in wanted)
+    )
+
+
+def _plain_words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", text[:_LONGEST].casefold()))
 
 
 def fits_memory(entry: CatalogAccelerator, memory_bytes: float) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate.interop.readers._accelerator_names import meant_by
 from trainspec_validate.interop.readers._accelerators import by_product
+from trainspec_validate.model.accelerator_names import meant_by
 from trainspec_validate.model.catalog import accelerators
 
 # Every accelerator_model_name in systems/*.json of mlcommons/training_results v3.1 to v5.1 and inference_results v4.1;

@@ -1,0 +1,228 @@
+"""Judges whether losses and digests depend on what they are of: stored values, seed, learning rate and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, check
+from trainspec_conformance.criteria.checkpoints import resumes
+from trainspec_conformance.criteria.trajectory import Step, final_steps, steps
+from trainspec_conformance.records import Damaged, Ended, Entry, Started, Stored, Waited
+from trainspec_conformance.view import View
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import Restore, Save
+
+NOISE = 10.0
+"""How many times the difference without a change of values a difference must be, to be one of the change."""
+LEAST_DIFFERENCE = 1e-9
+"""Relative difference of two losses, where a run repeats bit by bit."""
+
+
+def _not_arrived(case: Case, reason: str) -> CannotJudgeError:
+    """Why nothing is said: the suite's own doing, but where the stack did not come so far."""
+    ended = [record.reason for _, record in case.trial.of(Ended)]
+    came = ended == ["done"] and all(record.seen for _, record in case.trial.of(Waited))
+    return NotArrivedError(reason) if came and list(case.trial.of(Started)) else CannotJudgeError(reason)
+
+
+def _control(case: Case) -> View:
+    if case.control is None:
+        raise CannotJudgeError("there is no run without faults to compare with")
+    return case.control
+
+
+def _difference(mine: Step, theirs: Step) -> float:
+    """Relative difference of two losses; infinite where one is not finite."""
+    found = abs(mine.loss - theirs.loss) / max(abs(theirs.loss), 1e-30)
+    return found if found == found else float("inf")  # noqa: PLR0124 - not a number
+
+
+# --- stored values ----------------------------------------------------------------------------------------------
+
+
+def _first_steps(case: Case) -> Iterator[tuple[float, Step, Step, int]]:
+    """For each resume from a changed checkpoint: the factor, the first step, that of the baseline run, its number."""
+    wanted = final_steps(_control(case))
+    done = steps(case.trial)
+    for _, restored, damaged in resumes(case.trial):
+        factors = [one.factor for _, one in damaged if one.is_sound]
+        if not factors:
+            continue
+        own = {key: one for key, one in done.items() if key[0] in {record.attempt for _, record in restored}}
+        first = min(own, default=None)
+        if first is None or first[1] not in wanted:
+            raise CannotJudgeError("no step after a resume can be compared with the baseline run")
+        yield factors[-1], own[first], wanted[first[1]], first[1]
+
+
+@check("loss-follows-values")
+def loss_follows_values(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The first loss after a resume is that of the baseline run, and another one after a change of values."""
+    noise, seen = LEAST_DIFFERENCE / NOISE, set()
+    tolerance = 0.0 if case.claims.resume_class == "bitwise" else case.claims.relative_tolerance
+    for factor, mine, theirs, step in _first_steps(case):
+        found = _difference(mine, theirs)
+        seen.add(factor == 1.0)
+        entries = (mine.entry, theirs.entry)
+        if factor == 1.0:
+            noise = max(noise, found)
+            if found > tolerance:
+                message = f"the loss of step {step} is {mine.loss!r} after a new manifest, {theirs.loss!r} without it"
+                yield Problem(message, entries)
+        elif found <= NOISE * noise:
+            message = f"the loss of step {step} is {mine.loss!r}, and {theirs.loss!r} without the change of all values"
+            yield Problem(f"{message} by the factor {factor:.3f}", entries)
+    if seen != {True, False}:
+        raise _not_arrived(case, "no resume followed a new manifest, or none a change of values")
+
+
+def _stored_before_change(view: View) -> dict[str, tuple[Entry, Stored]]:
+    found: dict[str, tuple[Entry, Stored]] = {}
+    for entry in view.entries:
+        if isinstance(entry.record, Damaged):
+            break
+        if isinstance(entry.record, Stored):
+            found[entry.record.checkpoint] = (entry, entry.record)
+    return found
+
+
+@check("values-change")
+def values_change(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """No two checkpoints of a run hold the same values."""
+    saved = {save.checkpoint: save.step for _, save in case.trial.saves("committed")}
+    found = _stored_before_change(case.trial)
+    names = sorted(found.keys() & saved.keys(), key=saved.__getitem__)
+    if not found:
+        raise _not_arrived(case, "the values of no checkpoint were read")
+    if len(names) < 2:
+        raise CannotJudgeError("values of fewer than two committed checkpoints were read")
+    for one, other in pairwise(names):
+        if found[one][1].digest == found[other][1].digest:
+            yield Problem(f"{other} holds the values of {one}, {found[one][1].num_bytes:,} bytes", (found[other][0],))
+
+
+@check("digest-follows-values")
+def digest_follows_values(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A state digest that is reported is the same exactly where the values in the checkpoint are."""
+    if not list(case.trial.of(Stored)):
+        raise _not_arrived(case, "the values of no checkpoint were read")
+    if not case.trial.restores():
+        raise CannotJudgeError("no rank reported from which state it continued")
+    by_values: dict[str, str] = {}
+    by_digest: dict[str, str] = {}
+    for name, values, digest, entry in _reported(case.trial):
+        if by_values.setdefault(values, digest) != digest:
+            yield Problem(f"{name}: two digests were reported of the same values", (entry,))
+            return
+        if by_digest.setdefault(digest, values) != values:
+            yield Problem(f"{name}: the digest that is reported was reported of other values too", (entry,))
+            return
+
+
+def _reported(view: View) -> Iterator[tuple[str, str, str, Entry]]:
+    """Checkpoint, digest of its values by the suite, and the digest that the stack reported of it then."""
+    told: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for entry in view.entries:
+        match entry.record:
+            case Save(checkpoint=name, digest=str(digest)):
+                told[name] = digest
+                values.pop(name, None)
+            case Damaged(checkpoint=name, factor=factor) if factor != 1.0:
+                told.pop(name, None)
+            case Stored(checkpoint=name, digest=digest):
+                values[name] = digest
+                if name in told:
+                    yield name, digest, told[name], entry
+            case Restore(checkpoint=str(name), digest=str(digest)) if name in values:
+                yield name, values[name], digest, entry
+
+
+# --- seed -------------------------------------------------------------------------------------------------------
+
+
+def _seeds_differ(case: Case) -> None:
+    """Refuse to judge where both runs had one seed."""
+    own = {record.seed for _, record in case.trial.of(Started)}
+    theirs = {record.seed for _, record in _control(case).of(Started)}
+    if own & theirs or None in own | theirs or not own or not theirs:
+        raise _not_arrived(case, "both runs had the same seed, or it is not known")
+
+
+@check("loss-follows-seed")
+def loss_follows_seed(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """With another seed, most losses are others than those of the baseline run."""
+    _seeds_differ(case)
+    done, wanted = final_steps(case.trial), final_steps(_control(case))
+    common, least = sorted(done.keys() & wanted.keys()), criterion.steps or 10
+    if len(common) < least:
+        raise CannotJudgeError(f"only {len(common)} steps can be compared with the baseline run, not {least}")
+    same = [step for step in common if _difference(done[step], wanted[step]) <= (criterion.tolerance or 0.0)]
+    if 2 * len(same) > len(common):
+        message = f"{len(same)} of {len(common)} losses are those of the baseline run, which had another seed"
+        yield Problem(message, (done[same[0]].entry, wanted[same[0]].entry))
+
+
+@check("digest-follows-seed")
+def digest_follows_seed(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """With another seed, no state digest that is reported of a save is that of the baseline run."""
+    _seeds_differ(case)
+    if not final_steps(case.trial):
+        raise CannotJudgeError("the trace reports no step")
+    theirs = {save.digest: save.step for save in _saves(_control(case))}
+    for entry, save in case.trial.of(Save):
+        if save.digest is not None and save.digest in theirs:
+            message = f"the state digest of step {save.step} is that of the baseline run, which had another seed"
+            yield Problem(message, (entry,))
+            return
+
+
+def _saves(view: View) -> Iterator[Save]:
+    yield from (save for _, save in view.of(Save) if save.digest is not None)
+
+
+# --- learning rate and samples ----------------------------------------------------------------------------------
+
+
+@check("rate-is-zero")
+def rate_is_zero(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each learning rate is zero, as the task asks."""
+    if case.scenario.job.learning_rate_factor:
+        raise _not_arrived(case, "the task asks for another learning rate")
+    done = final_steps(case.trial)
+    if not done:
+        raise CannotJudgeError("the trace reports no step")
+    for step, one in sorted(done.items()):
+        if one.learning_rate:
+            yield Problem(
+                f"the learning rate of step {step} is {one.learning_rate!r}, and the task asks for 0", (one.entry,)
+            )
+            return
+
+
+@check("loss-follows-samples")
+def loss_follows_samples(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """While nothing is learned, losses of different samples differ, and each epoch has the same mean loss."""
+    job, done = case.scenario.job, final_steps(case.trial)
+    if job.learning_rate_factor or job.samples_per_epoch % job.global_sequences:
+        raise _not_arrived(case, "the task asks for training, or an epoch is no whole number of steps")
+    length = job.samples_per_epoch // job.global_sequences
+    epochs = [
+        [done[step] for step in range(first, first + length)]
+        for first in range(1, max(done, default=0) - length + 2, length)
+        if all(step in done for step in range(first, first + length))
+    ]
+    if len(epochs) < 2 or not all(one.sample_ids for epoch in epochs for one in epoch):
+        raise CannotJudgeError("the trace does not report two whole epochs with their samples")
+    means = [sum(one.loss for one in epoch) / length for epoch in epochs]
+    tolerance = criterion.tolerance or 0.0
+    for number, mean in enumerate(means):
+        if not abs(mean - means[0]) <= tolerance * abs(means[0]):
+            message = f"the mean loss of epoch {number + 1} is {mean!r}, of the first {means[0]!r}, at learning rate 0"
+            yield Problem(message, (epochs[number][0].entry,))
+            return
+    losses = [one.loss for one in epochs[0]]
+    if max(losses) - min(losses) <= tolerance * abs(means[0]):
+        message = f"the losses of {length} steps with different samples are all {losses[0]!r}"
+        yield Problem(message, (epochs[0][0].entry,))

@@ -1,0 +1,165 @@
+"""Reads configurations of torchtune recipes: model builder, adapters, batch, formats and schedule."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_clipping, put_lora, put_rate
+from trainspec_validate.interop.readers._plan_identities import complete
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._worlds import settled
+
+_SOURCE = "pytorch/torchtune@bd2a0fc7:recipes/full_finetune_distributed.py"
+_HEAD = 256 * 1024
+_BUILDER = re.compile(r"(?m)^[ \t]+_component_[ \t]*:[ \t]*torchtune\.models\.")
+_RECIPE = re.compile(r"(?m)^model[ \t]*:")
+_FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+_RATE = ("optimizer", "learning_rate")
+_MLP = ("gate_proj", "up_proj", "down_proj")
+_DEGREES = (("tensor", "tensor_parallel_dim"), ("context", "context_parallel_dim"))
+
+
+def looks_like(text: ForeignText) -> bool:
+    """Whether there is one model, made by a builder of torchtune."""
+    head = text.text[:_HEAD]
+    return bool(_BUILDER.search(head)) and bool(_RECIPE.search(head))
+
+
+def read(text: ForeignText) -> Fragment:
+    """The plan that a configuration describes; the recipe that runs it is named on the command line.
+
+    Raises:
+        ForeignFormatError: it is no mapping.
+    """
+    source = load_mapping(text)
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(_with_targets(values), lines_in(source))
+        _write_model(draft)
+        _write_degrees(draft)
+        _write_batch(draft)
+        _write_formats(draft)
+        _write_optimizer(draft)
+        _write_memory(draft)
+        draft.copy(("job", "seed"), "seed", least=0)
+        draft.lacks(("job", "num_steps"), "epochs of data whose size is not stated")
+        complete(draft)
+        return draft
+
+    return settled(flatten(source.data), make).fragment("torchtune-yaml", text)
+
+
+def _with_targets(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the matrices of adapters in one list, in the words of PEFT."""
+    listed = values.get("model.lora_attn_modules")
+    if not isinstance(listed, list):
+        return values
+    names = ["out_proj" if name == "output_proj" else name for name in listed]
+    names += _MLP if values.get("model.apply_lora_to_mlp") is True else ()
+    names += ["lm_head"] if values.get("model.apply_lora_to_output") is True else []
+    return {**values, "model.lora_attn_modules": names}
+
+
+def _write_model(draft: Draft) -> None:
+    builder = (draft.word("model._component_") or "").rpartition(".")[2]
+    name = name_of(re.sub(r"^q?lora_", "", builder))
+    if name:
+        draft.put(("model", "name"), name, f"the builder {builder[:60]}")
+    draft.copy(("model", "sequence_length"), "tokenizer.max_seq_len", "dataset.max_seq_len")
+    draft.lacks(("model", "sequence_length"), "the tokenizer cuts nothing; the data and the model decide")
+    draft.look("model.apply_lora_to_mlp", "model.apply_lora_to_output", "model.quantize_base")
+    if draft.look("model.lora_rank") is not None:
+        put_lora(draft, "model.lora_rank", "model.lora_alpha", "model.lora_attn_modules")
+        if builder.startswith("qlora_") or draft.flag("model.quantize_base"):
+            draft.lacks(
+                ("precision", "frozen_parameters"), "the base is quantised to NF4, which a plan has no word for"
+            )
+    elif re.match(r"q?lora_", builder):
+        draft.lacks(("lora",), f"the builder {builder[:60]} has adapters of its own defaults")
+
+
+def _write_degrees(draft: Draft) -> None:
+    for axis, name in _DEGREES:
+        draft.copy(("parallelism", axis), name)
+    shards, copies = draft.count("data_parallel_shard_dim"), draft.count("data_parallel_replicate_dim")
+    if shards:
+        draft.put(("parallelism", "data"), shards * (copies or 1), f"{shards} shards x {copies or 1} replicas")
+        if copies and copies > 1:
+            context = draft.counted("parallelism", "context") or 1
+            draft.put(("parallelism", "sharding_degree"), shards * context, "shards x context, over which FSDP shards")
+    kept = draft.flag("fsdp_reshard_after_forward")
+    if kept is not None:
+        sharding = "parameters" if kept else "gradients"
+        draft.put(("parallelism", "sharding"), sharding, f"fsdp_reshard_after_forward ({_SOURCE})")
+    draft.lacks(
+        ("parallelism", "sharding"), "the recipe decides: one device keeps whole copies, a distributed one shards"
+    )
+
+
+def _write_batch(draft: Draft) -> None:
+    draft.copy(("batch", "micro_sequences"), "batch_size")
+    draft.copy(("batch", "accumulation_steps"), "gradient_accumulation_steps")
+    draft.lacks(("batch", "loss_reduction"), "the recipe decides how losses are averaged")
+
+
+def _write_formats(draft: Draft) -> None:
+    word = draft.word("dtype")
+    found = _FORMATS.get(word or "")
+    if found is None:
+        why = f"dtype is {word[:40]!r}" if word else next(iter(draft.reasons("dtype")), "no dtype is given")
+        for key in ("compute", "parameters", "gradients"):
+            draft.lacks(("precision", key), why)
+        return
+    draft.put(("precision", "compute"), found, "" if found == word else f"dtype {word}")
+    for key in ("parameters", "gradients", "reduction"):
+        draft.put(("precision", key), found, f"torchtune makes the model in dtype and casts nothing ({_SOURCE})")
+    eight = (draft.word("optimizer._component_") or "").endswith("8bit")
+    if draft.word("optimizer._component_"):
+        how = "the optimizer keeps moments in eight bits" if eight else "moments have the format of the parameters"
+        draft.put(("precision", "optimizer_state"), "int8" if eight else found, how)
+    if draft.flag("enable_fp8_training"):
+        draft.lacks(("precision", "recipe"), "fp8 of torchao; fp8_recipe_name and its version decide")
+
+
+def _write_optimizer(draft: Draft) -> None:
+    component = draft.word("optimizer._component_")
+    if component:
+        plain = component.rpartition(".")[2].removeprefix("Paged").removesuffix("8bit")
+        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {component[:60]}")
+    if put_rate(draft, "optimizer.lr") is not None:
+        _write_schedule(draft)
+    put_clipping(draft, (0.0, ""), "clip_grad_norm")
+
+
+def _write_schedule(draft: Draft) -> None:
+    scheduler = (draft.word("lr_scheduler._component_") or "").rpartition(".")[2]
+    if scheduler == "get_cosine_schedule_with_warmup":
+        draft.put((*_RATE, "kind"), "cosine", f"the schedule {scheduler}")
+        if draft.look("lr_scheduler.num_cycles") is None:
+            draft.put((*_RATE, "final"), 0.0, Default("half a cosine, the default of the schedule"))
+        draft.copy((*_RATE, "warmup_steps"), "lr_scheduler.num_warmup_steps", least=0)
+    elif scheduler:
+        draft.put((*_RATE, "kind"), "other", f"the schedule {scheduler[:60]}")
+    else:
+        draft.put((*_RATE, "kind"), "constant", f"no lr_scheduler ({_SOURCE})")
+
+
+def _write_memory(draft: Draft) -> None:
+    recomputed = draft.flag("enable_activation_checkpointing")
+    if recomputed is not None:
+        draft.put(("memory", "activation_policy"), "full" if recomputed else "none", "enable_activation_checkpointing")
+    if draft.word("ac_mode") == "selective":
+        draft.put(("memory", "activation_policy"), "selective", "ac_mode")
+    if draft.flag("fsdp_cpu_offload", "fsdp.cpu_offload"):
+        parts = ("parameters", "gradients", "optimizer")
+        entries = [{"what": what, "target": "host", "fraction": 1.0} for what in parts]
+        draft.put_records(("memory", "offload"), entries, "fsdp_cpu_offload: all three, as FSDP steps on the host")
+    elif draft.flag("enable_activation_offloading"):
+        draft.lacks(("memory", "offload"), "activations are offloaded; their size decides which")
+
+
+FORMATS = (Format("torchtune-yaml", "configuration of a torchtune recipe", "TrainingPlan", looks_like, read),)
