@@ -65,6 +65,7 @@ class Text:
     title: str
     statement: str
     why: str
+    details: str = ""
 
 
 REQUIREMENTS = {

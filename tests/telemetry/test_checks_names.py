@@ -230,7 +230,7 @@ def test_the_same_slip_in_many_events_is_told_once() -> None:
         stream.event(seconds, "nonfinite.detected")
     (found,) = judged("TS-TEL-011", view(stream))
     assert found.evidence.count == 50
-    assert found.help == 'write it into "a": where the value stood'
+    assert found.help == 'write it into "a": where the value appeared'
     assert refused("TS-TEL-011", view(vendor("org.example.wait"))) == "no metric or event of the catalog"
 
 

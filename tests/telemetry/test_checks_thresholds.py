@@ -52,7 +52,7 @@ STATED = {
     "TS-TEL-037": (percent(pace.CLOCK_TOLERANCE),),
     "TS-TEL-038": (percent(consistency.TOLERANCE),),
     "TS-TEL-039": (percent(consistency.TOLERANCE),),
-    "TS-TEL-040": (percent(work.POWER_TOLERANCE), "10 W to 50 kW"),
+    "TS-TEL-040": (percent(work.POWER_TOLERANCE), "10 W to 50 kW", f"over {work.LEAST_ENERGY_SECONDS} s or"),
     "TS-TEL-041": (percent(work.BUSY_SHARE), percent(work.WORK_SHARE), "five minutes"),
     "TS-TEL-049": (percent(accounts.GOODPUT_TOLERANCE),),
     "TS-TEL-050": (f"{clocks.LARGEST_OFFSET_SECONDS} s",),

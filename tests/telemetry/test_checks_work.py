@@ -34,6 +34,17 @@ def metered(watts: float, joules: Iterable[float], *, busy: float | None = None)
     return stream
 
 
+def test_a_short_run_is_too_short_for_energy_and_power() -> None:
+    for seconds, told in ((18, False), (24, True)):
+        stream = node("short", device="GPU-0")
+        for number in range(0, seconds + 1, 2):
+            stream.sample(number, {POWER: 75.0, ENERGY: 0.0})
+        if told:
+            assert [fault.message for fault in judged("TS-TEL-040", view(stream))]
+        else:
+            assert "over 20 s or more" in refused("TS-TEL-040", view(stream))
+
+
 def test_energy_and_power_of_one_device_may_come_from_two_agents() -> None:
     power = node("power", device="GPU-0").every(range(0, 121, 30), {POWER: 700.0})
     energy = node("energy", device="GPU-0")

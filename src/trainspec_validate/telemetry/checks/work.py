@@ -25,6 +25,8 @@ from trainspec_validate.telemetry.view.run_view import Location, RunView, Series
 POWER, ENERGY = "hw.power", "hw.energy"
 BUSY, MATRIX = "hw.gpu.utilization", "train.accelerator.matrix.active"
 POWER_TOLERANCE = 0.1
+LEAST_ENERGY_SECONDS = 20
+"""A reading of power is a mean of about a second: over a shorter time both ends are more than the tolerance."""
 """Between counter and integral: boards are read in a quarter of the time at most, and limits vary by as much."""
 SAME_SPAN = 0.9
 """Share of the time of the energy counter that the power readings cover."""
@@ -50,11 +52,12 @@ def energy_power(run: RunView) -> Iterator[Violation]:
     energy = rows_of(run, [ENERGY], least=2)
     columns = Columns(run, energy)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
-    energy = energy[(columns["num_falls"] == 0) & (seconds > 0)]
+    energy = energy[(columns["num_falls"] == 0) & (seconds >= LEAST_ENERGY_SECONDS)]
     watts, drawn = _mean_watts(run, energy), _power_beside(run, energy)
     metered, busy = np.isfinite(drawn), np.isin(_whose(run, energy), _busy_devices(run))
     if not (metered | busy).any():
-        raise NotApplicable(f"no {ENERGY} with {POWER} of the same device or node, or of a busy device")
+        others = f"{POWER} of the same device or node, or of a busy device"
+        raise NotApplicable(f"no {ENERGY} with {others}, over {LEAST_ENERGY_SECONDS} s or more")
     apart = metered & (np.abs(watts - drawn) > POWER_TOLERANCE * np.maximum(watts, drawn))
     absurd = ~metered & busy & ((watts < DEVICE_WATTS[0]) | (watts > DEVICE_WATTS[1]))
 
