@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import generate
 import pytest
 
 from tests.every import every
@@ -56,3 +58,24 @@ def test_the_schema_offers_names_of_the_catalog() -> None:
     assert set(offered["vendor"]["examples"]) == {entry.vendor for entry in accelerators().values()}
     assert {"v5p", "5"} <= set(definitions["ScaleUp"]["properties"]["generation"]["examples"])
     assert {"ndr", "v3"} <= set(definitions["Nic"]["properties"]["generation"]["examples"])
+
+
+@pytest.mark.parametrize(("name", "num_runs"), [("src/data.json", 1), ("spec/page.md", 0)])
+def test_files_that_follow_from_packaged_data_are_generated_after_it(
+    name: str, num_runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[list[str]] = []
+
+    def noted(command: list[str]) -> int:
+        runs.append(command)
+        return 0
+
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    monkeypatch.setattr(generate, "outputs", lambda: {tmp_path / name: "new"})
+    monkeypatch.setattr(generate.subprocess, "call", noted)
+    monkeypatch.setattr(sys, "argv", ["generate.py"])
+    assert generate.main() == 0
+    assert (tmp_path / name).read_text(encoding="utf-8") == "new"
+    assert [command[-1] for command in runs] == ["--once"] * num_runs
+    assert generate.main() == 0
+    assert len(runs) == num_runs

@@ -8,6 +8,7 @@ from typing import Any
 
 import hardware_pages
 import pytest
+from spec_text import SpecificationError
 
 from trainspec_validate.documents.load import load_file
 
@@ -59,8 +60,16 @@ def test_every_source_has_a_day_and_a_standing() -> None:
 def test_a_source_that_nobody_knows_is_refused() -> None:
     known = hardware_pages.Sources([{"starts": "a/b@1"}])
     assert known.cell("a/b@1:c.md", "note") == "note; a/b@1:c.md"
-    with pytest.raises(ValueError, match="does not tell of 'x/y@2'"):
+    with pytest.raises(SpecificationError, match=r"no entry of sources\.yaml has the start of 'x/y@2'"):
         known.cell("a/b@1; x/y@2", "")
+
+
+def test_a_maker_that_has_no_words_is_refused() -> None:
+    rows = [{"name": "npu-1", "vendor": "new-maker"}]
+    with pytest.raises(
+        SpecificationError, match=r"the vendor 'new-maker' is not in MAKERS of tools/hardware_pages\.py"
+    ):
+        list(hardware_pages._makers(rows, hardware_pages.Sources([])))
 
 
 def test_a_source_without_a_row_is_refused() -> None:

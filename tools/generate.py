@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -109,7 +110,9 @@ def main() -> int:
     """Write what differs, or with `--check` say what would be written; exit 1 when that is anything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
-    check = parser.parse_args().check
+    parser.add_argument("--once", action="store_true", help="do not start again after packaged data has changed")
+    arguments = parser.parse_args()
+    check = arguments.check
     try:
         wanted = outputs()
     except spec_text.SpecificationError as error:
@@ -122,6 +125,9 @@ def main() -> int:
             path.write_text(wanted[path], encoding="utf-8")
         print(f"{'out of date' if check else 'written'}: {path.relative_to(ROOT)}")
     print(f"{len(wanted)} generated files, {len(stale)} {'out of date' if check else 'written'}")
+    if stale and not check and not arguments.once and any(path.is_relative_to(ROOT / "src") for path in stale):
+        print("packaged data has changed: once more for the files that follow from it")
+        return subprocess.call([sys.executable, __file__, "--once"])
     return 1 if check and stale else 0
 
 

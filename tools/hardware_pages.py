@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from appendix_text import digits, section, table
+from spec_text import SpecificationError
 
 from trainspec_validate.documents.load import load_file
 
@@ -68,12 +69,14 @@ class Sources:
         """The sources of a row with a note.
 
         Raises:
-            ValueError: nothing is known about a source.
+            SpecificationError: nothing is known about a source.
         """
         for part in (part.strip() for part in text.split(";")):
             starts = next((entry["starts"] for entry in self.entries if part.startswith(entry["starts"])), None)
             if starts is None:
-                raise ValueError(f"spec/v1/sources.yaml does not tell of {part!r}")
+                raise SpecificationError(
+                    f"accelerators.yaml, links.yaml: no entry of sources.yaml has the start of {part!r}"
+                )
             self.named.add(starts)
         return "; ".join(words for words in (note, text) if words)
 
@@ -120,6 +123,10 @@ def _makers(rows: Iterable[Mapping[str, Any]], sources: Sources) -> Iterator[lis
         by_maker.setdefault(row["vendor"], []).append(row)
     headers = ("name", "memory", "rate", "dense peak, TFLOP/s", "best product", "power", "scale-up link", "source")
     for maker, group in by_maker.items():
+        if maker not in MAKERS:
+            raise SpecificationError(
+                f"accelerators.yaml: the vendor {maker!r} is not in MAKERS of tools/hardware_pages.py"
+            )
         title, words = MAKERS[maker]
         yield section(title, words, table(headers, (_accelerator(row, sources) for row in group)), level=3)
 

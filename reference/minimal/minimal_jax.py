@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -34,12 +35,9 @@ from trainspec_record.checkpoints import commit, newest_good
 
 Fields = dict[str, Any]
 VOCABULARY_SIZE, SEQUENCE_LENGTH, HIDDEN_SIZE, PEAK_RATE, CLIP_NORM = 128, 16, 32, 3e-3, 1.0
-HANG_SECONDS, MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = (
-    8.0,
-    3,
-    10,
-)  # longer than a step, and than a save that it waits for
-ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None}
+MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = 3, 10
+HANG_SECONDS = 12.0  # longer than a step, and than a save that training waits for
+ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None, "learning_rate_factor": 1}
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(CLIP_NORM), optax.scale_by_adam(), optax.add_decayed_weights(0.01))
 
 
@@ -186,7 +184,8 @@ class Trainer:
     def _batch(self, step: int, ids: list[int], mine: list[int]) -> Fields:
         """The micro-batches of all ranks, filled up to equal sizes with samples of no share."""
         job, num_parts = self._job, self._job["accumulation_steps"]
-        form = (num_parts, -(-len(ids) // (job["num_ranks"] * num_parts)))
+        largest = max([job["global_sequences"], *(stage["global_sequences"] for stage in job["batch_ramp"])])
+        form = (num_parts, -(-largest // (job["num_ranks"] * num_parts)))  # one size in all stages: compiled once
         tokens, share = np.zeros((*form, SEQUENCE_LENGTH + 1), np.int32), np.zeros(form, np.float32)
         tokens.reshape(-1, SEQUENCE_LENGTH + 1)[: len(mine)] = tokens_of(job, mine)
         share.reshape(-1)[: len(mine)] = 1 / len(ids)
@@ -256,10 +255,14 @@ def train(rank: int, task: Fields, port: int, checkpoint: Path | None, beats: An
     trace = Trace(task, "rank", rank=rank, host=host)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", num_ranks, rank)
-    with trainspec_record.run(loss_reduction="global-token-mean") as run:
-        trainer = Trainer(task, rank, trace, run)
-        trainer.restore(checkpoint)
-        trainer.train(beats)
+    try:
+        with trainspec_record.run(loss_reduction="global-token-mean") as run:
+            trainer = Trainer(task, rank, trace, run)
+            trainer.restore(checkpoint)
+            trainer.train(beats)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # the end of the interpreter would wait for the other ranks, which wait for this one
 
 
 def fault_of(ranks: list[Any], beats: Any) -> Fields | None:

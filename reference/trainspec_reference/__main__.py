@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from trainspec_reference.common.alone import train_alone
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.launch import hosts, launch
-from trainspec_reference.common.offers import refuse
+from trainspec_reference.common.offers import refuse, refuse_shared_devices
 from trainspec_reference.common.probe import answer
 from trainspec_reference.common.probe_arrays import ProbeInputError
 from trainspec_reference.common.reading import Changes, NotTrainableError, read_job, write_documents
@@ -89,6 +89,7 @@ def _train(options: argparse.Namespace) -> int:
     changes = Changes(options.steps, 1 if options.alone else options.ranks, options.seed, options.device)
     job = read_job(options.plan, options.checkpoint, changes)
     refuse(options.command, job)
+    refuse_shared_devices(options.command, job)
     with TemporaryDirectory() as trial:  # a run leaves nothing behind that never began
         if not _holds(write_documents(job, options.cluster, Path(trial), options.out)):
             return IN_USE

@@ -47,6 +47,14 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_links_to_the_files_of_a_bundle_make_no_bundle(run: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    linked = tmp_path_factory.mktemp("linked")
+    for path in run.glob("ckpt-20.*"):
+        (linked / path.name).symlink_to(path)
+    assert [group.members for group in find(run)] == [[run / "ckpt-10", run / "ckpt-20"]]
+    assert [group.members for group in find(linked)] == [[linked]]
+
+
 def errors(path: Path) -> set[tuple[str, str]]:
     found = validate([path]).at_or_above(Severity.ERROR)
     return {(finding.requirement, Path(finding.path).name) for finding in found}

@@ -114,6 +114,18 @@ def test_sharding(lines: list[str], sharding: str | None) -> None:
         ]
 
 
+@pytest.mark.parametrize("name", ["fsdp_offload_params", "offload_params"])
+def test_offload_next_to_a_list_of_words(name: str) -> None:
+    fragment = read("fsdp: [full_shard, auto_wrap]", f"fsdp_config: {{{name}: true}}")
+    assert [entry["what"] for entry in at(fragment, "memory", "offload")] == ["parameters", "gradients", "optimizer"]
+
+
+@pytest.mark.parametrize("name", ["fsdp_activation_checkpointing", "activation_checkpointing"])
+def test_recomputation_of_fsdp(name: str) -> None:
+    fragment = read("fsdp_version: 2", f"fsdp_config: {{{name}: true}}")
+    assert at(fragment, "memory", "activation_policy") == "full"
+
+
 def test_degrees_and_the_batch_of_all_ranks() -> None:
     fragment = read("dp_shard_size: 4", "dp_replicate_size: 2", "context_parallel_size: 2", "micro_batch_size: 2")
     assert at(fragment, "parallelism", "data") == 8
@@ -127,6 +139,7 @@ def test_offloaded_activations_leave_the_share_open(word: str) -> None:
     fragment = read(f"gradient_checkpointing: {word}")
     assert at(fragment, "memory", "activation_policy") == "full"
     assert "memory.offload" in unknown_keys(fragment)
+    assert "another kind" not in remarks_of(fragment)
 
 
 def test_a_remark_has_the_line_and_the_name_of_the_file() -> None:

@@ -19,11 +19,14 @@ import jax
 import psutil
 import torch
 import torch.distributed as dist
-from recovery_run import tiny_job
+from recovery_run import PLANS, tiny_job
+from trainspec_reference.__main__ import main
 from trainspec_reference.common import messages as say
-from trainspec_reference.common import probe_machine
+from trainspec_reference.common import offers, probe_machine
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.reading import NotTrainableError
+from trainspec_reference.common.run_settings import IN_USE
 from trainspec_reference.common.worker import WorkerProcess
 from trainspec_reference.jax import arithmetic, processes
 from trainspec_reference.torch.groups import Groups
@@ -66,6 +69,37 @@ def test_ranks_that_share_a_device_exchange_over_gloo(
     for thread in threads:
         thread.join(30)
     assert answers == dict.fromkeys(range(3), wanted), "all ranks decide alike, also those of a host with one rank"
+
+
+@pytest.mark.parametrize(("num_devices", "is_refused"), [(0, True), (1, True), (2, False), (3, False)])
+def test_more_ranks_than_devices_are_refused_with_jax(
+    num_devices: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "num_devices_of_jax", lambda: num_devices)
+    job = tiny_job(2, device="cuda")
+    offers.refuse_shared_devices("torch", job)
+    offers.refuse_shared_devices("jax", tiny_job(2))
+    if not is_refused:
+        offers.refuse_shared_devices("jax", job)
+        return
+    with pytest.raises(
+        NotTrainableError, match=r"parallelism\.num_accelerators .*: 2 ranks need a device each"
+    ) as caught:
+        offers.refuse_shared_devices("jax", job)
+    assert (f"--ranks {num_devices}" in str(caught.value)) == (num_devices > 0)
+    assert f"JAX sees {num_devices} here" in str(caught.value)
+
+
+def test_ranks_without_a_device_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    papers = ("--plan", str(PLANS / "state-space.yaml"), "--checkpoint", str(PLANS / "policy.yaml"))
+    assert main(["jax", *papers, "--device", "cuda", "--out", str(tmp_path / "run")]) == IN_USE
+    assert (
+        "parallelism.num_accelerators asks for: 2 ranks need a device each, and JAX sees 0" in capsys.readouterr().err
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_abort_reaches_the_communicators_of_nccl_alone(monkeypatch: pytest.MonkeyPatch) -> None:

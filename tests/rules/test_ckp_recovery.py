@@ -141,6 +141,14 @@ def test_restore_reads_from_what_is_left(findings: Findings, verdict: Verdicts) 
     assert verdict("TS-CKP-045", cluster=unknown) is Verdict.NOT_APPLICABLE
 
 
+def test_restore_after_the_loss_of_a_job_reads_what_outlives_it(findings: Findings) -> None:
+    slow = {"storage_targets": [{"name": "shared-files", "read_bandwidth_bytes_per_second": 10e9}]}
+    path = {"action": "rollback", "budget_seconds": 800, "decide_seconds": 100, "restart_seconds": 15}
+    lost = fault("job-loss", **path, restore_seconds=15, first_step_seconds=40)
+    found = findings(cluster=slow, checkpoint=lost, select=("TS-CKP-045",))
+    assert found == {("TS-CKP-045", "recovery.3.restore_seconds")}
+
+
 def test_limits_bind(findings: Findings) -> None:
     select = ("TS-CKP-046",)
     assert findings(checkpoint={"recovery_point_seconds": 9100}, select=select) == set()

@@ -80,6 +80,9 @@ def test_lengths_that_vary_bound_the_tokens() -> None:
     plan = {"batch": {"global_sequences": 512, "global_tokens": STEP, "variable_length": True}}
     assert places("TS-TEL-064", updates(1, 0.7, 1), plan=plan) == []
     assert places("TS-TEL-064", updates(1, 1.2, 1), plan=plan) == [(0, 3)]
+    assert "the plan says at most " in messages("TS-TEL-064", updates(1, 1.2, 1), plan=plan)[0]
+    exact = {"batch": {"global_sequences": 512, "global_tokens": STEP}}
+    assert "at most" not in messages("TS-TEL-064", updates(1, 1.2, 1), plan=exact)[0]
 
 
 def test_a_new_attempt_reads_again() -> None:

@@ -170,6 +170,13 @@ def test_the_last_save_of_a_job_blocks_nothing() -> None:
     assert places(TIME, run, policy={"save": {"blocking_seconds": 2, "persist_seconds_p95": 20}}) == []
 
 
+def test_a_run_whose_saves_have_no_time_is_not_judged() -> None:
+    run = Stream().update(30, 1).save(30, 1, persist=9).update(90, 2)
+    waits_for_nothing = {"save": {"mode": "synchronous", "blocking_seconds": 2, "persist_seconds_p95": None}}
+    assert places(TIME, run, policy=waits_for_nothing) == [(0, 4)]
+    assert why_not(TIME, Stream().update(30, 1).update(90, 2), policy=waits_for_nothing)
+
+
 def test_a_synchronous_save_blocks_until_it_is_committed() -> None:
     policy = {"save": {"mode": "synchronous", "blocking_seconds": 5, "persist_seconds_p95": None}}
     assert places(TIME, timed(2, 1, persist=50), policy=policy) == [(0, 4)]

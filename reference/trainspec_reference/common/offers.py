@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.reading import NotTrainableError
 
 _SCHEDULES = {"torch": ("gpipe", "1f1b"), "jax": ("gpipe",)}
 """Orders of a pipeline's passes. What JAX differentiates by itself begins no backward pass before the last forward pass
 has ended: it is GPipe, and holds the activations of all micro-batches, as the memory of a plan counts them for it."""
+
+COUNT_SECONDS = 120.0
+_COUNT = "import jax; jax.config.update('jax_platforms', 'cuda'); print(jax.local_device_count())"
 
 
 def refuse(backend: str, job: Job) -> None:
@@ -20,6 +26,37 @@ def refuse(backend: str, job: Job) -> None:
     for key, wrong in found.items():
         if wrong is not None:
             raise NotTrainableError(f"{backend} does not have what parallelism.{key} asks for: {wrong}")
+
+
+def refuse_shared_devices(backend: str, job: Job) -> None:
+    """Let pass what has a device for each rank: a process of JAX takes a device for itself.
+
+    Raises:
+        NotTrainableError: there are more ranks than devices; the message names the key.
+    """
+    if backend != "jax" or job.device != "cuda":
+        return
+    num_ranks, num_devices = job.plan.parallelism.num_accelerators, num_devices_of_jax()
+    if num_ranks > num_devices:
+        fewer = f"give --ranks {num_devices}, or " if num_devices else ""
+        raise NotTrainableError(
+            f"{backend} does not have what parallelism.num_accelerators asks for: {num_ranks} ranks need a device each,"
+            f" and JAX sees {num_devices} here; {fewer}train with torch, whose ranks share a device, or on --device cpu"
+        )
+
+
+def num_devices_of_jax() -> int:
+    """Accelerators of this host that JAX sees, counted in a process that ends: JAX reserves memory of each.
+
+    Raises:
+        NotTrainableError: they cannot be counted in time.
+    """
+    command = [sys.executable, "-c", _COUNT]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COUNT_SECONDS, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired as error:
+        raise NotTrainableError(f"JAX did not count its devices within {COUNT_SECONDS:g} s") from error
+    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def _split(backend: str, job: Job) -> dict[str, str | None]:

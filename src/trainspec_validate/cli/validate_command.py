@@ -42,6 +42,7 @@ def run(request: Request) -> int:
         Failure: wrong use, or nothing could be read.
     """
     paths = request.paths or (".",)
+    _refuse_command(paths[0])
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.settings_from is not None:
@@ -75,6 +76,16 @@ def run(request: Request) -> int:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def _refuse_command(word: str) -> None:
+    """Refuse a command of the toolbox that was given to this program, unless a file has that name."""
+    if os.path.lexists(word):
+        return
+    from trainspec_validate.cli.toolbox import COMMANDS, PROGRAM  # noqa: PLC0415 - a path that does not exist
+
+    if word in COMMANDS:
+        raise click.UsageError(f"no file is called {word}; the command is `{PROGRAM} {word}`")
 
 
 def fails(report: Report, fail_on: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -57,6 +57,9 @@ def read(text: ForeignText) -> Fragment:
     values = {_NAMES.get(name, name): value for name, value in flatten(source.data).items()}
     if values.get("bf16") == "full":
         values["bf16"] = True
+    kind = _offloading(values.get("gradient_checkpointing"))
+    if kind:
+        values["gradient_checkpointing"] = True
 
     def make(given: dict[str, Any]) -> Draft:
         adapters = [name for name in given if name.startswith("lora_") and _is_off(given.get("adapter"))]
@@ -64,12 +67,25 @@ def read(text: ForeignText) -> Fragment:
             {name: value for name, value in given.items() if name not in adapters}, lines_in(source, written), written
         )
         draft.used.update(adapters)
+        if kind:
+            draft.put(("memory", "activation_policy"), "full", f"gradient_checkpointing: {kind}")
+            draft.lacks(("memory", "offload"), f"gradient_checkpointing is {kind}: the version decides what")
         _write(draft)
         return draft
 
     draft = settled(values, make)
     draft.told = [(_in_words_of(written, message), place) for message, place in draft.told]
     return draft.fragment("axolotl-yaml", text)
+
+
+def _offloading(value: object) -> str:
+    """The word for recomputation whose inputs are kept elsewhere; empty for a truth value.
+
+    >>> _offloading("offload_disk"), _offloading("false"), _offloading(True)
+    ('offload_disk', '', '')
+    """
+    word = value if isinstance(value, str) and not why_open(value) else ""
+    return "" if word.lower() in {"true", "false", "none"} else word[:40]
 
 
 def _in_words_of(written: Mapping[str, str], message: str) -> str:
@@ -110,39 +126,39 @@ def _write_before(draft: Draft) -> None:
     ):
         if draft.values.get(name) is None:
             draft.default(pointer, _USUAL[name], usual)
-    checkpointing = draft.look("gradient_checkpointing")
-    if isinstance(checkpointing, str):
-        draft.put(("memory", "activation_policy"), "full", f"gradient_checkpointing: {checkpointing[:40]}")
-        draft.lacks(("memory", "offload"), f"gradient_checkpointing is {checkpointing[:40]}: the version decides what")
     if draft.look("activation_offloading", "layer_offloading") not in (None, False):
         draft.lacks(("memory", "offload"), "activations or layers are offloaded; the version decides how many")
     if draft.look("selective_checkpointing") not in (None, False):
         draft.put(("memory", "activation_policy"), "selective", "selective_checkpointing")
-    draft.look("adapter")
+    draft.look("adapter", "load_in_8bit", "load_in_4bit")
     for name in ("unfrozen_parameters", "freeze_mm_modules", "lora_modules_to_save"):
         if draft.look(name) not in (None, False, "", []):
             draft.lacks(("num_parameters_trained",), f"{name} says which parts of the model are trained")
 
 
+def _fsdp(name: str) -> tuple[str, str]:
+    """A setting of FSDP in the names of both versions."""
+    return f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}"
+
+
 def _write_fsdp(draft: Draft) -> None:
-    """Sharding by FSDP 2, which has a section and no list of words."""
-    names = [name for name in draft.values if name.startswith("fsdp_config.")]
-    if not names or draft.get("parallelism", "sharding") is not None:
+    """Offload and recomputation of FSDP, and the sharding of FSDP 2, which has a section and no list of words."""
+    if not any(name.startswith("fsdp_config.") for name in draft.values):
         return
-    kept = draft.flag("fsdp_config.reshard_after_forward", "fsdp_config.fsdp_reshard_after_forward") is False
-    second = draft.count("fsdp_version", "fsdp_config.fsdp_version", "fsdp_config.version") == 2
-    if not second:
-        draft.lacks(("parallelism", "sharding"), "fsdp_config without a list of words or fsdp_version: 2")
-        return
-    usual = Default("FSDP 2 reshards after forward by default")
-    stated = draft.look("fsdp_config.reshard_after_forward", "fsdp_config.fsdp_reshard_after_forward") is not None
-    draft.put(
-        ("parallelism", "sharding"), "gradients" if kept else "parameters", "reshard_after_forward" if stated else usual
-    )
-    if draft.flag("fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"):
+    if draft.flag(*_fsdp("offload_params")):
         parts = ("parameters", "gradients", "optimizer")
         entries = [{"what": what, "target": "host", "fraction": 1.0} for what in parts]
         draft.put_records(("memory", "offload"), entries, "offload_params: all three, as FSDP steps on the host")
+    if draft.flag(*_fsdp("activation_checkpointing")):
+        draft.put(("memory", "activation_policy"), "full", "activation_checkpointing of FSDP")
+    if draft.get("parallelism", "sharding") is not None:
+        return
+    stated = draft.flag(*_fsdp("reshard_after_forward"))
+    if draft.count("fsdp_version", "fsdp_config.fsdp_version", "fsdp_config.version") == 2:
+        how = "reshard_after_forward" if stated is not None else Default("FSDP 2 reshards after forward by default")
+        draft.put(("parallelism", "sharding"), "gradients" if stated is False else "parameters", how)
+    else:
+        draft.lacks(("parallelism", "sharding"), "fsdp_config without a list of words or fsdp_version: 2")
 
 
 def _write_weights(draft: Draft) -> None:

@@ -154,7 +154,7 @@ def _write_memory(draft: Draft) -> None:
         draft.put(("memory", "activation_policy"), "full" if recomputed else "none", "enable_activation_checkpointing")
     if draft.word("ac_mode") == "selective":
         draft.put(("memory", "activation_policy"), "selective", "ac_mode")
-    if draft.flag("fsdp_cpu_offload"):
+    if draft.flag("fsdp_cpu_offload", "fsdp.cpu_offload"):
         parts = ("parameters", "gradients", "optimizer")
         entries = [{"what": what, "target": "host", "fraction": 1.0} for what in parts]
         draft.put_records(("memory", "offload"), entries, "fsdp_cpu_offload: all three, as FSDP steps on the host")
