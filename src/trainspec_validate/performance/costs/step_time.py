@@ -171,16 +171,14 @@ def step_time(
     Raises:
         ValueError: an axis sends messages but has no network, or `time_of` or `passes` cannot judge their arguments.
     """
-    computed = passes(work, calibration)
-    m = work.layout.num_micro_batches
-    compute = m * (computed.forward + computed.backward)
+    computed, m = passes(work, calibration), work.layout.num_micro_batches
     exposed = _exposed(work, networks, time_of, computed, calibration.hidden_communication)
     beside = exposed
     if work.layout.pipeline > 1:  # the other ranks have less to hide their messages behind
         beside = _exposed(work, networks, time_of, Passes(*computed.others), calibration.hidden_communication)
     inside = sum(beside.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
     return StepTime(
-        compute_seconds=compute,
+        compute_seconds=m * (computed.forward + computed.backward),
         bubble_seconds=idle_ratio(work.layout) * (m * sum(computed.others) + inside),
         exposed_seconds=MappingProxyType(exposed),
         optimizer_seconds=_optimizer_seconds(work),
