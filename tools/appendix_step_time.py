@@ -351,7 +351,8 @@ def _steps() -> list[str]:
             "Where a step goes",
             "Published runs of `benchmarks/published/training_runs.csv`. Ranks are data x tensor x pipeline x context; "
             "shares are of the predicted step. `benchmarks/published_documents.py` writes the plan and the profile of "
-            "a run, and assumes what its publication leaves open; kernels and overlap are those of its framework (`software.RELEASES`).",
+            "a run, and assumes what its publication leaves open; kernels and overlap are those of its framework "
+            "(`software.RELEASES`).",
             f"Five constants are fitted to these and other runs: products reach {found.sustained_matmul} of the best "
             f"measured product, those of experts {found.sustained_experts} of that, those below 16 bits "
             f"{found.sustained_narrow}, those on TPUs {found.sustained_tpu} of the peak, and a step still pays "
