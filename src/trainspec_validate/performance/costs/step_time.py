@@ -151,8 +151,7 @@ def step_time(
     between layers, since a pipeline fills and drains through the others; then what is left of gradient and weight
     messages after hiding behind passes, then the optimizer over the memory bandwidth, then the wait for input. A
     hidden message still costs a share of its time. Sources: `passes`, `idle_ratio`, `steady_share`, `step_traffic`;
-    the overlap of gradients with backward passes as arXiv:2006.15704, section 3.2.3 describes it. The band is that of
-    published runs which the model had not seen. Example: Llama 2 13B on one A100, without messages:
+    arXiv:2006.15704, section 3.2.3, for gradients. The band is that of published runs which the model had not seen.
 
     >>> from trainspec_validate.performance.costs.layout import Layout
     >>> from trainspec_validate.performance.costs.transformer import Shape
@@ -166,14 +165,13 @@ def step_time(
     """
     computed = passes(work, calibration)
     m = work.layout.num_micro_batches
-    compute = m * (computed.forward + computed.backward)
     exposed = _exposed(work, networks, time_of, computed, calibration.hidden_communication)
     beside = exposed
     if work.layout.pipeline > 1:  # the other ranks have less to hide their messages behind
         beside = _exposed(work, networks, time_of, Passes(*computed.others), calibration.hidden_communication)
     inside = sum(beside.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
     return StepTime(
-        compute_seconds=compute,
+        compute_seconds=m * (computed.forward + computed.backward),
         bubble_seconds=idle_ratio(work.layout) * (m * sum(computed.others) + inside),
         exposed_seconds=MappingProxyType(exposed),
         optimizer_seconds=_optimizer_seconds(work),
