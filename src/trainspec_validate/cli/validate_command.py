@@ -65,8 +65,7 @@ def run(request: Request) -> int:
     recorded = request.baseline if request.write_baseline or request.prune_baseline else None
     _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
     rules, index = _rules(request)
-    selection = selection_of(request, index)
-    baseline = _baseline(request)
+    selection, baseline = selection_of(request, index), _baseline(request)
     report, failures = _judge(request, paths, selection, baseline, rules)
     if baseline is not None and baseline.mode != "use" and not failures:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
