@@ -71,8 +71,8 @@ class Chain:
     @property
     def apart(self) -> bool:
         """Whether the bands of both predictions do not overlap."""
-        step = self.best.outlook.step
-        return self.seconds[-1] * step.high_factor < self.seconds[0] * step.low_factor
+        band = self.best.outlook.band
+        return band is not None and self.seconds[-1] * band.high < self.seconds[0] * band.low
 
 
 def chain(request: Request) -> Chain | None:
@@ -219,11 +219,9 @@ def _print_group(group: list[Chain]) -> None:
     for index, name in enumerate(CHANGES):
         changes = [1 - one.seconds[index + 1] / one.seconds[index] for one in group]
         print(f"  step, {name:20}{_spread(changes)}")
-    band = group[0].best.outlook.step
-    error = 1 - band.low_factor / band.high_factor
-    placed = [1 - one.seconds[2] / one.seconds[0] for one in group]
-    larger = sum(share > error for share in placed)
-    print(f"  rank order and algorithm save more than the error of the model ({error:.0%}) in {larger} of {len(group)}")
+    placed = [(1 - one.seconds[2] / one.seconds[0], one.best.outlook.band) for one in group]
+    larger = sum(band is not None and share > 1 - band.low / band.high for share, band in placed)
+    print(f"  rank order and algorithm save more than the error of the model in {larger} of {len(group)}")
     moved = [1 - one.slow_bytes[1] / one.slow_bytes[0] for one in group if one.slow_bytes[0]]
     if moved:
         fewer = sum(share >= CLAIMED_BYTES for share in moved)

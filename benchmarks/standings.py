@@ -117,7 +117,8 @@ def _timed(goal: Goal, choice: Choice, own: Own | None) -> Timed:
 
 
 def _settings(choice: Choice, own: Own | None) -> Settings:
-    return replace(settings_of(choice), fused_attention=own is None or own.run.work.fused_attention)
+    settings = settings_of(choice)
+    return settings if own is None else replace(settings, software=own.run.prediction.settings.software)
 
 
 def _of_planner(goal: Goal, layout: Layout) -> Iterator[Candidate]:

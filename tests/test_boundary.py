@@ -492,6 +492,17 @@ def test_no_number_of_a_simulator_stops_the_import(key: str, number: str) -> Non
     assert imported.exit_code in {0, 2}, imported.exception
 
 
+@pytest.mark.parametrize("value", ["[]", "[4]", "{}", "None", "-1", "1.5", "x", "9" * 400])
+@pytest.mark.parametrize("key", ["num_experts", "num_layers", "world_size"])
+def test_no_argument_of_megatron_stops_the_import(key: str, value: str) -> None:
+    values = {"hidden_size": "64", "num_layers": "4", "num_attention_heads": "4", "world_size": "8", key: value}
+    lines = "".join(f"  {name} {'.' * (48 - len(name))} {one}\n" for name, one in values.items())
+    write("a.log", f"{'-' * 24} arguments {'-' * 24}\n{lines}{'-' * 20} end of arguments {'-' * 21}\n")
+    arguments = ["import", "a.log", "--format", "megatron-arguments"]
+    imported = CliRunner().invoke(toolbox, arguments, prog_name="trainspec")
+    assert imported.exit_code in {0, 2}, imported.exception
+
+
 def test_a_reader_of_an_import_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     write("network.yml", "topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ 50 ]\nlatency: [ 500 ]\n")
 

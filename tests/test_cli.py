@@ -92,11 +92,24 @@ def test_threshold(threshold: str, code: int) -> None:
 def test_never_fails_on_errors_but_on_unreadable_input() -> None:
     assert invoke(write("plan.yaml", BAD), "--fail-on", "never").exit_code == 0
     assert invoke("absent.yaml", "--fail-on", "never").exit_code == 2
+    write("trainspec.toml", 'fail-on = "never"\n')
+    for arguments in (
+        ("plan.yaml", "absent.yaml"),
+        ("plan.yaml", "/dev/null"),
+        ("absent.jsonl",),
+        ("empty-directory",),
+    ):
+        Path("empty-directory").mkdir(exist_ok=True)
+        assert invoke(*arguments).exit_code == 2, arguments
+        assert invoke(*arguments, "--fail-on", "never", "--quiet").exit_code == 2, arguments
+    assert invoke("plan.yaml").exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["completion", "bash"], "no file is called completion; the command is `trainspec completion`"),
+        (["import", "x.sh"], "no file is called import; the command is `trainspec import`"),
         (["absent.yaml"], "absent.yaml: no such file or directory; did you mean"),
         (["*.yml"], "no file matches the pattern"),
         (["--formt", "json"], "No such option"),

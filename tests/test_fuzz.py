@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,10 +49,9 @@ def test_every_command_answers_a_hundred_thousand_damaged_inputs(capsys: pytest.
 
 
 def ended(numbers: range, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    found = [(number, processes.one(SEED, number)) for number in numbers]
-    counts = Counter((one.kind, one.code) for _, one in found)
-    told(capsys, "\n".join(f"{kind:26} exit {code:4} {count:5}" for (kind, code), count in sorted(counts.items())))
-    return [f"{number} {one.kind}: {one.mistake}" for number, one in found if one.mistake]
+    lines, mistakes = processes.table(SEED, numbers)
+    told(capsys, lines)
+    return mistakes
 
 
 def test_processes_end_as_the_manual_promises(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.steps import num_steps, quadratic_share
+from tests.step_counts import num_steps, quadratic_share
 from trainspec_validate.cli.validate import command
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.documents.load._base import MAX_ITEMS, MAX_LAYOUT_ITEMS

@@ -759,6 +759,21 @@ def test_null_is_told_as_it_stands() -> None:
         ("cluster", "generation: ndr\n", "generation: ndr400\n", "did you mean 'ndr'?; it carries 400 Gb/s"),
         ("cluster", "generation: ndr\n", "generation: ndr-200\n", "did you mean 'ndr'?; it carries 400 Gb/s"),
         ("plan", "vocabulary_size: 128256", "", "give it, or set family: other"),
+        ("plan", "  num_layers: 80", "  num_layers: 81", "81 layers do not divide over 4 stages"),
+        (
+            "plan",
+            "schedule: 1f1b",
+            "schedule: interleaved-1f1b\n  num_virtual_stages: 3",
+            "80 layers do not divide over 12 chunks (4 stages x 3)",
+        ),
+        (
+            "plan",
+            "\njob:\n",
+            "\noptimizer: {name: lion, moments: [fp32, fp32]}\njob:\n",
+            "lion keeps 1 moment of each parameter, but 2 are declared",
+        ),
+        ("checkpoint", "size_bytes: 988e9", "size_bytes: 988e3", "is 1.4e-05 bytes each"),
+        ("plan", "reserve_bytes: 4e9", "reserve_bytes: 64e9", "free at most, or shard the state over more ranks"),
     ],
 )
 def test_what_would_be_right(name: str, old: str, new: str, said: str) -> None:
@@ -791,3 +806,15 @@ def test_a_message_of_a_rule_counts_one_thing_as_one() -> None:
     texts = told(report.findings)
     assert [text for text in texts if re.search(r"8 compute NICs for 1 accelerator\b(?!s)", text)]
     assert not [text for text in texts if "1 accelerators" in text]
+
+
+def test_a_short_value_with_a_letter_of_another_script_names_it() -> None:
+    [found] = judge("cluster", "discipline: ptp", "discipline: \N{CYRILLIC SMALL LETTER ER}tp").findings
+    assert found.help == "one of: gps, none, ntp, ptp; character 1 is U+0440, CYRILLIC SMALL LETTER ER"
+
+
+def test_a_figure_that_only_the_catalog_replaces_is_asked_for() -> None:
+    [found] = judge("cluster", "      memory_bytes: 80e9", "      memory_bytes:").findings
+    assert found.help == "give the value, or leave the key out for an accelerator of the catalog"
+    [found] = judge("cluster", "      num_cores: 96", "      num_cores:").findings
+    assert found.help == "give the value, or leave the key out"

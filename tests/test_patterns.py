@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.steps import num_steps, quadratic_share
+from tests.step_counts import num_steps, quadratic_share
 from trainspec_validate.system.patterns import Pattern, find
 
 

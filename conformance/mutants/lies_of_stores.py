@@ -30,7 +30,8 @@ FIRST_BYTES = 4096
 _STAGED = ".saving-"
 _MOST_COPIES = 40
 WITH_COPIES = {
-    f"TS-CNF-{number}": "a run is resumed from a decoy there" for number in (*range(112, 117), 119, 126, 127, 129, 205)
+    f"TS-CNF-{number}": "a run is resumed from a decoy there"
+    for number in (*range(112, 117), 119, 126, 127, 129, 136, 205)
 }
 DAMAGED = "a part of the damage is not seen there either"
 
@@ -208,7 +209,7 @@ def first_file() -> None:
 
 @mutant("refuses-newest", "TS-CNF-125", "Refuses the newest checkpoint at each start.",
         also={f"TS-CNF-{number}": "it continues from an older checkpoint than it has to" for number in
-              (108, 109, 115, 116, 118, 119, 126, 127, 132)})  # fmt: skip
+              (108, 109, 115, 116, 118, 119, 126, 127, 132, 136)})  # fmt: skip
 def refuses_newest() -> None:
     search = verification.search
 

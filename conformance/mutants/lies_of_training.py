@@ -17,6 +17,8 @@ LAYOUTS = {f"TS-CNF-{number}": "the number of ranks changes there" for number in
     "TS-CNF-207": "shares of the ranks change there"
 }
 
+SAMPLES = {**LAYOUTS, "TS-CNF-318": "losses are compared with the samples that are reported"}
+
 
 @mutant("rank0", "TS-CNF-314", "Drops the gradients of all ranks but the first.", also=LAYOUTS)
 def rank0() -> None:
@@ -37,7 +39,7 @@ def _trains_on(part: Callable[[Trainer, Loaded], Sequence[MicroBatch]]) -> None:
     Trainer._gradients = other  # type: ignore[method-assign]
 
 
-@mutant("half-batch", "TS-CNF-314", "Trains on the first half of each rank's samples.", also=LAYOUTS)
+@mutant("half-batch", "TS-CNF-314", "Trains on the first half of each rank's samples.", also=SAMPLES)
 def half_batch() -> None:
     def half(_: Trainer, loaded: Loaded) -> Sequence[MicroBatch]:
         left, batches = max(1, len(loaded.sample_ids) // 2), []
@@ -57,7 +59,7 @@ def first_micro_batch() -> None:
     _trains_on(lambda _, loaded: loaded.micro_batches[:1])
 
 
-@mutant("same-data", "TS-CNF-314", "Trains each rank on the samples of rank 0.", also=LAYOUTS)
+@mutant("same-data", "TS-CNF-314", "Trains each rank on the samples of rank 0.", also=SAMPLES)
 def same_data() -> None:
     def first(self: Trainer, _: Loaded) -> Sequence[MicroBatch]:
         request = self._feed._request(self.state, self._feed.schedule.at(self.state))

@@ -35,12 +35,9 @@ from trainspec_record.checkpoints import commit, newest_good
 
 Fields = dict[str, Any]
 VOCABULARY_SIZE, SEQUENCE_LENGTH, HIDDEN_SIZE, PEAK_RATE, CLIP_NORM = 128, 16, 32, 3e-3, 1.0
-HANG_SECONDS, MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = (
-    8.0,
-    3,
-    10,
-)  # longer than a step, and than a save that it waits for
-ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None}
+MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = 3, 10
+HANG_SECONDS = 12.0  # longer than a step, and than a save that training waits for
+ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None, "learning_rate_factor": 1}
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(CLIP_NORM), optax.scale_by_adam(), optax.add_decayed_weights(0.01))
 
 

@@ -41,7 +41,7 @@ VOCABULARY_SIZE, SEQUENCE_LENGTH, HIDDEN_SIZE, PEAK_RATE, CLIP_NORM = 128, 16, 3
 MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = 3, 10
 PEER_TIMEOUT = timedelta(seconds=8)  # longer than a step, and than the write of a checkpoint
 RENDEZVOUS: Fields = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
-ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None}
+ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None, "learning_rate_factor": 1}
 
 
 class Trace:

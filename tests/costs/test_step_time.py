@@ -292,7 +292,6 @@ def test_parts_add_up(one: Work) -> None:
     ]
     assert min(parts) >= 0
     assert found.seconds == pytest.approx(sum(parts))
-    assert found.low_seconds < found.seconds < found.high_seconds
     assert found.data_stall_seconds == one.data_stall_seconds
     if one.layout.pipeline == 1:
         assert found.bubble_seconds == 0

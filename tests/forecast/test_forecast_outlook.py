@@ -9,6 +9,7 @@ import pytest
 from tests.planner_makers import make
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.software import Software
 from trainspec_validate.performance.forecast.outlook import (
     Settings,
     memory_of_stage,
@@ -52,7 +53,7 @@ def test_settings_reach_the_step() -> None:
     assert seconds(replace(SETTINGS, data_stall_seconds=0.5)) == pytest.approx(usual + 0.5)
     assert seconds(replace(SETTINGS, recompute="full")) > usual
     assert seconds(replace(SETTINGS, overlap_gradients=False)) > usual
-    assert seconds(replace(SETTINGS, overlap_tensor=True)) < usual
+    assert seconds(replace(SETTINGS, software=Software(overlap_tensor=True))) < usual
     assert seconds(replace(SETTINGS, rank_order="alphabetical")) >= usual
 
 

@@ -1,4 +1,7 @@
-"""Run the fuzzer: `python -m tests.fuzz --cases 100000`; prints a table and exits with 1 when an outcome is wrong."""
+"""Run the fuzzer: `python -m tests.fuzz --cases 100000`; prints a table and exits with 1 when an outcome is wrong.
+
+Streams on Spark have a test of their own, which runs with `make test-long` where there is Java.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))  # as pytest has it
 
+from tests.fuzz import processes
 from tests.fuzz.cases import Outcome, lay_out, run
 from tests.fuzz.commands import COMMANDS, case
 
@@ -150,6 +154,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
+    words = "whole processes too: outputs that are full or closed, signals, files that change, --follow"
+    parser.add_argument("--processes", type=int, default=0, metavar="NUMBER", help=words)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", type=Path, help="directory for the trees of wrong outcomes")
@@ -166,8 +172,10 @@ def main() -> int:
             num_shown += 1
             print(f"{number} {name}: {outcome.mistakes[0][:700]!a}", flush=True)  # noqa: T201
     print(table(tallies))  # noqa: T201
+    lines, mistakes = processes.table(wanted.seed, range(wanted.first, wanted.first + wanted.processes))
+    print("\n".join(filter(None, (lines, *mistakes))).encode("ascii", "backslashreplace").decode())  # noqa: T201
     print(f"seed {wanted.seed}, {time.monotonic() - start:.0f} s with {wanted.jobs} processes")  # noqa: T201
-    return int(any(tally.num_wrong for tally in tallies.values()))
+    return int(bool(mistakes) or any(tally.num_wrong for tally in tallies.values()))
 
 
 if __name__ == "__main__":

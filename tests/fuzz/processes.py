@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -180,3 +181,11 @@ def one(seed: int, number: int) -> Ended:
         with suppress(OSError):  # a name that this system cannot hold; the command meets what there is
             lay_out(made, place, dice)
         return kind(made, place, dice)
+
+
+def table(seed: int, numbers: range) -> tuple[str, list[str]]:
+    """How the processes of a range of numbers ended, in lines, and what is wrong with some."""
+    found = [(number, one(seed, number)) for number in numbers]
+    counts = Counter((ended.kind, ended.code) for _, ended in found)
+    lines = [f"process, {kind:26} exit {code:4} {num:5}" for (kind, code), num in sorted(counts.items())]
+    return "\n".join(lines), [f"{number} {ended.kind}: {ended.mistake}" for number, ended in found if ended.mistake]

@@ -22,8 +22,12 @@ def test_bands_hold_their_figures(asked: Make) -> None:
     request = asked("gcp-a3-ultra-h200", "llama3-8b", num_ranks=32, global_sequences=64)
     best = search(request.goal, 1).best[0]
     figures = policy_figures(request, best, NAMES)
-    assert best.outlook.step.low_seconds < best.seconds < best.outlook.step.high_seconds
-    assert utilisation_band(best).low < best.outlook.utilisation < utilisation_band(best).high
+    low, high, share = best.outlook.low_seconds, best.outlook.high_seconds, utilisation_band(best)
+    assert low is not None
+    assert high is not None
+    assert share is not None
+    assert low < best.seconds < high
+    assert share.low < best.outlook.utilisation < share.high
     assert memory_band(best).low < best.memory.total < memory_band(best).high
     band = effective_band(request, figures)
     assert band.low <= figures.effective_share <= band.high

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, refused, view
 
@@ -20,6 +22,8 @@ def test_steps_advance_by_the_report_interval() -> None:
     assert judged("TS-TEL-031", view(counted((10, 10), (20, 20), (30, 30), report_interval_steps=10))) == []
     assert judged("TS-TEL-031", view(counted((10, 1), (20, 1), (30, 2)))) == []
     assert refused("TS-TEL-031", view(counted((10, 1)))) == "train.step.count comes once only"
+    snapshot = replace(view(counted((10, 1), (20, 1), (30, 2))), snapshot=True)
+    assert refused("TS-TEL-031", snapshot) == "one snapshot has no time axis"
 
 
 def test_an_attempt_begins_no_further_than_a_report_beyond_the_last_one() -> None:

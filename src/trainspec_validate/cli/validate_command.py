@@ -42,6 +42,7 @@ def run(request: Request) -> int:
         Failure: wrong use, or nothing could be read.
     """
     paths = request.paths or (".",)
+    _refuse_command(paths[0])
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.settings_from is not None:
@@ -64,8 +65,7 @@ def run(request: Request) -> int:
     recorded = request.baseline if request.write_baseline or request.prune_baseline else None
     _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
     rules, index = _rules(request)
-    selection = selection_of(request, index)
-    baseline = _baseline(request)
+    selection, baseline = selection_of(request, index), _baseline(request)
     report, failures = _judge(request, paths, selection, baseline, rules)
     if baseline is not None and baseline.mode != "use" and not failures:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
@@ -75,6 +75,16 @@ def run(request: Request) -> int:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def _refuse_command(word: str) -> None:
+    """Refuse a command of the toolbox that was given to this program, unless a file has that name."""
+    if os.path.lexists(word):
+        return
+    from trainspec_validate.cli.toolbox import COMMANDS, PROGRAM  # noqa: PLC0415 - a path that does not exist
+
+    if word in COMMANDS:
+        raise click.UsageError(f"no file is called {word}; the command is `{PROGRAM} {word}`")
 
 
 def fails(report: Report, fail_on: Sequence[str]) -> bool:

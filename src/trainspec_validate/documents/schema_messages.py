@@ -88,7 +88,7 @@ def value_message(keyword: str, value: Any, subschema: Schema, *, place: Pointer
         case "type":
             if value is None and place and isinstance(place[-1], int):
                 return f"the item has no value; {_words_of(subschema)} is needed", "give the value, or remove the item"
-            return _type_message(value, subschema, required)
+            return _type_message(value, subschema, place, required)
         case "enum" | "const":
             options = [str(option) for option in subschema.get("enum", [subschema.get("const")])]
             remedy = REMEDIES.get((key, fold(str(value)))) or _choice(value, options)
@@ -118,6 +118,10 @@ def bad_keys(names: Iterator[str], form: Schema) -> Iterator[tuple[str, str, str
             yield name, f"a key has {_count(len(name), 'character')}", f"write at most {form.get('maxLength')}"
 
 
+_LISTED_FIGURES = frozenset(("accelerator", key) for key in ("memory_bytes", "memory_bandwidth_bytes_per_second"))
+"""Keys that may be absent where the catalog has their values, and only there."""
+
+
 def _tight_comment(value: str) -> str:
     """What to say of a comment that YAML reads as part of a value, since no blank is before its sign."""
     match = _TIGHT_COMMENT(value)
@@ -125,8 +129,9 @@ def _tight_comment(value: str) -> str:
 
 
 def _choice(value: Any, options: Sequence[str]) -> str:
-    listed = f"one of: {', '.join(options)}"
     word = str(value)
+    strange = look_alike(word) if isinstance(value, str) and all(map(str.isascii, options)) else ""
+    listed = f"one of: {', '.join(options)}{f'; {strange}' if strange else ''}"
     if tight := _tight_comment(word):
         return tight
     alias = next((ours for ours in VALUES.get(fold(word), ()) if ours in options), None)
@@ -141,13 +146,15 @@ def _choice(value: Any, options: Sequence[str]) -> str:
     return f"write {nearest}" if alias and not same else meant(word, nearest)
 
 
-def _type_message(value: Any, subschema: Schema, required: bool) -> tuple[str, str]:
+def _type_message(value: Any, subschema: Schema, place: Pointer, required: bool) -> tuple[str, str]:
     words = _words_of(subschema)
     wanted = subschema.get("type", "object")
     kinds = [wanted] if isinstance(wanted, str) else list(wanted)
     if value is None:
         remedy = "indent its keys below it" if "object" in kinds else "give the value"
-        return f"the key has no value; {words} is needed", remedy if required else f"{remedy}, or leave the key out"
+        of_catalog = " for an accelerator of the catalog" if place[-2:] in _LISTED_FIGURES else ""
+        leave = "" if required else f", or leave the key out{of_catalog}"
+        return f"the key has no value; {words} is needed", f"{remedy}{leave}"
     if isinstance(value, (dict, list)):
         return f"{shown(value)} appears where {words} is needed", _container_help(value, subschema, kinds)
     said = f"the text {shown(value)}" if isinstance(value, str) else shown(value)

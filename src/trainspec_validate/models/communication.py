@@ -105,6 +105,9 @@ class Communication(DocumentPart):
     """True when gradient traffic runs beside the backward pass."""
     overlap_parameters: bool | None = None
     """True when parameter gathering runs beside computation."""
+    overlap_tensor: bool | None = None
+    """True when messages of tensor ranks are split and hidden behind matrix products; absent means as usual for
+    `framework`."""
     bucket_bytes: Annotated[float, Meta(ge=1e4, le=1e12, extra_json_schema={"x-unit": "By"})] | None = None
     """Gradient bytes that travel together."""
     compression: Compression | None = None

@@ -22,6 +22,7 @@ from trainspec_validate.models.base import (
     Parameters,
     PositiveSeconds,
     Reference,
+    SoftwareComponent,
     Source,
     Text,
     Tokens,
@@ -175,6 +176,9 @@ class TrainingPlan(Document):
     """How much data one step takes."""
     precision: Precision
     """Number formats."""
+    framework: SoftwareComponent | None = None
+    """Training framework that runs the plan. Predictions take its kernels and overlap where the plan states none;
+    absent means those of an unnamed recent framework."""
     optimizer: Optimizer | None = None
     """How gradients become updates, and the state kept for it; absent means Adam: two moments of each trained
     parameter in `precision.optimizer_state`."""

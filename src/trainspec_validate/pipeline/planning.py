@@ -46,9 +46,9 @@ class PlannedJob:
     policy_text: str
     step_seconds: float
     """Predicted time of one optimizer step."""
-    low_step_seconds: float
-    """Eight of ten published runs took from this time."""
-    high_step_seconds: float
+    low_step_seconds: float | None
+    """Eight of ten measured runs of this kind took from this time; None where no run of this kind was measured."""
+    high_step_seconds: float | None
     """To this one."""
     memory_bytes: float
     """Predicted peak of the rank that needs most."""
@@ -80,6 +80,7 @@ def plan(  # noqa: PLR0913
     sequence_length: int | None = None,
     num_tokens: float | None = None,
     number_format: Literal["bf16", "fp16", "fp8"] = "bf16",
+    framework: str | None = None,
     reserve_bytes: float = RESERVE_BYTES,
     num_jobs: int = 1,
     progress: Progress | None = None,
@@ -95,6 +96,7 @@ def plan(  # noqa: PLR0913
         sequence_length: tokens of one sequence.
         num_tokens: tokens of the whole job.
         number_format: format of the matrix products.
+        framework: training framework whose kernels and overlap predictions take, such as `megatron-core==0.12`.
         reserve_bytes: memory of a rank to leave free.
         num_jobs: jobs to return, at least 1; there may be fewer.
         progress: called with the number of layouts that were compared, and of all layouts.
@@ -104,7 +106,9 @@ def plan(  # noqa: PLR0913
         InvalidDocumentError: the validator finds errors in the documents.
         InputError: a document cannot be read or is of another kind, or there is no such model.
     """
-    wishes = Wishes(num_ranks, node_group, global_sequences, sequence_length, num_tokens, number_format, reserve_bytes)
+    wishes = Wishes(
+        num_ranks, node_group, global_sequences, sequence_length, num_tokens, number_format, reserve_bytes, framework
+    )
     return _searched(document_of(cluster, ClusterProfile), _model(model), wishes, num_jobs, progress, name_of(cluster))
 
 
@@ -165,8 +169,8 @@ def _job(asked: Request, ranking: Ranking, scored: Scored) -> PlannedJob:
         plan_text=plan_yaml,
         policy_text=policy_yaml,
         step_seconds=step.seconds,
-        low_step_seconds=step.low_seconds,
-        high_step_seconds=step.high_seconds,
+        low_step_seconds=scored.outlook.low_seconds,
+        high_step_seconds=scored.outlook.high_seconds,
         memory_bytes=scored.memory.total,
         model_flops_utilization=scored.outlook.utilisation,
     )

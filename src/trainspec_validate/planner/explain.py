@@ -18,7 +18,8 @@ UNCALIBRATED = "uncalibrated"
 def collectives_of(request: Request, scored: Scored) -> tuple[PlannedCollective, ...]:
     """Every kind of message of a rank with its estimate."""
     goal = request.goal
-    return planned_collectives(goal.model, goal.machine, scored.choice.layout, settings_of(scored.choice))
+    settings = settings_of(scored.choice, goal.framework)
+    return planned_collectives(goal.model, goal.machine, scored.choice.layout, settings)
 
 
 def choices_of(request: Request, scored: Scored) -> Lines:

@@ -9,6 +9,7 @@ from typing import Any
 from trainspec_validate.documents.commented import as_text, body, figure, head
 from trainspec_validate.documents.types import plain
 from trainspec_validate.model.units import bytes_per_second, number, percent, seconds
+from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.spans import axis_spans
 from trainspec_validate.performance.topology.networks import Traffic, crossed
 from trainspec_validate.planner.explain import SHARDINGS, choices_of, reasons
@@ -31,6 +32,11 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
     ]
     if len(request.cluster.node_groups) > 1:
         lines.append((f"node_group: {as_text(request.nodes.group.name)}", "chosen"))
+    if framework := request.goal.framework:
+        version = f", version: {as_text(framework.version)}" if framework.version else ""
+        lines.append(
+            (f"framework: {{name: {as_text(framework.name)}{version}}}", "chosen: predictions take its kernels")
+        )
     lines += [
         *_section(
             "model",
@@ -217,7 +223,10 @@ def _job(request: Request, scored: Scored) -> Lines:
 
 def _performance(scored: Scored) -> Lines:
     outlook, step = scored.outlook, scored.outlook.step
-    band = f"{step.low_seconds:.3g} to {step.high_seconds:.3g} s for eight of ten published runs"
+    band = NO_RUN
+    if outlook.band:
+        low, high = step.seconds * outlook.band.low, step.seconds * outlook.band.high
+        band = f"{low:.3g} to {high:.3g} s for eight of ten measured runs of this kind"
     measured = "measured" if outlook.matmul_measured else "assumed"
     return [
         ("performance:", ""),

@@ -8,10 +8,12 @@ from math import log2
 from typing import Literal
 
 from trainspec_validate.documents.types import ClusterProfile, changed
+from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.precision import LossScaling, LowPrecisionRecipe, Precision
 from trainspec_validate.model.units import bytes_, number
+from trainspec_validate.performance.costs.software import RELEASES, is_known
 from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.forecast.facts import MachineFacts, machine_facts, model_facts
@@ -47,6 +49,8 @@ class Wishes:
     num_tokens: float | None = None
     number_format: NumberFormat = "bf16"
     reserve_bytes: float = RESERVE_BYTES
+    framework: str | None = None
+    """Name of the training framework, with `==` and its version where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,28 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         global_sequences=wishes.global_sequences or batch.usual(),
         sequence_length=model.sequence_length,
         reserve_bytes=wishes.reserve_bytes,
+        framework=_framework(wishes.framework),
     )
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))
     assumptions.extend(_indivisible(goal))
     return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
+
+
+def _framework(asked: str | None) -> SoftwareComponent | None:
+    """The framework of a wish.
+
+    Raises:
+        Impossible: its kernels and overlap are not known.
+    """
+    if asked is None:
+        return None
+    name, _, version = asked.partition("==")
+    if not is_known(name):
+        known = ", ".join(dict.fromkeys(release.name for release in RELEASES))
+        raise Impossible(f"kernels and overlap of {name} are not known; known are {known}, or ask for none")
+    return SoftwareComponent(name=name.lower(), version=version or None)
 
 
 def _nodes(cluster: ClusterProfile, wishes: Wishes, assumptions: list[str]) -> JobNodes:

@@ -7,10 +7,12 @@ those whose predicted times a prediction cannot tell from the shortest.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.rank_memory import RankMemory
+from trainspec_validate.performance.costs.software import is_known, software_of
 from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
 from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.space import (
@@ -25,9 +27,9 @@ from trainspec_validate.planner.space import (
 )
 
 _KEEP_AT_ONCE = 4096
-INDIFFERENCE = 0.04
+INDIFFERENCE = 0.03
 """Share of a step below which predictions do not tell two layouts of one job apart: the ratio of two predicted times
-misses the measured ratio by 3.7 % in the median of 20 pairs of published runs (benchmarks/score_step_time.py)."""
+misses the measured ratio by 2.9 % in the median of 22 pairs of published runs (benchmarks/score_step_time.py)."""
 Progress = Callable[[int, int], None]
 """Called with the number of layouts looked at and their total."""
 
@@ -100,9 +102,13 @@ def _simplest(candidates: Iterable[Scored]) -> Scored | None:
     return min(as_fast, key=lambda scored: (scored.choice.complexity, scored.rank_key), default=None)
 
 
-def settings_of(choice: Choice) -> Settings:
+def settings_of(choice: Choice, framework: SoftwareComponent | None = None) -> Settings:
     """What a prediction needs to know of a choice besides its layout."""
-    return Settings(recompute=choice.recompute, order=choice.order)
+    plain = Settings(recompute=choice.recompute, order=choice.order)
+    if framework is None:
+        return plain
+    software = software_of(framework.name, framework.version)
+    return replace(plain, software=software, framework_named=is_known(framework.name))
 
 
 def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemory]]:
@@ -116,7 +122,8 @@ def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemor
         least = len(RECOMPUTATIONS)
         for sharded in growing:
             for index, recompute in enumerate(RECOMPUTATIONS[:least]):
-                stage, memory = memory_of_stage(goal.model, sharded, Settings(recompute=recompute))
+                plain = settings_of(Choice(sharded, recompute), goal.framework)
+                stage, memory = memory_of_stage(goal.model, sharded, plain)
                 if memory.total <= goal.memory_budget_bytes:
                     yield from ((Choice(sharded, recompute, order), stage, memory) for order in orders)
                     least = index
@@ -169,7 +176,7 @@ def _note(alternatives: dict[tuple[str, Hashable], Scored], scored: Scored) -> N
 def _scored(goal: Goal, choice: Choice, stage: int, memory: RankMemory) -> Scored | None:
     """The prediction of a choice; None where the machine has no links for it."""
     try:
-        found = outlook(goal.model, goal.machine, choice.layout, settings_of(choice))
+        found = outlook(goal.model, goal.machine, choice.layout, settings_of(choice, goal.framework))
     except NotJoined:
         return None
     return Scored(choice, stage, memory, found, found.step.seconds)

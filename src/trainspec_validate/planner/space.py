@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
@@ -27,6 +28,8 @@ class Goal:
     sequence_length: int
     reserve_bytes: float
     """Device memory of a rank that a plan leaves free."""
+    framework: SoftwareComponent | None = None
+    """Whose kernels and overlap predictions take; None means those of an unnamed recent framework."""
 
     def __post_init__(self) -> None:
         if min(self.num_ranks, self.global_sequences, self.sequence_length) < 1:

@@ -24,10 +24,10 @@ class Band:
     high: float
 
 
-def utilisation_band(scored: Scored) -> Band:
-    """Model operations over the peak, by the band of the step: published runs over their predictions."""
-    step, share = scored.outlook.step, scored.outlook.utilisation
-    return Band(share * step.seconds / step.high_seconds, share * step.seconds / step.low_seconds)
+def utilisation_band(scored: Scored) -> Band | None:
+    """Model operations over the peak, by the band of the step; None where no run of the kind was measured."""
+    band, share = scored.outlook.band, scored.outlook.utilisation
+    return Band(share / band.high, share / band.low) if band else None
 
 
 def memory_band(scored: Scored) -> Band:

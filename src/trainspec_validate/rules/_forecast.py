@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.performance.costs.stage_memory import MAX_CHUNKS
+from trainspec_validate.performance.costs.step_errors import NO_RUN, band_of
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import outlook
 from trainspec_validate.performance.forecast.predict import Prediction, predict
@@ -14,8 +15,9 @@ from trainspec_validate.rules import NotApplicable
 from trainspec_validate.rules._groups import ask_group
 
 FASTEST, SLOWEST = 0.6, 1.9
-"""Least and largest time of a step over its prediction that a rule accepts: 1.5 times the error that eight of ten
-published runs keep to, 0.9 to 1.3 (`costs.step_compute.CALIBRATION`). Requirements state these numbers."""
+"""Least and largest time of a step over its prediction that a rule accepts. Requirements state these numbers."""
+MARGIN = 1.4
+"""How much further than the band of a family they are; a wider band decides nothing (`costs.step_errors.BANDS`)."""
 
 
 class _Pair:
@@ -78,11 +80,19 @@ def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Predicti
     """A prediction whose time of a step can be held against other figures.
 
     Raises:
-        NotApplicable: as `prediction_of`, or the pipeline has a schedule whose idle time no formula gives.
+        NotApplicable: as `prediction_of`, or the pipeline has a schedule whose idle time no formula gives, or
+            measured runs of this kind were too far from their predictions, or there are none.
     """
     found = prediction_of(plan, cluster)
     if plan.parallelism.pipeline > 1 and plan.parallelism.schedule in {None, "none", "other"}:
         raise NotApplicable("the idle time of the pipeline is not known for its schedule")
+    family = found.outlook.family
+    band = band_of(family, named=True)
+    if band is None:
+        raise NotApplicable(f"the time of a step is not predicted: {NO_RUN} ({family})")
+    if band.low < FASTEST * MARGIN or band.high * MARGIN > SLOWEST:
+        words = f"eight of ten measured runs took {band.low:.2f} to {band.high:.2f} times as long"
+        raise NotApplicable(f"the time of a step is predicted too roughly: {family}, {words}")
     return found
 
 

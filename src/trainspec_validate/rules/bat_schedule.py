@@ -76,18 +76,22 @@ def schedule_peak(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-BAT-043")
 def warmup_length(plan: TrainingPlan) -> Iterator[Violation]:
-    """The warm-up of a long job takes more than a handful of steps."""
-    schedule, whole = _schedule(plan), job_steps(plan)
+    """The warm-up ends before the job, and takes more than a handful of steps of a long one."""
+    schedule = _schedule(plan)
     steps: float | None = schedule.warmup_steps
     key = "warmup_steps" if steps else "warmup_tokens"
     if schedule.warmup_tokens and not steps:
         steps = steps_of_tokens(plan, schedule.warmup_tokens)
-    whole = schedule.total_steps or whole
-    if not steps or whole is None or whole < LONG_JOB_STEPS:
-        raise NotApplicable(f"no warm-up in a job that is known to take {number(LONG_JOB_STEPS)} steps or more")
-    if steps < LEAST_WARMUP_STEPS:
+    whole = max(schedule.total_steps or 0, job_steps(plan) or 0)
+    if not steps or not whole:
+        raise NotApplicable("no warm-up in a job whose steps are known")
+    place = at(plan, "optimizer", "learning_rate", key)
+    if steps > whole and getattr(schedule, key.replace("warmup", "total")) is None:  # else TS-BAT-034 reports it
+        message = f"the warm-up takes {steps:,.6g} steps, and the job {number(round(whole))}: the peak is never reached"
+        yield Violation(place, message, f"let the warm-up end before the job: correct {key} or the length of the job")
+    elif steps < LEAST_WARMUP_STEPS and whole >= LONG_JOB_STEPS:
         yield Violation(
-            at(plan, "optimizer", "learning_rate", key),
+            place,
             f"the rate reaches its peak after {steps:.3g} of {number(round(whole))} steps",
             f"published warm-ups of such jobs take {LEAST_WARMUP_STEPS} steps or more: correct {key}, or leave it out",
         )

@@ -62,6 +62,11 @@ Examples:
     help="Format of the matrix products.",
 )
 @click.option(
+    "--framework",
+    metavar="NAME[==VERSION]",
+    help="Training framework whose kernels and overlap predictions take, such as megatron-core==0.12.",
+)
+@click.option(
     "--reserve-bytes",
     type=Finite(0, 1e13),
     default=4e9,
@@ -87,7 +92,15 @@ def command(cluster: str, model: str, **options: Any) -> None:
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
 
-    names = ("num_ranks", "node_group", "global_sequences", "sequence_length", "num_tokens", "number_format")
+    names = (
+        "num_ranks",
+        "node_group",
+        "global_sequences",
+        "sequence_length",
+        "num_tokens",
+        "number_format",
+        "framework",
+    )
     wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in names})
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])

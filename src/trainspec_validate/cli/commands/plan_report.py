@@ -8,8 +8,9 @@ from typing import Any
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import tables
-from trainspec_validate.model.units import bytes_, number, seconds
-from trainspec_validate.performance.forecast.outlook import PlannedCollective
+from trainspec_validate.model.units import bytes_, number, percent, seconds
+from trainspec_validate.performance.costs.step_errors import NO_RUN, ErrorBand
+from trainspec_validate.performance.forecast.outlook import Outlook, PlannedCollective
 from trainspec_validate.planner.explain import SHARDINGS, collectives_of, reasons
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
@@ -36,6 +37,7 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
     terminal.emit(_told(request, ranking))
     for note in [
         *(f"assumed {words}" for words in request.assumptions),
+        accuracy(best[0].outlook),
         *tight(request, best[0]),
         *advice(request, best[0]),
     ]:
@@ -44,18 +46,19 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
 
 def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
     """What is shown of one plan: labels of rows, which are the same for all plans of a request, and values."""
-    layout, step = scored.choice.layout, scored.outlook.step
+    layout, outlook, step = scored.choice.layout, scored.outlook, scored.outlook.step
+    band, shares = outlook.band, utilisation_band(scored)
     chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
     shards = f" / {layout.num_shards}" if layout.sharding_stage and layout.sharding_degree else ""
     capacity = request.goal.machine.memory_bytes
     return [
         ("step", _short(step.seconds)),
-        (_BAND, f"{_short(step.low_seconds)} to {_short(step.high_seconds)}"),
-        ("MFU", f"{scored.outlook.utilisation:.1%}"),
-        (_BAND, _shares(utilisation_band(scored))),
+        (_BAND, _seconds(step.seconds, band) if band else NO_RUN),
+        ("MFU", f"{outlook.utilisation:.1%}"),
+        (_BAND, _shares(shares) if shares else NO_RUN),
         ("memory", f"{scored.memory.total / capacity:.0%}"),
         (_BAND, _shares(memory_band(scored), capacity)),
-        ("exposed", f"{scored.outlook.exposed_share:.1%}"),
+        ("exposed", f"{outlook.exposed_share:.1%}"),
         ("idle", f"{step.bubble_seconds / step.seconds:.1%}"),
         *_effective(request, scored),
         ("tensor", str(layout.tensor)),
@@ -81,6 +84,21 @@ def _effective(request: Request, scored: Scored) -> list[tuple[str, str]]:
         for label, each in shown
         for row in ((label, f"{each.effective_share:.2%}"), (_BAND, _shares(effective_band(request, each), digits=2)))
     ]
+
+
+def _seconds(step: float, band: ErrorBand) -> str:
+    return f"{_short(step * band.low)} to {_short(step * band.high)}"
+
+
+def accuracy(outlook: Outlook) -> str:
+    """How far measured steps of the kind of job were from their predictions."""
+    band = outlook.band
+    if band is None:
+        return f"step time: {NO_RUN} ({outlook.family}), so that no band is given"
+    software = "framework named" if outlook.framework_named else "no framework named, see --framework"
+    error = f"mean error {percent(round(band.mean_error, 3))} of {number(band.num_runs)} runs outside of the fit"
+    inside = f"eight of ten took {band.low:.2f} to {band.high:.2f} times the prediction"
+    return f"step time ({software}): {outlook.family}, {error}; {inside}"
 
 
 def _shares(band: Band, whole: float = 1.0, digits: int = 0) -> str:
@@ -158,14 +176,15 @@ def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
         "recompute": scored.choice.recompute,
         "order": list(scored.choice.order),
         "step_seconds": step.seconds,
-        "low_seconds": step.low_seconds,
-        "high_seconds": step.high_seconds,
+        "family": scored.outlook.family,
+        "low_seconds": scored.outlook.low_seconds,
+        "high_seconds": scored.outlook.high_seconds,
         "compute_seconds": step.compute_seconds,
         "bubble_seconds": step.bubble_seconds,
         "exposed_seconds": dict(step.exposed_seconds),
         "optimizer_seconds": step.optimizer_seconds,
         "model_flops_utilisation": scored.outlook.utilisation,
-        "model_flops_utilisation_band": asdict(utilisation_band(scored)),
+        "model_flops_utilisation_band": asdict(band) if (band := utilisation_band(scored)) else None,
         "tokens_per_second": scored.outlook.tokens_per_second,
         "memory_bytes": {**asdict(scored.memory), "total": scored.memory.total, "stage": scored.stage},
         "memory_band_bytes": asdict(memory_band(scored)),

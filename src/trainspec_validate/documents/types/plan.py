@@ -21,6 +21,7 @@ from trainspec_validate.documents.types.base import (
     PositiveSeconds,
     Record,
     Reference,
+    SoftwareComponent,
     Source,
     Text,
     Tokens,
@@ -172,6 +173,9 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     """How much data one step takes."""
     precision: Precision
     """Number formats."""
+    framework: SoftwareComponent | None = None
+    """Training framework that runs the plan. Predictions take its kernels and overlap where the plan states none;
+    absent means those of an unnamed recent framework."""
     optimizer: Optimizer | None = None
     """How gradients become updates, and the state kept for it; absent means Adam: two moments of each trained
     parameter in `precision.optimizer_state`."""

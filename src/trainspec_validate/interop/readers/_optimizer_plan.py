@@ -182,7 +182,7 @@ def write_trainer(draft: Draft) -> None:
         return
     kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
     steps = draft.get("job", "num_steps")
-    _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if isinstance(steps, int) else None)
+    _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if is_count(steps) else None)
     _put_final(draft, "lr_scheduler_kwargs.min_lr")
     share, peak = (
         draft.number("lr_scheduler_kwargs.min_lr_rate"),

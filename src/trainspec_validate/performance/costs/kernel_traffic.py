@@ -65,6 +65,42 @@ def layer_traffic(
     return LayerTraffic(forward * bytes_per_number, backward * bytes_per_number)
 
 
+def expert_traffic(shape: Shape, split: int = 1, bytes_per_number: int = 2) -> LayerTraffic:
+    """Bytes of one token and layer on average for the copies of the token that its experts read and write.
+
+    Each of the k copies of a token is written in the order of the ranks, written in the order of the experts, read and
+    written by the products, and added up: 8 k h numbers forward. Backward the same moves are made once, and the
+    products read and write twice as much: 12 k h. Of `split` ranks that share the sequence each moves its part.
+    Source: NVIDIA/Megatron-LM@d98e8a64:megatron/core/transformer/moe/token_dispatcher.py; the count is ours.
+
+    >>> moe = Shape(1, 4096, 32, 4, 128, 0, 50368, num_experts=8, num_active_experts=2, num_expert_layers=1)
+    >>> expert_traffic(moe).forward / 2 / 4096
+    16.0
+    """
+    if not shape.num_experts:
+        return LayerTraffic(0.0, 0.0)
+    copies = shape.num_active_experts * shape.num_expert_layers / shape.num_layers
+    numbers = copies * shape.hidden_size * bytes_per_number / split
+    return LayerTraffic(8 * numbers, 12 * numbers)
+
+
+def narrowing_traffic(shape: Shape, tensor: int = 1) -> LayerTraffic:
+    """Bytes of one token and layer to make the inputs of products narrower than 16 bits.
+
+    A kernel reads each input in 16 bits, and writes it in 8 or fewer, by rows and by columns: four bytes. Forward
+    these are the inputs of the four products, backward the gradients of what they put out. Source:
+    NVIDIA/TransformerEngine, transformer_engine/pytorch/module; the count is ours.
+
+    >>> narrowing_traffic(Shape(1, 4096, 32, 32, 128, 16384, 50368)).forward / 4 / 4096
+    7.0
+    """
+    h, a = shape.hidden_size, shape.attention_width
+    q = a + 2 * shape.num_key_value_heads * shape.head_size
+    f = _mean_ffn_width(shape)
+    into = (2 if shape.gated_ffn else 1) * f
+    return LayerTraffic(4 * (2 * h + (a + f) / tensor), 4 * (2 * h + (q + into) / tensor))
+
+
 @dataclass(frozen=True, slots=True)
 class WeightTraffic:
     """Bytes that one rank reads and writes for one of its weights and one micro-batch."""

@@ -13,7 +13,14 @@ from trainspec_validate.performance.costs.kernel_efficiency import (
     Generation,
     attention_fraction,
 )
-from trainspec_validate.performance.costs.kernel_traffic import LOSS_BYTES_PER_ENTRY, layer_traffic, weight_traffic
+from trainspec_validate.performance.costs.kernel_traffic import (
+    LOSS_BYTES_PER_ENTRY,
+    LayerTraffic,
+    expert_traffic,
+    layer_traffic,
+    narrowing_traffic,
+    weight_traffic,
+)
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.stage_memory import stages
 from trainspec_validate.performance.costs.step_traffic import rank_parameters
@@ -27,16 +34,19 @@ from trainspec_validate.performance.costs.transformer import (
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was fitted to published runs: two shares, and the spread of what they leave unexplained."""
+    """What was fitted to published runs; `step_errors` has what it leaves unexplained."""
 
     sustained_matmul: float = 0.8
     """Speed of the matrix products of a training step over the best product measured on the accelerator."""
-    hidden_communication: float = 0.305
+    sustained_experts: float = 0.92
+    """The same of the products of routed experts over those of dense layers."""
+    sustained_narrow: float = 1.0
+    """The same of products below 16 bits over those of 16 bits."""
+    sustained_tpu: float = 0.88
+    """Speed of the matrix products of a training step on a TPU over the dense peak; none was published for a product
+    alone."""
+    hidden_communication: float = 0.3
     """Share of the time of hidden communication that the step still loses, to memory bandwidth and to waiting."""
-    low_factor: float = 0.898
-    """10th percentile of measured over predicted time, each dataset predicted from the others and of equal weight."""
-    high_factor: float = 1.28
-    """90th percentile of the same."""
 
 
 CALIBRATION = Calibration()
@@ -66,6 +76,12 @@ class Work:
     """The fused kernel; ignored where attention is not fused."""
     attention_peak_flops_per_second: float | None = None
     """Dense peak of 16-bit formats, in which attention runs when products are narrower; None means the same peak."""
+    narrow: bool = False
+    """Whether the products of layers take numbers of fewer than 16 bits."""
+    tpu: bool = False
+    """Whether the accelerator is a TPU, whose products have a speed of their own."""
+    output_matmul_fraction: float | None = None
+    """`matmul_fraction` in 16 bits, in which the output layer runs when products are narrower; None means the same."""
     recompute: Literal["none", "selective", "full"] = "none"
     """Selective repeats attention where it is not fused: arXiv:2205.05198, section 5."""
     recomputed_share: float | None = None
@@ -170,14 +186,13 @@ def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     """Forward and backward seconds of a micro-batch in the layers of one rank, on average over pipeline ranks."""
     shape, layout, again = work.shape, work.layout, work.repeated_share
     ranks, tokens = layout.tensor * layout.pipeline, layout.micro_batch_tokens
-    counted = parameters(shape)
-    matmul = work.peak_flops_per_second * work.matmul_fraction * calibration.sustained_matmul
+    matmul = work.peak_flops_per_second * _sustained(work, calibration, narrow=work.narrow)
     kernel: AttentionKernel = work.attention_kernel if work.fused_attention else "unfused"
     fraction = attention_fraction(kernel, work.generation, shape.head_size, layout.sequence_length)
     memory = work.memory_bandwidth_bytes_per_second * MEMORY_FRACTION
-    traffic = layer_traffic(shape, layout.tensor, sequence_parallel=layout.sequence_parallel)
+    traffic = _traffic(work)
     # Seconds of one token on one rank; a third of the operations of attention is forward.
-    products = 2 * (counted.attention + counted.active_feed_forward) / (ranks * matmul)
+    products = 2 * _product_parameters(shape, calibration) / (ranks * matmul)
     flops = attention_flops_per_token(shape, layout.sequence_length, causal=True) / 3
     attention = flops / (ranks * fraction * work.attention_peak)
     layers = shape.num_layers / layout.pipeline / memory
@@ -193,11 +208,44 @@ def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     return tokens * forward + moved_forward / memory, tokens * backward + moved_backward / memory
 
 
+def _sustained(work: Work, calibration: Calibration, *, narrow: bool) -> float:
+    """Speed of matrix products in a step over the dense peak."""
+    narrowed = calibration.sustained_narrow if narrow else 1.0
+    if work.tpu:
+        return calibration.sustained_tpu * narrowed
+    fraction = work.matmul_fraction
+    if work.narrow and not narrow and work.output_matmul_fraction is not None:
+        fraction = work.output_matmul_fraction
+    return fraction * calibration.sustained_matmul * narrowed
+
+
+def _product_parameters(shape: Shape, calibration: Calibration) -> float:
+    """Parameters of the layers that a token visits, those of routed experts by the time that they take."""
+    counted = parameters(shape)
+    matrices = 3 if shape.gated_ffn else 2
+    routed = shape.num_expert_layers * shape.num_active_experts * matrices * shape.hidden_size
+    experts = routed * shape.expert_hidden_size
+    dense = counted.attention + counted.active_feed_forward - experts
+    return dense + experts / calibration.sustained_experts
+
+
+def _traffic(work: Work) -> LayerTraffic:
+    """Bytes of one token and layer that kernels without products move."""
+    shape, layout = work.shape, work.layout
+    parts = [layer_traffic(shape, layout.tensor, sequence_parallel=layout.sequence_parallel)]
+    if shape.num_experts:
+        parts.append(expert_traffic(shape, layout.tensor if layout.sequence_parallel else 1))
+    if work.narrow:
+        parts.append(narrowing_traffic(shape, layout.tensor))
+    return LayerTraffic(sum(part.forward for part in parts), sum(part.backward for part in parts))
+
+
 def _output_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     """The same of the output layer and the loss."""
     shape, layout = work.shape, work.layout
     ranks, tokens = layout.tensor * layout.pipeline, layout.micro_batch_tokens
-    matmul = work.peak_flops_per_second * work.matmul_fraction * calibration.sustained_matmul
+    peak = work.attention_peak if work.narrow else work.peak_flops_per_second
+    matmul = peak * _sustained(work, calibration, narrow=False)
     memory = work.memory_bandwidth_bytes_per_second * MEMORY_FRACTION
     product = 2 * shape.embedding_parameters / (ranks * matmul)
     loss = shape.vocabulary_size * work.loss_bytes_per_entry / (ranks * memory)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.collective_libraries import NEWER_SWITCHES
 from trainspec_validate.performance.costs.kernel_efficiency import MEMORY_FRACTION
 from trainspec_validate.performance.costs.network import Network
 from trainspec_validate.performance.costs.step_compute import (
@@ -27,7 +28,7 @@ from trainspec_validate.performance.costs.step_traffic import (
     transfers,
 )
 
-__all__ = ["CALIBRATION", "Calibration", "StepTime", "Work", "step_time"]
+__all__ = ["CALIBRATION", "Calibration", "StepTime", "Work", "seconds_of", "step_time"]
 
 TimeOf = Callable[[str, float, Network], float]
 """Seconds of an operation on a message of so many bytes over a network."""
@@ -45,8 +46,6 @@ class StepTime:
     """Communication that computation does not hide, by axis."""
     optimizer_seconds: float
     data_stall_seconds: float
-    low_factor: float
-    high_factor: float
 
     @property
     def seconds(self) -> float:
@@ -54,25 +53,16 @@ class StepTime:
         parts = (self.compute_seconds, self.bubble_seconds, self.optimizer_seconds, self.data_stall_seconds)
         return sum(parts) + sum(self.exposed_seconds.values())
 
-    @property
-    def low_seconds(self) -> float:
-        """One published run in ten was faster than this, relative to its prediction."""
-        return self.seconds * self.low_factor
-
-    @property
-    def high_seconds(self) -> float:
-        """One published run in ten was slower than this, relative to its prediction."""
-        return self.seconds * self.high_factor
-
 
 class _Cover:
     """Seconds of computation that messages can still hide behind.
 
-    Messages of every micro-batch have all of them; tensor ranks hide theirs behind the products beside them, or the
+    Messages of every micro-batch have all of them; tensor ranks hide theirs behind the products next to them, or the
     sums of input gradients behind the gradients of weights, which are half of a backward pass. Messages of once a step
     have the last backward or first forward pass; with v chunks the gradients of a chunk are complete after its p last
-    micro-batches, so that they spread over (1 - 1/v) (p - 1) passes more. No second hides two messages of the same
-    links, but links of a scale-up domain and those of the fabric carry messages at the same time.
+    micro-batches, so that they spread over (1 - 1/v) (p - 1) passes more. Each second of computation hides one message
+    once, whatever links it takes. Windows contain each other or share nothing, so that no order of messages hides more
+    than another, and a step with less to hide behind saves at least as much computation as it then waits.
     """
 
     def __init__(self, work: Work, passes: Passes) -> None:
@@ -81,22 +71,29 @@ class _Cover:
         once = 1 + (1 - 1 / v) * (min(layout.pipeline, m) - 1)
         forward = m if layout.sharding_stage == 3 else once
         backward = min(m, once * gradient_reductions(layout)) if layout.sharding_stage >= 2 else once
-        whole = m * (passes.forward + passes.backward)
-        self._windows: dict[str, float] = {
-            "tensor": whole if work.overlap_tensor else 0.0,
-            "weight-gradients": m * passes.backward / 2 if work.overlap_input_gradients else 0.0,
+        self._left: dict[str, float] = {
+            "all": m * (passes.forward + passes.backward),
+            "all backward": m * passes.backward,
             "forward": forward * passes.forward if work.overlap_parameters else 0.0,
             "backward": backward * passes.backward if work.overlap_gradients else 0.0,
-            "compute": whole if work.overlap_pipeline else 0.0,
+            "weight-gradients": m * passes.backward / 2 if work.overlap_input_gradients else 0.0,
         }
-        self._left = {False: whole, True: whole}
+        self._windows: dict[str, tuple[str, ...]] = {
+            "forward": ("forward", "all"),
+            "backward": ("backward", "all backward", "all"),
+            "weight-gradients": ("weight-gradients", "all backward", "all"),
+        }
+        if work.overlap_tensor:
+            self._windows["tensor"] = ("all",)
+        if work.overlap_pipeline:
+            self._windows["compute"] = ("all",)
 
-    def hide(self, seconds: float, kind: str, *, over_fabric: bool) -> float:
+    def hide(self, seconds: float, kind: str) -> float:
         """Seconds of a message that computation hides; they are spent then."""
-        hidden = min(seconds, self._windows.get(kind, 0.0), self._left[over_fabric])
-        if hidden:
-            self._windows[kind] -= hidden
-            self._left[over_fabric] -= hidden
+        windows = self._windows.get(kind, ())
+        hidden = min((seconds, *(self._left[name] for name in windows))) if windows else 0.0
+        for name in windows:
+            self._left[name] -= hidden
         return hidden
 
 
@@ -120,9 +117,19 @@ def _network(networks: Mapping[str, Network], sent: Transfer) -> Network:
         raise ValueError(f"the {name} axis sends messages, but no network is given for it") from None
 
 
-@lru_cache(maxsize=65536)
-def _best_seconds(operation: str, message_bytes: float, network: Network) -> float:
-    return collectives.best(operation, message_bytes, network).seconds
+@lru_cache(maxsize=1 << 18)
+def seconds_of(operation: str, message_bytes: float, network: Network) -> float:
+    """Seconds of the collective that a well-tuned library would pick, never more than with slower switches.
+
+    The constants of each generation of switches were measured at its own rate; between the rates those of the older
+    generation may be faster, so that both are tried.
+    """
+    found = collectives.best(operation, message_bytes, network).seconds
+    domain = network.domain
+    if domain is None or not network.domain_reduces or domain.bandwidth_bytes_per_second <= NEWER_SWITCHES:
+        return found
+    older = replace(network, domain=replace(domain, bandwidth_bytes_per_second=NEWER_SWITCHES))
+    return min(found, collectives.best(operation, message_bytes, older).seconds)
 
 
 def _exposed(
@@ -134,7 +141,7 @@ def _exposed(
         network = _network(networks, one)
         seconds = one.count * time_of(one.operation, one.message_bytes, network)
         beside = seconds * steady_share(work.layout) if kind == "compute" and not work.overlap_warm_up else seconds
-        hidden = cover.hide(beside, kind, over_fabric=network.num_domains > 1)
+        hidden = cover.hide(beside, kind)
         exposed[one.axis] = exposed.get(one.axis, 0.0) + seconds - hidden * (1 - hidden_share)
     return exposed
 
@@ -142,7 +149,7 @@ def _exposed(
 def step_time(
     work: Work,
     networks: Mapping[str, Network],
-    time_of: TimeOf = _best_seconds,
+    time_of: TimeOf = seconds_of,
     calibration: Calibration = CALIBRATION,
 ) -> StepTime:
     """Predict one optimizer step; `networks` has one entry for each axis of `step_traffic.AXES` that sends messages.
@@ -151,8 +158,8 @@ def step_time(
     between layers, since a pipeline fills and drains through the others; then what is left of gradient and weight
     messages after hiding behind passes, then the optimizer over the memory bandwidth, then the wait for input. A
     hidden message still costs a share of its time. Sources: `passes`, `idle_ratio`, `steady_share`, `step_traffic`;
-    the overlap of gradients with backward passes as arXiv:2006.15704, section 3.2.3 describes it. The band is that of
-    published runs which the model had not seen. Example: Llama 2 13B on one A100, without messages:
+    the overlap of gradients with backward passes as arXiv:2006.15704, section 3.2.3 describes it. Example: Llama 2 13B
+    on one A100, without messages:
 
     >>> from trainspec_validate.performance.costs.layout import Layout
     >>> from trainspec_validate.performance.costs.transformer import Shape
@@ -164,22 +171,18 @@ def step_time(
     Raises:
         ValueError: an axis sends messages but has no network, or `time_of` or `passes` cannot judge their arguments.
     """
-    computed = passes(work, calibration)
-    m = work.layout.num_micro_batches
-    compute = m * (computed.forward + computed.backward)
+    computed, m = passes(work, calibration), work.layout.num_micro_batches
     exposed = _exposed(work, networks, time_of, computed, calibration.hidden_communication)
     beside = exposed
     if work.layout.pipeline > 1:  # the other ranks have less to hide their messages behind
         beside = _exposed(work, networks, time_of, Passes(*computed.others), calibration.hidden_communication)
     inside = sum(beside.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
     return StepTime(
-        compute_seconds=compute,
+        compute_seconds=m * (computed.forward + computed.backward),
         bubble_seconds=idle_ratio(work.layout) * (m * sum(computed.others) + inside),
         exposed_seconds=MappingProxyType(exposed),
         optimizer_seconds=_optimizer_seconds(work),
         data_stall_seconds=work.data_stall_seconds,
-        low_factor=calibration.low_factor,
-        high_factor=calibration.high_factor,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from trainspec_validate.performance.costs.layout import Layout
@@ -39,6 +40,7 @@ class RankParameters:
     experts: float
 
 
+@lru_cache(maxsize=65536)
 def rank_parameters(shape: Shape, layout: Layout) -> RankParameters:
     """Parameters that a rank computes with: dense ones over t p, experts over their own ranks and p.
 
@@ -58,6 +60,7 @@ def rank_parameters(shape: Shape, layout: Layout) -> RankParameters:
     )
 
 
+@lru_cache(maxsize=65536)
 def transfers(
     shape: Shape,
     layout: Layout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Shape:
     num_shared_experts: int = 0
     expert_hidden_size: int = 0
     num_expert_layers: int = 0
+    latent_parameters: float = 0.0
+    """Parameters of latent attention in one layer; 0 where attention projects from the hidden size directly."""
 
     @property
     def attention_width(self) -> int:
@@ -61,6 +64,7 @@ class Parameters:
         return self.attention + self.active_feed_forward + self.normalization + self.embeddings
 
 
+@lru_cache(maxsize=4096)
 def parameters(shape: Shape) -> Parameters:
     """Parameters that a shape implies; biases and learned positions are left out.
 
@@ -86,7 +90,7 @@ def parameters(shape: Shape) -> Parameters:
     router = h * shape.num_experts
     every_token = moe_layers * (shape.num_shared_experts * expert + router)
     return Parameters(
-        attention=layers * 2 * h * (shape.attention_width + key_width),
+        attention=layers * (shape.latent_parameters or 2 * h * (shape.attention_width + key_width)),
         feed_forward=dense + every_token + moe_layers * shape.num_experts * expert,
         active_feed_forward=dense + every_token + moe_layers * shape.num_active_experts * expert,
         normalization=(2 * layers + 1) * h,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.batch import BatchStage
@@ -10,7 +11,7 @@ from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.precision import Precision
 from trainspec_validate.performance.costs.batch_schedule import Stage, num_steps
-from trainspec_validate.performance.costs.transformer import Shape
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 FORMATS_OF_RECIPE: Mapping[str, tuple[str, ...]] = {
     "fp8-hybrid": ("fp8", "fp8-e4m3", "fp8-e5m2"),
@@ -58,6 +59,20 @@ def shape_of(model: Model) -> Shape | None:
         expert_hidden_size=expert_width,
         num_expert_layers=num_expert_layers,
     )
+
+
+def computed_shape_of(model: Model) -> Shape | None:
+    """The shape as it is computed with: latent attention has the parameters that all others leave of the stated number.
+
+    The ranks of its projections are no keys of a plan. Where the stated number leaves nothing, or more than a plain
+    projection has, the shape stays as it is.
+    """
+    shape = shape_of(model)
+    if shape is None or model.attention != "latent":
+        return shape
+    counted = parameters(shape)
+    left = (model.num_parameters - counted.total + counted.attention) / shape.num_layers
+    return replace(shape, latent_parameters=left) if 0 < left * shape.num_layers < counted.attention else shape
 
 
 def tokens_per_step(plan: TrainingPlan) -> float | None:

@@ -17,7 +17,7 @@ from trainspec_validate.performance.costs.transformer import Shape
 from trainspec_validate.performance.derived.job import JobNodes, find_job_nodes, job_network
 from trainspec_validate.performance.derived.machine import machine_of_group
 from trainspec_validate.performance.derived.optimizer import optimizer_state
-from trainspec_validate.performance.derived.plan import compute_formats, shape_of
+from trainspec_validate.performance.derived.plan import compute_formats, computed_shape_of
 from trainspec_validate.performance.derived.state import STAGES
 from trainspec_validate.performance.derived.trained import Trained
 from trainspec_validate.performance.topology.graph import Topology, topology_of
@@ -135,7 +135,7 @@ def model_facts(
     Raises:
         Unpredictable: the model is no transformer, or its shape is incomplete.
     """
-    shape = shape_of(model)
+    shape = computed_shape_of(model)
     if shape is None:
         raise Unpredictable(f"the shape of {model.name} is not that of a complete transformer")
     gradients = precision.accumulation or precision.gradients

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from trainspec_validate.performance.costs import collectives
@@ -16,7 +15,15 @@ from trainspec_validate.performance.costs.memory import ModelState
 from trainspec_validate.performance.costs.model_flops import model_flops_utilisation
 from trainspec_validate.performance.costs.network import Network
 from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
-from trainspec_validate.performance.costs.step_time import StepTime, Work, step_time
+from trainspec_validate.performance.costs.software import DEFAULT, Software
+from trainspec_validate.performance.costs.step_compute import CALIBRATION, Calibration
+from trainspec_validate.performance.costs.step_errors import ErrorBand, band_of, family_of
+from trainspec_validate.performance.costs.step_time import (
+    StepTime,
+    Work,
+    seconds_of,
+    step_time,
+)
 from trainspec_validate.performance.costs.step_traffic import Transfer, transfers
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
 from trainspec_validate.performance.forecast.spans import axis_networks
@@ -25,6 +32,8 @@ from trainspec_validate.performance.topology.networks import RankOrder
 Recompute = Literal["none", "selective", "full"]
 GATHERED_GRADIENT_BYTES = Overheads().gathered_gradient_bytes
 DEFAULT_ORDER = ("tensor", "context", "expert", "data", "pipeline")
+WIDE_FORMATS = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16"})
+"""Formats of products that take inputs of 16 bits or more; narrower ones are made from 16 bits."""
 _NEWER = ("nvidia-h", "nvidia-b", "nvidia-gb")
 _OLDER = ("nvidia-a100", "nvidia-v100", "google-tpu-v4", "google-tpu-v5", "intel-gaudi2", "amd-mi250")
 """Accelerators whose attention runs closer to the measured share of A100 than to that of H100."""
@@ -38,9 +47,10 @@ class Settings:
     order: tuple[str, ...] = DEFAULT_ORDER
     """Axes from adjacent ranks outwards."""
     rank_order: RankOrder = "topology"
-    fused_attention: bool = True
-    overlap_tensor: bool = False
-    """Whether messages of tensor ranks are split and hidden behind the products beside them."""
+    software: Software = DEFAULT
+    """Kernels and overlap of the framework, with what the plan itself states of them."""
+    framework_named: bool = False
+    """Whether a framework is named whose kernels and overlap are known."""
     overlap_gradients: bool = True
     overlap_parameters: bool = True
     data_stall_seconds: float = 0.0
@@ -48,6 +58,11 @@ class Settings:
     """What code keeps of a layer's activations over what the formula says."""
     offloaded_optimizer: float = 0.0
     offloaded_activations: float = 0.0
+
+    @property
+    def fused_attention(self) -> bool:
+        """Whether attention keeps no scores."""
+        return self.software.attention != "unfused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,24 @@ class Outlook:
     matmul_measured: bool
     """Whether the speed of matrix products was measured on this accelerator; otherwise a usual share stands in."""
     tokens_per_second: float
+    family: str
+    """Kind of job, by which errors of the model are known."""
+    framework_named: bool
+
+    @property
+    def band(self) -> ErrorBand | None:
+        """How far measured steps of the family were from predicted ones; None where no run of it was measured."""
+        return band_of(self.family, named=self.framework_named)
+
+    @property
+    def low_seconds(self) -> float | None:
+        """One measured run in ten of this family was faster than this, relative to its prediction."""
+        return self.step.seconds * self.band.low if self.band else None
+
+    @property
+    def high_seconds(self) -> float | None:
+        """One measured run in ten of this family was slower than this, relative to its prediction."""
+        return self.step.seconds * self.band.high if self.band else None
 
     @property
     def exposed_share(self) -> float:
@@ -111,12 +144,6 @@ def _optimizer_bytes(state: ModelState) -> float:
     return state.gradients + 2 * state.optimizer + state.weights * (1 if state.master else 2)
 
 
-@lru_cache(maxsize=1 << 18)
-def seconds_of(operation: str, message_bytes: float, network: Network) -> float:
-    """Seconds of the collective that a well-tuned library would pick."""
-    return collectives.best(operation, message_bytes, network).seconds
-
-
 def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> Work:
     """The step as one rank of the machine sees it.
 
@@ -124,6 +151,7 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         Unpredictable: no peak rate is known for the format.
     """
     name, rate = machine.peak(model.compute_formats)
+    software = settings.software
     return Work(
         shape=model.shape,
         layout=layout,
@@ -132,10 +160,19 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         matmul_fraction=machine.matmul_share(name)[0],
         generation=_generation(machine.accelerator),
         attention_peak_flops_per_second=machine.wide_peak,
+        narrow=name not in WIDE_FORMATS,
+        tpu=machine.accelerator.startswith("google-tpu"),
+        output_matmul_fraction=machine.matmul_share("bf16")[0],
         fused_attention=settings.fused_attention,
-        attention_kernel=_kernel(machine.accelerator),
+        attention_kernel=software.attention or _kernel(machine.accelerator),
         recompute=settings.recompute,
-        overlap_tensor=settings.overlap_tensor,
+        recomputed_share=software.selective_share if settings.recompute == "selective" else None,
+        overlap_tensor=software.overlap_tensor,
+        overlap_input_gradients=software.overlap_input_gradients,
+        overlap_pipeline=software.overlap_pipeline,
+        overlap_warm_up=software.overlap_warm_up,
+        fused_accumulation=software.fused_accumulation,
+        loss_bytes_per_entry=software.loss_bytes_per_entry,
         overlap_gradients=settings.overlap_gradients,
         overlap_parameters=settings.overlap_parameters,
         data_stall_seconds=settings.data_stall_seconds,
@@ -150,15 +187,21 @@ def networks_of(machine: MachineFacts, layout: Layout, settings: Settings) -> Ma
     return axis_networks(machine.topology, layout, settings.order, settings.rank_order)
 
 
-def outlook(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> Outlook:
-    """Time and utilisation of one step.
+def outlook(
+    model: ModelFacts,
+    machine: MachineFacts,
+    layout: Layout,
+    settings: Settings,
+    calibration: Calibration = CALIBRATION,
+) -> Outlook:
+    """Time and utilisation of one step; another calibration than the fitted one serves to fit it.
 
     Raises:
         Unpredictable: no peak rate is known for the format.
         ValueError: the layout does not fit the model or the machine.
     """
     work = work_of(model, machine, layout, settings)
-    step = step_time(work, networks_of(machine, layout, settings), seconds_of)
+    step = step_time(work, networks_of(machine, layout, settings), seconds_of, calibration)
     name, rate = machine.peak(model.compute_formats)
     tokens = layout.data * layout.micro_sequences * layout.num_micro_batches * layout.sequence_length
     return Outlook(
@@ -168,6 +211,8 @@ def outlook(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         peak_flops_per_second=rate,
         matmul_measured=machine.matmul_share(name)[1],
         tokens_per_second=tokens / step.seconds,
+        framework_named=settings.framework_named,
+        family=family_of(machine.accelerator, model.shape, narrow=name not in WIDE_FORMATS, num_ranks=layout.num_ranks),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.rank_memory import RankMemory
+from trainspec_validate.performance.costs.software import DEFAULT, Software, is_known, software_of
 from trainspec_validate.performance.derived.state import offloaded_share
 from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.performance.forecast.facts import (
@@ -49,11 +50,21 @@ def settings_of(plan: TrainingPlan) -> Settings:
         recompute="none" if policy == "offload" else policy,
         order=plan.parallelism.order,
         rank_order=plan.parallelism.rank_order or "topology",
+        software=software_named(plan),
+        framework_named=plan.framework is not None and is_known(plan.framework.name),
         overlap_gradients=communication is None or communication.overlap_gradients is not False,
         overlap_parameters=communication is None or communication.overlap_parameters is not False,
         offloaded_optimizer=min(1.0, offloaded_share(plan, "optimizer")),
         offloaded_activations=min(1.0, offloaded_share(plan, "activations")),
     )
+
+
+def software_named(plan: TrainingPlan) -> Software:
+    """Defaults of the framework that a plan names, and the overlap that it states."""
+    named, communication = plan.framework, plan.communication
+    found = software_of(named.name, named.version) if named else DEFAULT
+    stated = communication.overlap_tensor if communication else None
+    return found if stated is None else replace(found, overlap_tensor=stated)
 
 
 def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:

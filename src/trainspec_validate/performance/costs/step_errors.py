@@ -1,0 +1,64 @@
+"""Gives how far measured steps were from their predictions, for each family of jobs that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.performance.costs.transformer import Shape
+
+LARGE_NUM_RANKS = 64
+"""Most ranks of a job of small scale: eight nodes of eight accelerators."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBand:
+    """Measured over predicted step time of eight of ten runs that the prediction was not fitted to."""
+
+    low: float
+    """10th percentile."""
+    high: float
+    """90th percentile."""
+    mean_error: float
+    """Mean absolute error of the prediction, over the published time."""
+    num_runs: int
+
+
+NO_RUN = "no measured run of this kind"
+BANDS: dict[str, ErrorBand] = {
+    "TPU, dense, 16-bit": ErrorBand(0.789, 1.216, 0.176, 39),
+    "dense, 16-bit, large scale": ErrorBand(0.898, 1.126, 0.105, 75),
+    "dense, 16-bit, small scale": ErrorBand(0.865, 1.067, 0.078, 159),
+    "dense, below 16 bits": ErrorBand(0.86, 1.255, 0.116, 120),
+    "mixture of experts, 16-bit": ErrorBand(1.187, 1.548, 0.262, 20),
+    "mixture of experts, below 16 bits": ErrorBand(0.737, 1.311, 0.192, 87),
+}
+"""By family where plans name their framework; `benchmarks/score_step_time.py` leaves out a publication at a time."""
+UNNAMED: dict[str, ErrorBand] = {
+    "TPU, dense, 16-bit": ErrorBand(0.789, 1.216, 0.176, 39),
+    "dense, 16-bit, large scale": ErrorBand(0.871, 1.297, 0.124, 75),
+    "dense, 16-bit, small scale": ErrorBand(0.911, 1.665, 0.164, 159),
+    "dense, below 16 bits": ErrorBand(0.787, 1.362, 0.17, 120),
+    "mixture of experts, 16-bit": ErrorBand(1.187, 1.548, 0.262, 20),
+    "mixture of experts, below 16 bits": ErrorBand(0.737, 1.311, 0.193, 87),
+}
+"""The same of the same runs, predicted as if no framework was named."""
+
+
+def family_of(accelerator: str, shape: Shape, *, narrow: bool, num_ranks: int) -> str:
+    """The family of a job: vendor, unless it is NVIDIA; experts; width of products; scale of dense jobs in 16 bits.
+
+    >>> family_of("nvidia-h100-sxm-80gb", Shape(32, 4096, 32, 8, 128, 14336, 128256), narrow=False, num_ranks=128)
+    'dense, 16-bit, large scale'
+    """
+    vendor = accelerator.partition("-")[0]
+    parts = [] if vendor == "nvidia" else ["TPU" if accelerator.startswith("google-tpu") else vendor]
+    parts.append("mixture of experts" if shape.num_experts else "dense")
+    parts.append("below 16 bits" if narrow else "16-bit")
+    if parts == ["dense", "16-bit"]:
+        parts.append("small scale" if num_ranks <= LARGE_NUM_RANKS else "large scale")
+    return ", ".join(parts)
+
+
+def band_of(family: str, *, named: bool) -> ErrorBand | None:
+    """The band of a family, where the framework is named or not; None where no run of it was measured."""
+    return (BANDS if named else UNNAMED).get(family)
