@@ -32,6 +32,19 @@ class Finite(click.FloatRange):
         return number
 
 
+WISHES = (
+    "num_ranks",
+    "node_group",
+    "global_sequences",
+    "sequence_length",
+    "num_tokens",
+    "number_format",
+    "framework",
+    "reserve_bytes",
+)
+"""Options that say what is asked of a plan."""
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -92,16 +105,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
 
-    names = (
-        "num_ranks",
-        "node_group",
-        "global_sequences",
-        "sequence_length",
-        "num_tokens",
-        "number_format",
-        "framework",
-    )
-    wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in names})
+    wishes = Wishes(**{name: options[name] for name in WISHES})
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
     try:
