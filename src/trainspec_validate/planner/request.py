@@ -98,15 +98,9 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     _refuse(machine, wishes.reserve_bytes)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
-    goal = Goal(
-        model=facts,
-        machine=machine,
-        num_ranks=num_ranks,
-        global_sequences=wishes.global_sequences or batch.usual(),
-        sequence_length=model.sequence_length,
-        reserve_bytes=wishes.reserve_bytes,
-        framework=_framework(wishes.framework),
-    )
+    sequences = wishes.global_sequences or batch.usual()
+    asked = (num_ranks, sequences, model.sequence_length, wishes.reserve_bytes, _framework(wishes.framework))
+    goal = Goal(facts, machine, *asked)
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))

@@ -15,6 +15,10 @@ from trainspec_validate.cli.commands.lookup import complete_model, pick
 from trainspec_validate.cli.terminal import Failure
 
 _COUNT = click.IntRange(1, 100_000_000)
+_WISHES = (
+    *("num_ranks", "node_group", "global_sequences", "sequence_length"),
+    *("num_tokens", "number_format", "framework"),
+)
 
 
 class Finite(click.FloatRange):
@@ -30,19 +34,6 @@ class Finite(click.FloatRange):
         if not isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
-
-
-WISHES = (
-    "num_ranks",
-    "node_group",
-    "global_sequences",
-    "sequence_length",
-    "num_tokens",
-    "number_format",
-    "framework",
-    "reserve_bytes",
-)
-"""Options that say what is asked of a plan."""
 
 
 @click.command(
@@ -105,7 +96,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
 
-    wishes = Wishes(**{name: options[name] for name in WISHES})
+    wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in _WISHES})
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
     try:
