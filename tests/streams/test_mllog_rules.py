@@ -28,7 +28,7 @@ def whole(*middle: Entry) -> list[Entry]:
         entry("block_stop"),
         *middle,
         entry("eval_accuracy", 5.5, time_ms=2_000, samples_count=128),
-        entry("run_stop", time_ms=9_000_000),
+        entry("run_stop", time_ms=9_000_000, status="success"),
     ]
 
 

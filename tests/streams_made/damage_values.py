@@ -34,6 +34,28 @@ def percent_for_fraction(run: Run) -> Streams:
     return _scaled(run, "node/", "hw.gpu.utilization", 100)
 
 
+@on_streams("TS-TEL-055")
+def exploding_loss(run: Run) -> Streams:
+    """The loss is a billion times larger from the middle on."""
+    begin = moment(run.streams, 0.5)
+
+    def change(record: Record) -> Record:
+        return record if record.time_us < begin else with_values(record, LOSS, lambda value: value * 1e9)
+
+    return edit(run.streams, "job", change)
+
+
+@on_streams("TS-TEL-026")
+def loss_of_two_digits(run: Run) -> Streams:
+    """The loss keeps one value of two digits from the middle on."""
+    begin = moment(run.streams, 0.5)
+
+    def change(record: Record) -> Record:
+        return record if record.time_us < begin else with_values(record, LOSS, lambda _: 2.5)
+
+    return edit(run.streams, "job", change)
+
+
 @on_streams("TS-TEL-012")
 def negative_step_times(run: Run) -> Streams:
     """Times of updates are negative."""

@@ -28,6 +28,7 @@ TOKEN_COUNT: Final = Metric(
     "train.token.count", "counter", "{token}", ("job",), ("C0",), "conditional", series=("train.token.kind",)
 )
 TOKEN_RATE: Final = Metric("train.token.rate", "gauge", "{token}/s", ("job",), ("C30",), "required")
+SAMPLE_RATE: Final = Metric("train.sample.rate", "gauge", "{sample}/s", ("job",), ("C30",), "optional")
 BATCH_SIZE: Final = Metric("train.batch.size", "gauge", "{sample}", ("job",), ("E", "C300"), "required")
 FLOPS_UTILIZATION: Final = Metric(
     "train.flops.utilization", "gauge", "1", ("job",), ("C30",), "required", declared=("train.flops.convention",

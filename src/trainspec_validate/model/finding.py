@@ -235,6 +235,15 @@ class Coverage:
     not_judged: tuple[tuple[str, str], ...] = ()
     """Requirements that were not judged, each with the reason."""
     cut_records: tuple[CutRecord, ...] = ()
+    num_metrics_required: int = 0
+    """Metrics that every run requires."""
+    num_metrics_reported: int = 0
+    """Required metrics that have a value."""
+    num_checks: int = 0
+    """Requirements on streams that were selected."""
+    num_checks_judged: int = 0
+    lacks: tuple[str, ...] = ()
+    """Why the streams are no complete account of a run, such as `no completed step`; empty where nothing says so."""
 
     @property
     def seconds(self) -> float:

@@ -203,7 +203,7 @@ def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, i
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
-    """The files by run: those of our format by the run of their head, every other one by itself."""
+    """The files by run, where they name one; a file of another format that does not, by itself."""
     from trainspec_validate.telemetry.decode.run_file import NATIVE  # noqa: PLC0415
 
     by_run: dict[str, list[RunFile]] = {}
@@ -211,6 +211,8 @@ def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
     for file in files:
         if file.head is not None:
             by_run.setdefault(file.head.run, []).append(file)
+        elif file.run is not None:
+            by_run.setdefault(file.run, []).append(file)
         elif file.format in {NATIVE, "parquet"}:
             headless.append(file)
         else:

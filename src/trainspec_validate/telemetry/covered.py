@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from trainspec_validate.documents.types import ClusterProfile, Document
 from trainspec_validate.model.finding import Coverage, CutRecord, Outcome, Verdict
 from trainspec_validate.model.metrics import metrics
+from trainspec_validate.telemetry.checks._attributes import word
+from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.view.run_view import RunView
+
+_NOT_JUDGED = frozenset({Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN})
 
 
 def coverage_of(
@@ -21,6 +25,8 @@ def coverage_of(
     owed = {name for name, metric in metrics().items() if metric.level == "required" and metric.profile == "core"}
     unsupported = {name for name in owed - seen if view.unsupported(name)}
     ranks, devices, hosts = _subjects(view)
+    answers = list(outcomes)
+    not_judged = [outcome for outcome in answers if outcome.verdict in _NOT_JUDGED]
     return Coverage(
         run=view.run,
         files=tuple(file.path for file in view.files),
@@ -39,13 +45,42 @@ def coverage_of(
         num_devices_seen=devices,
         num_devices_expected=_expected_devices(documents),
         num_hosts_seen=hosts,
-        not_judged=tuple(
-            (outcome.requirement, outcome.reason)
-            for outcome in outcomes
-            if outcome.verdict in {Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN}
-        ),
+        not_judged=tuple((outcome.requirement, outcome.reason) for outcome in not_judged),
         cut_records=tuple(cut_records),
+        num_metrics_required=len(owed),
+        num_metrics_reported=len(owed & seen),
+        num_checks=len(answers),
+        num_checks_judged=len(answers) - len(not_judged),
+        lacks=tuple(_lacks(view, seen)),
     )
+
+
+def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
+    """What keeps the streams of a job from being a complete account of its run."""
+    if not _is_of_a_job(view) or view.is_live:
+        return
+    if not _has_step(view):
+        yield "no completed step"
+    if len(seen) <= 1:
+        yield f"{len(seen)} readable metric{'s' * (not seen)}"
+    ended = last_end(view)
+    status = word(ended, "train.run.status") if ended is not None else None
+    if status not in {None, "completed"} and not view.events_named("train.fault.detected"):
+        yield f"a run that ended as {status}, without the fault"
+
+
+def _is_of_a_job(view: RunView) -> bool:
+    """Whether the streams are to tell of training; those of nodes and devices alone are not."""
+    scopes = {scope for head in view.heads for scope in head.record.scopes}
+    return not view.heads or bool(scopes & {"job", "rank"})
+
+
+def _has_step(view: RunView) -> bool:
+    rows = view.series.rows
+    if len(rows) and int(rows["last_step"].max()) > 0:
+        return True
+    counts = [*view.series.of("train.step.count").tolist(), *view.series.of("train.rank.step").tolist()]
+    return any(rows["maximum"][row] > 0 for row in counts) or max(view.event_facts.last_step.values(), default=0) > 0
 
 
 def _subjects(view: RunView) -> tuple[int, int, int]:

@@ -27,6 +27,11 @@ def owing_heads(run: RunView, attempt: int) -> list[PlacedHead]:
     return [head for head in heads_of(run, attempt) if head.location.file not in of_others]
 
 
+def owing(run: RunView) -> bool:
+    """Whether some file is of a format that can carry every metric, with the definitions of the catalog."""
+    return any(file.format in OWING for file in run.files)
+
+
 def own_heads(run: RunView) -> list[PlacedHead]:
     """The heads that writers wrote."""
     return [head for head in run.heads if is_own(run, head.location)]

@@ -15,7 +15,10 @@ from trainspec_validate.telemetry.checks._words import damaged, few, number, sec
 from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView
 
 SKIPPED = "train.step.skipped"
-OF_UPDATES = (*(f"train.loss.{kind}{{train.loss.name=total}}" for kind in ("mean", "max")), "train.gradient.norm")
+OF_UPDATES = (
+    *(f"train.loss.{kind}{{train.loss.name={name}}}" for kind in ("mean", "max") for name in ("total", "lm")),
+    "train.gradient.norm",
+)
 """What an update cannot be applied with unless it is finite: its objective and its gradient."""
 GOODPUT = "train.goodput.time"
 PRODUCTIVE = f"{GOODPUT}{{train.time.category=productive}}"

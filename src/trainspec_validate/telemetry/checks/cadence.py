@@ -14,11 +14,13 @@ from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
-from trainspec_validate.telemetry.checks._rows import Columns, timed_rows, violations_by_emitter
+from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, timed_rows, violations_by_emitter
 from trainspec_validate.telemetry.checks._seen import advice
+from trainspec_validate.telemetry.checks._tails import tails
 from trainspec_validate.telemetry.checks._words import (
     MAX_ALONE,
     Fault,
+    few,
     moment,
     names_in_words,
     seconds_in_words,
@@ -227,11 +229,21 @@ def burst(run: RunView) -> Iterator[Violation]:
 @check("TS-TEL-023")
 def tail_silence(run: RunView) -> Iterator[Violation]:
     """No series stops before its attempt does, unless what it is of was lost."""
-    timed = timed_rows(run, least=1)
+    refuse_snapshot(run)
+    early, judged = tails(run, standstills(run))
+    yield from few(early)
+    try:
+        timed = timed_rows(run, least=1)
+    except NotApplicable:
+        if judged:
+            return
+        raise
     ends = {span.number: end_us(span) for span in (run.attempts[:-1] if run.is_live else run.attempts)}
     rows = Columns(run, timed)
     timed = timed[np.isin(rows["attempt"], list(ends))]
     if not len(timed):
+        if judged:
+            return
         raise NotApplicable("the run continues")
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)

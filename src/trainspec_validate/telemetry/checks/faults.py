@@ -28,6 +28,8 @@ def fault_closed(run: RunView) -> Iterator[Violation]:
     found = episodes(run)
     ended = last_end(run)
     failed = ended is not None and word(ended, "train.run.status") not in {"completed", None}
+    if failed and not found:
+        raise NotApplicable("the run ended without success, and no event names a fault")
     still_open = [e for e in found if not _has_outcome(e) and not (failed and not e.changes_attempt)]
     if may_grow(run):
         if len(still_open) == len(found):

@@ -31,6 +31,14 @@ METER_DIGITS = 4
 """Significant digits from which a steady reading is no accident of rounding to whole watts."""
 FULL_DIGITS = 6
 """Significant digits from which two equal values are no accident of rounding."""
+FROZEN_LOSSES = 5
+"""Losses of exactly 0 in a row: one update can have no label that counts, and five in a row have none for a reason."""
+COARSE_STEPS = 5.0
+"""Units of the last decimal by which values move elsewhere, from which rounding does not explain that they do not."""
+WINDOW = 200
+"""Values whose decimals are counted."""
+UNLIKELY = 1e-6
+"""Chance of as many equal values, by how often neighbours are equal elsewhere, below which they are frozen."""
 HELP = "write what each update gives; a value that was cleared, cached or skipped is left out"
 
 
@@ -45,7 +53,7 @@ def frozen_value(run: RunView) -> Iterator[Violation]:
     of_job = np.array([subject.rank is None and subject.device is None for subject in run.series.subjects], dtype=bool)
     rows = rows[~of_job[run.series.rows["subject"][rows]]]
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
-    frozen = [row for row in suspects if _is_frozen(*_longest_run(run, row))]
+    frozen = [row for row in suspects if _is_frozen(*_longest_run(run, row), _metric(run, row))]
     yield from violations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", _frozen)
     columns = Columns(run, meters)
     still = meters[(columns["minimum"] == columns["maximum"]) & (columns["maximum"] != 0)].tolist()
@@ -61,7 +69,8 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
     goes_on = (value[1:] == value[:-1]) & (series.attempt[1:] == series.attempt[:-1])
     goes_on &= (step[1:] > step[:-1]) & (step[:-1] >= 0)
     for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
-        if _is_frozen(float(value[begin]), end - begin + 1):
+        held, length = float(value[begin]), end - begin + 1
+        if _is_frozen(held, length, series.key.metric) or _is_held(series, begin, end):
             yield Violation(
                 series.location(begin),
                 f"{series.key} is {_shown(float(value[begin]))} for {end - begin + 1} {_of_what(series)} in a row",
@@ -105,10 +114,39 @@ def _still(series: Series) -> Fault:
     )
 
 
-def _is_frozen(value: float, length: int) -> bool:
+def _is_frozen(value: float, length: int, metric: str) -> bool:
     if value == 0:
-        return length >= FROZEN_ZEROS
+        return length >= (FROZEN_LOSSES if metric.startswith("train.loss.") else FROZEN_ZEROS)
     return bool(np.isfinite(value)) and num_digits(value) >= FULL_DIGITS
+
+
+def _metric(run: RunView, row: int) -> str:
+    return run.series.keys[int(run.series.rows["key"][row])].metric
+
+
+def _is_held(series: JobSeries, begin: int, end: int) -> bool:
+    """Whether a value of few digits repeats as the other values of its series never would.
+
+    Where others move by several units of the last decimal, two neighbours are equal about as often as elsewhere.
+    """
+    metric, value, length = series.key.metric, np.asarray(series.value), end - begin + 1
+    mine = np.flatnonzero(series.attempt == series.attempt[begin])
+    others = [value[part][np.isfinite(value[part])] for part in (mine[mine < begin], mine[mine > end])]
+    changes = np.abs(np.concatenate([np.diff(part) for part in others]))
+    chance = (int((changes == 0).sum()) + 1) / (len(changes) + 2)
+    is_likely = (len(changes) + length) * chance ** (length - 1) > UNLIKELY
+    # A gradient that is clipped has the same norm in many updates, and rates are rounded before they are converted.
+    if is_likely or "loss" not in metric or not np.isfinite(value[begin]):
+        return False
+    if not len(changes):
+        return True
+    decimals = max(_num_decimals(float(each)) for part in others for each in part[-WINDOW:])
+    return float(np.median(changes)) >= COARSE_STEPS * 10.0**-decimals
+
+
+def _num_decimals(value: float) -> int:
+    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
 
 
 def num_digits(value: float) -> int:

@@ -36,6 +36,10 @@ FEWEST_CADENCES = 2
 SLOW_START_CADENCES = 3
 """Cadences after the first rank in which the others begin; 8,192 processes of one run began within 4.4 s."""
 MAX_RANGES = 16
+FEWEST_HEARTBEATS = 5
+"""Heartbeats of a rank in a short attempt after which the others are missing."""
+FEWEST_OF_RANGE = 3
+MAX_RANGE = 10_000_000
 
 
 @check("TS-TEL-027")
@@ -45,19 +49,53 @@ def rank_complete(run: RunView) -> Iterator[Violation]:
     rows = rows[ranks_of_rows(run, rows) >= 0]
     if not len(rows):
         raise NotApplicable("no metric of ranks")
-    refuse_snapshot(run)
     sized = [span for span in run.attempts if span.world_size is not None]
     if not sized:
-        raise NotApplicable("no world size is stated")
+        yield from _holes_between(run, rows)
+        return
+    refuse_snapshot(run)
     slowest = Cadences(run).of_rows(run, rows).max() / 1e6
     judged = [span for span in sized if span.seconds >= FEWEST_CADENCES * slowest]
-    if not judged:
+    stepped = {span.number for span in sized if _most_values(run, rows, span) >= FEWEST_HEARTBEATS} - {
+        span.number for span in judged
+    }
+    if not judged and not stepped:
         raise NotApplicable("no attempt is longer than two cadences")
-    for span in judged:
+    for span in sized:
         mine = rows[run.series.rows["attempt"][rows] == span.number]
-        if len(mine):
+        if len(mine) and (span in judged or span.number in stepped):
             yield from _silent_ranks(run, span, np.unique(ranks_of_rows(run, mine)))
+        if len(mine) and span in judged:
             yield from _late_ranks(run, span)
+
+
+def _most_values(run: RunView, rows: np.ndarray, span: AttemptSpan) -> int:
+    """Heartbeats of the rank that wrote most of them."""
+    beats = np.intersect1d(rows, rows_of(run, ["train.rank.step"]))
+    mine = beats[run.series.rows["attempt"][beats] == span.number]
+    return int(run.series.rows["num"][mine].max(initial=0))
+
+
+def _holes_between(run: RunView, rows: np.ndarray) -> Iterator[Violation]:
+    """Ranks without a value between others, where nothing states how many there are."""
+    judged = False
+    for attempt in np.unique(run.series.rows["attempt"][rows]).tolist():
+        seen = np.unique(ranks_of_rows(run, rows[run.series.rows["attempt"][rows] == attempt]))
+        lost = [r for event in run.events_named(LOST) if event.attempt == attempt for r in ranks_named(event)]
+        low, high = int(seen.min()), int(seen.max())
+        judged |= len(seen) >= FEWEST_OF_RANGE
+        everyone = np.arange(low, min(high, low + MAX_RANGE) + 1)
+        missing = np.setdiff1d(everyone, np.union1d(seen, lost))
+        if len(seen) >= FEWEST_OF_RANGE and 0 < len(missing) < len(seen):
+            named = ", ".join(str(rank) for rank in missing[:MAX_RANGES]) + (" and more" * (len(missing) > MAX_RANGES))
+            yield Violation(
+                head_of_scope(run, attempt, ("rank", "group")),
+                f"{counted(len(missing), 'rank')} between ranks {low} and {high} without a value: {named}",
+                "give the files or targets of all ranks, and state the world size",
+                Evidence(subjects=f"ranks {named}", count=len(missing)),
+            )
+    if not judged:
+        raise NotApplicable("no world size is stated")
 
 
 def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator[Violation]:

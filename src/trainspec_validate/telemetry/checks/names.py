@@ -97,6 +97,7 @@ def unit_match(run: RunView) -> Iterator[Violation]:
 @check("TS-TEL-008")
 def instrument_match(run: RunView) -> Iterator[Violation]:
     """A metric is written as what it is: a counter that counts, a value, or a histogram."""
+    yield from damaged(run, "TS-TEL-008")
     own = {key.text for key in _own(run)}
     stated = [key for key in run.keys if key.metric and (key.instrument in INSTRUMENTS or key.text in own)]
     if not stated:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
+from trainspec_validate.telemetry.checks._absences import LOST, ranks_named
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import report_interval, stretches
+from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt, standstills
-from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
-from trainspec_validate.telemetry.checks._rows import finite, refuse_snapshot, refuse_timeless, rows_of, when
+from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress, progress
+from trainspec_validate.telemetry.checks._rows import Columns, finite, refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._seen import advice
+from trainspec_validate.telemetry.checks._signs import long_evaluations, signs_of
 from trainspec_validate.telemetry.checks._words import (
     few,
     number,
@@ -25,10 +28,13 @@ from trainspec_validate.telemetry.view.run_view import Location, Lockstep, Occur
 
 SPREAD_STEPS = 1
 """Updates that ranks of one job may be apart: they wait for each other in every update, and a pipeline drains."""
+FEWEST_VALUES = 5
+"""Values of a rank by which it is judged where it ends."""
 SPREAD_INSTANTS = 3
 """Comparisons in a row with a larger spread: fewer can come from values that are written late."""
 STALL_STEPS = 5
 """Median updates without progress that need a reason."""
+FEWEST_REPORTS = 3
 LEAST_STALL_SECONDS = 60.0
 """Jobs whose updates take less stand still now and then; collectives are given up after minutes."""
 
@@ -76,6 +82,7 @@ def step_spread(run: RunView) -> Iterator[Violation]:
     """Ranks are no more than one update apart, beside what passes between two of their values."""
     refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
+    ends = {number: behind for number in {lock.attempt for lock in locks} if (behind := _behind_at_end(run, number))}
     if not locks:
         raise NotApplicable("no two ranks report train.rank.step at the same time")
     cadences = Cadences(run)
@@ -93,7 +100,47 @@ def step_spread(run: RunView) -> Iterator[Violation]:
                 f"ranks that step together are at most {number(bound)} apart when their values are compared",
                 lock_evidence(lock, begin, end, f"spread {number(spread[begin:end].max())}"),
             )
+            ends.pop(lock.attempt, None)
             break
+    yield from ends.values()
+
+
+def _behind_at_end(run: RunView, attempt: int) -> Violation | None:
+    """The rank whose last step is furthest behind that of the foremost one, beside what passes between the two.
+
+    It judges attempts that are too short for windows of a cadence, in which ranks may write several times.
+    """
+    rows = rows_of(run, ["train.rank.step"], least=FEWEST_VALUES)
+    rows = rows[run.series.rows["attempt"][rows] == attempt]
+    ranks = ranks_of_rows(run, rows)
+    lost = [r for event in run.events_named(LOST) if event.attempt == attempt for r in ranks_named(event)]
+    ends = run.series.rows[["first_value", "last_value"]][rows]
+    is_known = np.isfinite(ends["first_value"]) & np.isfinite(ends["last_value"])
+    rows = rows[(ranks >= 0) & ~np.isin(ranks, lost) & is_known]
+    if len(np.unique(ranks_of_rows(run, rows))) < 2:
+        return None
+    columns = Columns(run, rows)
+    first = int(np.argmax(columns["last_value"]))
+    seconds = np.maximum((columns["last_time_us"] - columns["first_time_us"]) / 1e6, 1e-6)
+    per_second = float((columns["last_value"] - columns["first_value"])[first] / seconds[first])
+    between = float(np.median(seconds / np.maximum(columns["num"] - 1, 1)))
+    apart = (columns["last_time_us"][first] - columns["last_time_us"]) / 1e6
+    lag = columns["last_value"][first] - columns["last_value"]
+    bound = SPREAD_STEPS + np.ceil(per_second * (np.maximum(apart, 0) + between)) + 1
+    beyond = lag - bound
+    last = int(np.argmax(beyond))
+    # A rank that is silent for long before the end is judged as silent.
+    if beyond[last] <= 0 or apart[last] > SPREAD_INSTANTS * between:
+        return None
+    series, other = run.series.at(int(rows[last])), run.series.at(int(rows[first]))
+    return Violation(
+        series.last_location,
+        f"rank {int(ranks_of_rows(run, rows)[last])} ends at step {number(series.last_value)} and rank "
+        f"{int(ranks_of_rows(run, rows)[first])} at {number(other.last_value)}",
+        f"ranks that step together are at most {number(float(bound[last]))} apart when their values are compared",
+        Evidence(str(series.key), first_time_us=series.last_time_us, last_time_us=other.last_time_us),
+        ((other.last_location, "the foremost rank"),),
+    )
 
 
 def _steps_per_second(lock: Lockstep) -> float:
@@ -115,19 +162,22 @@ def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence
 @check("TS-TEL-033")
 def no_progress(run: RunView) -> Iterator[Violation]:
     """A job that completes no update for long says why."""
-    known = progress(run)
     refuse_timeless(run)
+    known = find_progress(run)
     pauses = standstills(run)
-    found: list[Violation] = []
+    found: list[Violation] = list(long_evaluations(run))
     judged = False
     for span in run.attempts:
-        mine = of_attempt(known.series, span.number)
-        times = known.series.time_us[mine]
-        if len(times) < 3:
-            continue
-        judged = True
+        mine = of_attempt(known.series, span.number) if known else slice(0, 0)
         is_open = run.is_live and span is run.attempts[-1]
-        found += _stands(run, known, mine, pauses, int(times[-1]) if is_open else end_us(span))
+        if known is not None and mine.stop - mine.start >= FEWEST_REPORTS:
+            judged = True
+            last = int(known.series.time_us[mine][-1])
+            found += _stands(run, known, mine, pauses, last if is_open else end_us(span))
+        signs = signs_of(run, span)
+        judged |= signs.show_rhythm
+        found += signs.late_start()
+        found += [] if mine.stop - mine.start >= FEWEST_REPORTS else signs.stands()
     if not judged:
         raise NotApplicable("fewer than three updates are reported in each attempt")
     yield from few(found)

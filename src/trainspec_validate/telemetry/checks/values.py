@@ -26,7 +26,9 @@ USAGE, LIMIT = "hw.gpu.memory.usage", "hw.gpu.memory.limit"
 @check("TS-TEL-012")
 def value_range(run: RunView) -> Iterator[Violation]:
     """Values lie in the range of their metric, and the use of memory within its limit."""
-    _with_values(run)
+    if not run.damage:
+        _with_values(run)
+    yield from damaged(run, "TS-TEL-012")
     yield from violations_of(run.trails_of(Trouble.BELOW_MINIMUM, Trouble.ABOVE_MAXIMUM), _out_of_range, _range_help)
     yield from grouped(_above_limit(run))
 

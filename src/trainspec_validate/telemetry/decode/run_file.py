@@ -35,6 +35,8 @@ class RunFile:
     num_bytes: int
     head: Head | None
     """First head, where the file begins with one."""
+    run: str | None = None
+    """Run that a file of another format names at its start."""
     is_compressed: bool = False
     least_text_bytes: int = 0
     """What the file says that its records take as text at least."""

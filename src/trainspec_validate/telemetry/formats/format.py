@@ -13,6 +13,7 @@ _MLLOG_METRICS = frozenset(
     {
         *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
         *("train.batch.size", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "hw.power"),
+        "train.sample.rate",
     }
 )
 _MEGATRON_METRICS = frozenset(
@@ -188,6 +189,25 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
+
+
+_RUN_NAMED = {
+    "otlp": re.compile(
+        rb'"(?:train|nemo|dl)\.run\.id"\s{0,8},\s{0,8}"value"\s{0,8}:\s{0,8}\{\s{0,8}"stringValue"\s{0,8}:\s{0,8}'
+        rb'"([^"\\]{1,200})"'
+    ),
+    "prometheus": re.compile(rb'[{,]train_run_id="([^"\\]{1,200})"'),
+}
+
+
+def run_named(head: bytes, name: str) -> str | None:
+    """The run that a file of a format names at its start; None where it does not, or in another way.
+
+    >>> run_named(b'train_step_count_total{train_run_id="r-7"} 12', "prometheus")
+    'r-7'
+    """
+    found = _RUN_NAMED[name].search(head[:HEAD_BYTES]) if name in _RUN_NAMED else None
+    return found[1].decode("utf-8", errors="replace") if found else None
 
 
 def detect_beyond(pieces: Iterable[bytes]) -> StreamFormat | None:

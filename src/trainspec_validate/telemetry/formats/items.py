@@ -26,10 +26,12 @@ RefusalCode = Literal[
     "rate",
     "skip",
     "head",
+    "range",
+    "instrument",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
-end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, or the version of a
-head."""
+end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
+head, a number below what it counts from, or a metric that is written as another instrument."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "time": "TS-TEL-016",
     "interval": "TS-TEL-043",
@@ -41,6 +43,8 @@ _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "rate": "TS-TEL-038",
     "skip": "TS-TEL-042",
     "head": "TS-TEL-002",
+    "range": "TS-TEL-012",
+    "instrument": "TS-TEL-008",
 }
 """Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[

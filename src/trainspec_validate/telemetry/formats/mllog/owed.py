@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 
@@ -23,8 +24,10 @@ class Owed:
         self._first: dict[str, int] = {}
         self._last_stop = -1
 
-    def take(self, offset: int, key: str, event_type: object) -> Iterator[Found]:
-        """Take an entry; the refusal of one whose kind is the opposite of what its key says."""
+    def take(self, offset: int, key: str, event_type: object, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        """Take an entry; the refusal of one whose kind is the opposite of what its key says, or without its status."""
+        if key == "run_stop" and "status" not in metadata:
+            yield offset, Refusal("run_stop has no status", "write status: success, or aborted", "absent")
         if len(self._first) < 10_000:
             self._first.setdefault(key, offset)
         ending = next((each for each in _EDGES.values() if key.endswith(each)), "")

@@ -59,7 +59,8 @@ class Position:
         samples = fit.whole(metadata.get("samples_count"), MAX)
         step = fit.whole(metadata.get("step", metadata.get("step_num")), MAX)
         # The count of a block is a position in some rounds and a length in others.
-        if samples is not None and self.batch and samples % self.batch == 0 and key not in _BLOCKS:
+        is_stated = step is not None and is_statistic and self._units.step in {"count", "index"}
+        if samples is not None and self.batch and samples % self.batch == 0 and key not in _BLOCKS and not is_stated:
             return fit.step(samples // self.batch)
         if step is not None:
             return fit.step(self._from_step(step, is_statistic=is_statistic))
@@ -70,6 +71,16 @@ class Position:
         if samples is not None and self.batch and samples % self.batch == 0:
             return None
         return fit.step(self._from_epoch(key, metadata))
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the log counts tokens, so that its rates are of tokens."""
+        return self._units.step == "tokens"
+
+    def declared(self, metadata: Mapping[str, Any]) -> int | None:
+        """Samples that a statistic states next to its step; None where the step itself follows from them."""
+        samples = fit.whole(metadata.get("samples_count"), MAX)
+        return samples if samples is not None and ("step" in metadata or "step_num" in metadata) else None
 
     def samples(self, metadata: Mapping[str, Any]) -> int | None:
         """Samples at an entry that counts them; None where they follow from the updates only."""

@@ -12,6 +12,7 @@ from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
+from trainspec_validate.telemetry.formats.mllog.clock import Clock
 from trainspec_validate.telemetry.formats.mllog.intervals import Intervals
 from trainspec_validate.telemetry.formats.mllog.launch import Launch
 from trainspec_validate.telemetry.formats.mllog.owed import Owed
@@ -30,7 +31,23 @@ _BESIDE = (
     Alias("train.loss.mean", "mlperf", "tracked_stats.train_loss", "1", 1.0),
     Alias("train.loss.mean", "mlperf", "tracked_stats.loss", "1", 1.0),
     Alias("train.learning_rate", "mlperf", "tracked_stats.lr", "1", 1.0),
+    Alias("train.learning_rate", "mlperf", "tracked_stats.current_lr", "1", 1.0),
+    Alias("train.sample.rate", "mlperf", "tracked_stats.throughput", "{sample}/s", 1.0),
 )
+_WITHOUT_METRIC = {
+    **dict.fromkeys(
+        ("init_finished", "before_model_init", "after_model_init", "warmup_time"), "a time before the run starts"
+    ),
+    **dict.fromkeys(
+        ("validation_time", "validation_step_time", "validation_step_timing in s", "validation_throughput"),
+        "a time or rate of evaluation; starts and stops of evaluations have it",
+    ),
+    **dict.fromkeys(("walltime", "train_time"), "a time of an epoch, which holds many steps"),
+    "train_accuracy": "an accuracy of training, which has no metric; the loss has one",
+    "loss_scale": "the scale of the loss, which has no metric; its fall is a skipped step",
+    "epoch_num": "a position in samples, rounded to no step",
+}
+"""Statistics of benchmarks that have no metric, with the reason."""
 _TOTAL = {"train.loss.name": "total"}
 _IMPLIED = {
     **IMPLIED,
@@ -51,10 +68,11 @@ class Reader:
         self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
         self._position = Position(transcript.tally)
         self._intervals, self._launch = Intervals(transcript), Launch(transcript)
-        self._owed = Owed()
+        self._owed, self._clock = Owed(), Clock()
         self._held: list[tuple[int, Entry | Refusal]] | None = []
         """The log until it is known what its positions count."""
         self._is_loss = self._has_updates = self._has_statistics = self._has_begun = self._is_offline = False
+        self._has_stopped = False
         self._step = self._loss_step = 0
         self._trained_us: int | None = None
         self._evaluation: dict[str, MetricValue] = {}
@@ -90,8 +108,11 @@ class Reader:
         if not self._has_begun:
             self._has_begun = True
             yield offset, self._head(item)
-        yield from self._owed.take(offset, item.key, item.event_type)
+        yield from self._owed.take(offset, item.key, item.event_type, item.metadata)
         yield from self._launch.take(offset, item.key, item.time_us)
+        yield from ((offset, refusal) for refusal in _negative(item.key, item.metadata))
+        if not self._is_offline:
+            yield from self._clock.take(offset, item.key, item.time_us)
         yield from ((offset, refusal) for refusal in _not_finite(item.key, item.value))
         yield from self._entry(offset, item.key, item.time_us, item.value, item.metadata)
 
@@ -131,6 +152,7 @@ class Reader:
         """The start or the stop of something."""
         is_apart = self._is_offline and key.startswith("eval_")
         if key == "run_stop":
+            self._has_stopped = True
             self._intervals.end_at(time_us)
             if self._trained_us is not None and self._trained_us > time_us:
                 message = "run_stop has the time of an evaluated position; the run ends with its last training"
@@ -163,12 +185,23 @@ class Reader:
         if not isinstance(value, dict):
             self._transcript.lose("value", "tracked_stats", "tracked_stats has values that are no objects", offset)
             return
+        if self._has_stopped and "throughput" in value:
+            message = "statistics of the last block come after run_stop, and are no part of the run"
+            self._transcript.lose("meaning", "tracked_stats", message, offset)
+            return
         positioned = "step" in metadata or "step_num" in metadata or "samples_count" in metadata
         values: dict[str, MetricValue] = {}
-        for name, number in value.items():
+        about = {"lr": metadata["lr"]} if "lr" in metadata and "lr" not in value else {}
+        for name, number in {**value, **about}.items():
             if name == "train_step_time" and self._is_mean(value, metadata):
                 message = "some train_step_time are means of a block, next to those of each update"
                 self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
+            elif name in _WITHOUT_METRIC:
+                message = f"tracked_stats.{name} is {_WITHOUT_METRIC[name]}"
+                self._transcript.lose("unknown-name", f"tracked_stats.{name}", message, offset)
+            elif name == "throughput" and self._position.counts_tokens:
+                rate = fit.number(number)
+                values |= {"train.token.rate": rate} if isinstance(rate, float) else {}
             else:
                 yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
         if not values:
@@ -178,7 +211,8 @@ class Reader:
         step = self._step if step is not None and step < self._step and "throughput" in value else step
         self._has_statistics |= step is not None
         if step is not None and (step != self._step or "throughput" not in value):
-            values |= self._counts(step)
+            declared = None if "throughput" in value else self._position.declared(metadata)
+            values |= self._counts(step, declared)
             self._step = step
         yield offset, self._transcript.sample(time_us, values, step=step)
 
@@ -199,6 +233,9 @@ class Reader:
 
     def _statistic(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> Iterator[Found]:
         is_new = self._transcript.tally.is_new("unknown-name", name)
+        if isinstance(value, str) and fit.number(value) is None and self._names.aliases(name):
+            yield offset, Refusal(f"{name} is the text {value[:40]!r}", "write a number, or leave it out", "value")
+            return
         if not self._names.take(name, value, offset, into) and is_new and self._names.aliases(name.strip()):
             message = f"the name {name!r} begins or ends with a blank"
             if not self._names.aliases(name):
@@ -269,6 +306,14 @@ def _not_finite(key: str, value: Any) -> Iterator[Refusal]:
         if isinstance(number, float) and not math.isfinite(number):
             help_text = 'JSON has no such number: write the text "NaN", and count the update as skipped'
             yield Refusal(f"{name} is {fit.told(number)}", help_text, "not-finite")
+
+
+def _negative(key: str, metadata: Mapping[str, Any]) -> Iterator[Refusal]:
+    """The refusal of positions below 0, which count from the start of training."""
+    for name in ("step", "step_num", "samples_count", "epoch_num"):
+        position = metadata.get(name)
+        if isinstance(position, int | float) and not isinstance(position, bool) and position < 0:
+            yield Refusal(f"{name} of {key} is {position}, below 0", "positions count up from 0", "range")
 
 
 def _problem(entry: Any) -> Refusal | None:

@@ -18,6 +18,8 @@ _TOLERANCE = 1.15
 """Factor by which counts may exceed what the clock allows: times are rounded, and the first steps differ."""
 _LEAST_SHARE = 0.3
 """Share of the time in which a log trains, at least: evaluations take the rest."""
+_LEAST_AGREED = 0.4
+"""Share of the statistics whose step and samples agree by one reading, from which the others contradict it."""
 _TRAINING = ("block_start", "block_stop", "tracked_stats", "train_loss", "epoch_stop")
 _EVALUATED = frozenset({"eval_start", "eval_accuracy"})
 _SLACK_US = 10_000
@@ -131,10 +133,14 @@ def _step_unit(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, l
 def _of_pairs(paired: Sequence[tuple[int | None, int | None]], batch: int) -> Unit:
     """What steps count that stand next to samples."""
     readings: tuple[tuple[Unit, int, int], ...] = (("samples", 1, 0), ("count", batch, 0), ("index", batch, 1))
-    for unit, size, ahead in readings:
-        if all(samples == ((step or 0) + ahead) * size for step, samples in paired):
-            return unit
-    return "unknown"
+    shares = {
+        unit: sum(samples == ((step or 0) + ahead) * size for step, samples in paired) / len(paired)
+        for unit, size, ahead in readings
+    }
+    best = max(shares, key=lambda unit: shares[unit])
+    others = max(share for unit, share in shares.items() if unit != best)
+    # Where few pairs differ from the rest, they are wrong; the step and the samples of each are kept as they are.
+    return best if shares[best] == 1 or (shares[best] >= _LEAST_AGREED and others <= shares[best] / 2) else "unknown"
 
 
 def _epoch_unit(paired: Sequence[tuple[int, int]], batch: int, length: int) -> Unit | None:

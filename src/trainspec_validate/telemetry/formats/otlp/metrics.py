@@ -22,6 +22,7 @@ ECOSYSTEMS = ("opentelemetry", "megatron-otel", "dcgm", "amd", "node-exporter", 
 _KINDS = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 _STEPS = ("train.step", "step", "global_step", "iteration")
 _DELTA = 1
+_MOST_STATED = 10_000
 
 
 @dataclass(slots=True)
@@ -59,6 +60,9 @@ class Metrics:
         self._transcript = transcript
         self._names = Names(ECOSYSTEMS, transcript.tally, dict(transcript.given.quantities))
         self._totals = Totals(transcript)
+        self._stated: dict[str, str] = {}
+        """Unit of each metric as it is stated first."""
+        self._told: set[tuple[str, str]] = set()
 
     def take(self, offset: int, owner: Owner, metrics: Iterable[Mapping[str, Any]]) -> Iterator[Found]:
         """The samples of some metrics: values of one subject at one moment stand together."""
@@ -79,6 +83,7 @@ class Metrics:
         unit = metric.get("unit") or ""
         if known:
             self._transcript.state(name, str(unit)[:64] or None, _instrument(kind, metric[kind]))
+            yield from ((offset, found) for found in self._stated_otherwise(name, known, unit, kind, metric[kind]))
         factor = self._factor(offset, name, known, unit)
         if factor is None:
             message = f"{name} is in {str(unit)[:40]!r}, which does not convert to {known.unit if known else ''!r}"
@@ -88,6 +93,25 @@ class Metrics:
             problem = self._point(offset, owner, _Named(name, known, factor, kind, metric[kind]), point, groups)
             if problem:
                 yield offset, problem
+
+    def _stated_otherwise(
+        self, name: str, known: Metric, unit: Any, kind: str, content: Mapping[str, Any]
+    ) -> Iterator[Refusal]:
+        """What is stated of a metric that is not so: its instrument, or a unit that other writers do not give it."""
+        written = _instrument(kind, content)
+        if known.instrument == "counter" and written != "counter" and "counter" not in known.also:
+            message = f"{name} is a counter, and is written as a {written}"
+            yield from self._once(name, "instrument", Refusal(message, "write a monotonic sum", "instrument"))
+        if isinstance(unit, str) and unit and len(self._stated) < _MOST_STATED:
+            before = self._stated.setdefault(name, unit)
+            if before != unit:
+                message = f"{name} is in {unit[:40]!r} here, and in {before[:40]!r} above"
+                yield from self._once(name, "unit", Refusal(message, f"write it in {known.unit} everywhere", "unit"))
+
+    def _once(self, name: str, what: str, refusal: Refusal) -> Iterator[Refusal]:
+        if (name, what) not in self._told and len(self._told) < _MOST_STATED:
+            self._told.add((name, what))
+            yield refusal
 
     def _factor(self, offset: int, name: str, known: Metric | None, unit: Any) -> float | None:
         """What a value is to be multiplied by; None where its unit does not convert."""
@@ -171,8 +195,9 @@ class Metrics:
             self._transcript.lose("value", named.name, f"{named.name} has points that do not convert", offset)
             return None
         scaled = _scaled(found, named.factor)
-        into[key] = self._totals.settle((whose[0], tuple(whose[1].items()), key), scaled, named.content, named.known)
-        return None
+        owned = (whose[0], tuple((n, v) for n, v in whose[1].items() if n != "step"), key)
+        into[key] = self._totals.settle(owned, scaled, named.content, named.known)
+        return self._totals.contradiction(owned, named.name)
 
     def _number(self, offset: int, named: _Named, point: Mapping[str, Any]) -> MetricValue | Refusal | None:
         if named.kind == "histogram":

@@ -104,6 +104,9 @@ def _changed(metric: Mapping[str, Any]) -> Refusal | None:
     if known and unit and unit != known.unit:
         message = f"{name} is in {str(unit)[:40]!r}; a stream that was written as OTLP has it in {known.unit!r}"
         return Refusal(message, "leave units as they were written", "unit")
+    is_counter = known is not None and known.instrument == "counter" and "counter" not in known.also
+    if is_counter and isinstance(metric.get("sum"), dict) and metric["sum"].get("isMonotonic") is not True:
+        return Refusal(f"{name} is a counter, and its sum is not monotonic", "leave sums as they were", "instrument")
     for kind, wanted, words in (("sum", CUMULATIVE, "from a start"), ("histogram", DELTA, "of one window")):
         content = metric.get(kind)
         if isinstance(content, dict) and temporality(content) not in {0, wanted}:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from trainspec_validate.documents.types.stream import Event, Head, Sample
 from trainspec_validate.system.budget import Limit
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.items import Found, Record, Refusal
 from trainspec_validate.telemetry.formats.json_text import open_brackets, plain_of
 from trainspec_validate.telemetry.formats.otlp import own
 from trainspec_validate.telemetry.formats.otlp.events import Events
@@ -15,6 +16,8 @@ from trainspec_validate.telemetry.formats.otlp.owner import Owners
 from trainspec_validate.telemetry.formats.otlp.values import SCOPE, objects, plain_attributes
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
+_MAX_JOINED = 100_000
+"""Headers by whose numbers it is seen that a file was joined of several exports."""
 _MAX_DOCUMENT_BYTES = int(Limit("a text of OTLP/JSON", 64 * 1024 * 1024, "bytes").most)
 
 
@@ -28,7 +31,10 @@ class Reader:
         self._events = Events(transcript)
         self._parts: list[str] = []
         self._size = self._depth = self._start = 0
-        self._index: Any = None
+        self._resource_taken: Mapping[str, Any] | None = None
+        self._resources: dict[Any, Mapping[str, Any]] = {}
+        self._owner: tuple[str | None, int | None] = (None, None)
+        """Emitter and attempt of records that name none, in a file that several exports were joined in."""
         self._samples = own.Samples()
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -91,10 +97,12 @@ class Reader:
 
     def _own(self, offset: int, resource: Mapping[str, Any], content: list[Any], entries: str) -> Iterator[Found]:
         self._transcript.sequenced = True
-        if own.index_of(resource) != self._index:
-            self._index = own.index_of(resource)
+        if resource != self._resource_taken:
+            self._resource_taken = resource
             yield from self._samples.flush()
-            yield offset, own.head_of(resource)
+            head = own.head_of(resource)
+            self._own_records_of(resource, head)
+            yield offset, head
         for scope in content:
             if entries == "metrics":
                 yield from self._samples.take(offset, scope.get(entries))
@@ -102,10 +110,20 @@ class Reader:
                 yield from self._samples.flush()
                 yield from ((offset, own.event_of(entry)) for entry in objects(scope.get(entries)))
 
+    def _own_records_of(self, resource: Mapping[str, Any], head: Record | Refusal) -> None:
+        """Note whose the records are that follow a header, where its number was that of another one before."""
+        index = str(own.index_of(resource))
+        is_joined = len(self._resources) < _MAX_JOINED and self._resources.setdefault(index, resource) != resource
+        if (is_joined or self._owner[0]) and isinstance(head, Head):
+            self._owner = (head.emitter, head.att)
+
     def _counted(self, found: Iterable[Found]) -> Iterator[Found]:
-        for item in found:
-            self._transcript.num_records += not isinstance(item[1], Refusal)
-            yield item
+        for offset, item in found:
+            self._transcript.num_records += not isinstance(item, Refusal)
+            if isinstance(item, Sample | Event) and item.emitter is None and self._owner[0] is not None:
+                named = {name: getattr(item, name) for name in item.__struct_fields__}
+                item = type(item)(**{**named, "emitter": self._owner[0], "att": self._owner[1]})  # noqa: PLW2901
+            yield offset, item
 
     def end(self) -> Iterator[Found]:
         """What waits for further points, and a document that does not end."""

@@ -27,6 +27,15 @@ _MOST_SUBJECTS: Final = Limit("an exposition of Prometheus", 200_000, "devices, 
 _MOST_VALUES: Final = Limit("an exposition of Prometheus", 4_000_000, "values")
 _END = "# EOF"
 """The last line of an exposition; https://prometheus.io/docs/specs/om/open_metrics_spec/, "Overall Structure"."""
+_UNITS = ("_seconds", "_bytes", "_bytes_per_second", "_watts", "_joules")
+_OTHER_UNITS = frozenset(
+    {
+        *("milliseconds", "microseconds", "nanoseconds", "minutes", "hours", "ms", "us", "ns"),
+        *("kilobytes", "megabytes", "gigabytes", "kib", "mib", "gib", "kb", "mb", "gb"),
+        *("milliwatts", "kilowatts", "millijoules", "kilojoules"),
+    }
+)
+_MOST_TOLD = 10_000
 _MOST_COUNT = 2**53
 """Whole numbers up to here are exact in a double."""
 
@@ -57,6 +66,13 @@ def _by_name() -> Mapping[str, tuple[Metric, str, str]]:
 
 
 @cache
+def _by_base() -> Mapping[str, str]:
+    """Names of this specification by what comes before their unit."""
+    names = {name.removesuffix("_total"): name for name in _by_name() if name.startswith("train_")}
+    return {short.rpartition("_")[0]: name for short, name in names.items() if short.endswith(_UNITS)}
+
+
+@cache
 def _attributes() -> Mapping[str, str]:
     return {prometheus_label(name): name for name in catalog().attributes}
 
@@ -72,6 +88,8 @@ class Reader:
         self._seen: dict[int, fit.Number] = {}
         """Values by the hash of their series and time, which Python salts anew in each process."""
         self._has_ended = self._is_told = False
+        self._told: set[str] = set()
+        self._run: str | None = None
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """Take the value of a line; values of one subject are one record, at the end."""
@@ -84,19 +102,24 @@ class Reader:
         if isinstance(found, Refusal):
             yield offset, found
         elif isinstance(found, Comment) and found.word == "TYPE":
-            self._stated(found)
+            yield from ((offset, refusal) for refusal in self._stated(found))
         elif isinstance(found, Comment) and found.word == "UNIT":
             message = "units are those that the catalog gives to names, not those of UNIT lines"
             self._transcript.lose("meaning", "UNIT", message, offset)
         elif isinstance(found, Point) and (problem := self._point(offset, found)):
             yield offset, problem
 
-    def _stated(self, comment: Comment) -> None:
+    def _stated(self, comment: Comment) -> Iterator[Refusal]:
         """Note the TYPE of a metric, of which OpenMetrics leaves the ending of counters out."""
         endings = ("", "_total", "_bucket")
         known = next((found for ending in endings if (found := _by_name().get(comment.name + ending))), None)
         if known and comment.text in {"counter", "gauge", "histogram"}:
             self._transcript.state(known[1], None, comment.text)
+            metric = known[0]
+            wanted = metric.instrument if metric.instrument in {"counter", "histogram"} else "gauge"
+            if comment.text != wanted and comment.text not in metric.also:
+                message = f"{comment.name} is a {wanted}, and its TYPE is {comment.text}"
+                yield Refusal(message, f"# TYPE {comment.name} {wanted}", "instrument")
 
     def _point(self, offset: int, point: Point) -> Refusal | None:
         known = _by_name().get(point.name)
@@ -104,7 +127,8 @@ class Reader:
         metric = known[0] if known else metrics()[implied[0].metric] if implied else None
         if metric is None:
             self._names.take(point.name, point.value, offset, {})
-            return None
+            return self._other_unit(point.name)
+        self._run = self._run or fit.identity(point.labels.get("train_run_id"))
         place, series = self._place(offset, point, metric)
         time_us = point.time_us
         if time_us is None:
@@ -124,6 +148,15 @@ class Reader:
             parts = keys.split(key) or (key, {})
             self._put(subject, keys.join(parts[0], {**series, **parts[1]}), value, offset)
         return None
+
+    def _other_unit(self, name: str) -> Refusal | None:
+        """The refusal of a name of this catalog that ends in another unit; once for each."""
+        base, _, unit = name.removesuffix("_total").rpartition("_")
+        known = _by_base().get(base) if unit in _OTHER_UNITS else None
+        if known is None or name in self._told or len(self._told) >= _MOST_TOLD:
+            return None
+        self._told.add(name)
+        return Refusal(f"{name} is not in the unit of {known}", f"convert it, and write {known}", "unit")
 
     def _subject(self, identity: tuple[Any, ...], offset: int) -> _Subject:
         self._num_values.add()
@@ -187,7 +220,10 @@ class Reader:
             self._transcript.lose("time", "time", "values have no time stamps; their times are 0", 0)
         scopes = self._scopes()
         first = min(self._subjects.values(), key=lambda subject: subject.offset)
-        yield first.offset, self._transcript.head(min(times, default=0), scopes)
+        yield (
+            first.offset,
+            self._transcript.head(min(times, default=0), scopes, run=self._transcript.given.run or self._run),
+        )
         for identity, subject in self._subjects.items():
             for key in sorted({*subject.buckets, *subject.sums}):
                 histogram = _histogram(subject.buckets.get(key, {}), subject.sums.get(key, {}))
