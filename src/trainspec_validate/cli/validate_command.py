@@ -46,10 +46,6 @@ def run(request: Request) -> int:
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.settings_from is not None:
-        if Path.cwd().is_relative_to(Path(request.settings_from).resolve()):
-            raise click.UsageError(
-                "--settings-from names the state before the change: a copy outside of this directory"
-            )
         _tell_changes(request, request.settings_from)
     if request.follow and request.rules:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
@@ -97,6 +93,8 @@ def fails(report: Report, fail_on: Sequence[str]) -> bool:
 
 def _tell_changes(request: Request, tree: str) -> None:
     """Name the files in the working directory that do not count, because they differ from those of `tree`."""
+    if Path.cwd().is_relative_to(Path(tree).resolve()):
+        raise click.UsageError("--settings-from names the state before the change: a copy outside of this directory")
     from trainspec_validate.cli.settings_file import changed  # noqa: PLC0415 - runs that judge a change request
 
     files = [file for file in (request.config, request.waivers, request.baseline, *request.rules) if file is not None]

@@ -91,10 +91,8 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         model = changed(model, sequence_length=wishes.sequence_length)
     if model.sequence_length is None:
         raise Impossible(f"{model.name} has no sequence length; ask for one")
-    if (model.num_layers or 0) > _MAX_LAYERS:
-        raise Impossible(
-            f"{model.name} has {number(model.num_layers or 0)} layers; at most {number(_MAX_LAYERS)} are planned for"
-        )
+    if (layers := model.num_layers or 0) > _MAX_LAYERS:
+        raise Impossible(f"{model.name} has {number(layers)} layers; at most {number(_MAX_LAYERS)} are planned for")
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
     _refuse(machine, wishes.reserve_bytes)

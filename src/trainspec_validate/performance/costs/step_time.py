@@ -161,11 +161,10 @@ def step_time(
     the overlap of gradients with backward passes as arXiv:2006.15704, section 3.2.3 describes it. Example: Llama 2 13B
     on one A100, without messages:
 
-    >>> from trainspec_validate.performance.costs.layout import Layout
-    >>> from trainspec_validate.performance.costs.transformer import Shape
-    >>> llama = Shape(40, 5120, 40, 40, 128, 13824, 32000, gated_ffn=True)
-    >>> work = Work(llama, Layout(micro_sequences=2, sequence_length=4096), 312e12, 0.869, 2e12, generation="ampere")
-    >>> round(step_time(work, {}).seconds, 1)
+    >>> from trainspec_validate.performance.costs import layout, transformer
+    >>> llama = transformer.Shape(40, 5120, 40, 40, 128, 13824, 32000, gated_ffn=True)
+    >>> half = layout.Layout(micro_sequences=2, sequence_length=4096)
+    >>> round(step_time(Work(llama, half, 312e12, 0.869, 2e12, generation="ampere"), {}).seconds, 1)
     3.7
 
     Raises:
