@@ -117,7 +117,8 @@ class Reader:
             self._transcript.state(known[1], None, comment.text)
             metric = known[0]
             wanted = metric.instrument if metric.instrument in {"counter", "histogram"} else "gauge"
-            if comment.text != wanted and comment.text not in metric.also:
+            plain = wanted == "histogram" and comment.text == "gauge"  # its values are numbers, one for each reading
+            if comment.text != wanted and not plain and comment.text not in metric.also:
                 message = f"{comment.name} is a {wanted}, and its TYPE is {comment.text}"
                 yield Refusal(message, f"# TYPE {comment.name} {wanted}", "instrument")
 
