@@ -16,6 +16,7 @@ from tests.step_counts import num_steps, quadratic_share
 from trainspec_validate.cli.validate import command
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.documents.load._base import MAX_ITEMS, MAX_LAYOUT_ITEMS
+from trainspec_validate.pipeline import reading
 from trainspec_validate.rules._groups import MAX_VIOLATIONS
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
@@ -88,6 +89,7 @@ def share_of_pairs(chosen: list[tuple[str, Place]], directory: Path, *, all_diff
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(difflib, "get_close_matches", lambda *_, **__: [])  # its steps follow from the letters of names
+        patch.setattr(reading, "_SMALL", 0)  # shorter documents take another way, of fewer steps
         num_of(2)  # what is read and made once
         share = quadratic_share(num_of, SOME, MORE)
         # Long texts go another way, with fewer steps; where that begins between two sizes, larger ones are compared.

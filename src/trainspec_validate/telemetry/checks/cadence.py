@@ -239,8 +239,7 @@ def tail_silence(run: RunView) -> Iterator[Violation]:
             return
         raise
     ends = {span.number: end_us(span) for span in (run.attempts[:-1] if run.is_live else run.attempts)}
-    rows = Columns(run, timed)
-    timed = timed[np.isin(rows["attempt"], list(ends))]
+    timed = timed[np.isin(Columns(run, timed)["attempt"], list(ends))]
     if not len(timed):
         if judged:
             return
