@@ -91,9 +91,7 @@ def share_of_pairs(chosen: list[tuple[str, Place]], directory: Path, *, all_diff
         patch.setattr(difflib, "get_close_matches", lambda *_, **__: [])  # its steps follow from the letters of names
         patch.setattr(reading, "_SMALL", 0)  # shorter documents take another way, of fewer steps
         num_of(2)  # what is read and made once
-        share = quadratic_share(num_of, SOME, MORE)
-        # Long texts go another way, with fewer steps; where that begins between two sizes, larger ones are compared.
-        return share if share > -0.5 else quadratic_share(num_of, 2 * SOME, MORE)
+        return quadratic_share(num_of, SOME, MORE)
 
 
 def requirements(report: dict[str, Any]) -> list[str]:
