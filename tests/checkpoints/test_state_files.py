@@ -25,7 +25,7 @@ from trainspec_validate import validate
 from trainspec_validate.checkpoints.content import kind_of
 from trainspec_validate.checkpoints.opening import UnreadableError, read_json
 from trainspec_validate.checkpoints.pickle_values import Name
-from trainspec_validate.checkpoints.pickles import follow
+from trainspec_validate.checkpoints.pickles import code_at_start, follow
 from trainspec_validate.cli.commands.checkpoint import command
 from trainspec_validate.cli.validate import command as gate
 
@@ -256,3 +256,40 @@ def test_the_total_of_an_index_is_compared(tmp_path: Path, total: str, is_named:
     build(tmp_path, f"model.safetensors.index.json  json {index}\n")
     path = (tmp_path / "model.safetensors.index.json").as_posix()
     assert (path in {one.path for one in validate([tmp_path]).unjudged}) == is_named
+
+
+CALL = b"cos\nsystem\nX\x04\x00\x00\x00true\x85R."
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"]K\x01aK\x00K\x02s0",
+        b"cargparse\nNamespace\n(N}X\x03\x00\x00\x00zzzK\x01stb0",
+        b"I0x10\n0",
+        b"K\x01K\x02a0",
+    ],
+    ids=["item of a list", "state of a class", "hexadecimal", "item of a number"],
+)
+def test_a_call_after_what_only_objects_take_is_named(tmp_path: Path, before: bytes) -> None:
+    (tmp_path / "extra.npy").write_bytes(before + CALL)
+    with (tmp_path / "extra.npy").open("rb") as file:
+        assert code_at_start(file) == ["os.system"]
+    report = validate([str(tmp_path)])
+    assert "TS-SEC-001" in {found.requirement for found in report.findings}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02(.",
+        b"\x80\x02(\x85.",
+        b"\x80\x02N((\x86.",
+        b"\x80\x02}(]Nu.",
+        b"\x80\x02ccollections\nOrderedDict\nNR.",
+    ],
+    ids=["mark", "mark in a tuple", "two marks", "key that is a list", "arguments that are no tuple"],
+)
+def test_a_pickle_that_no_program_loads_is_refused(content: bytes) -> None:
+    with pytest.raises(UnreadableError):
+        follow(io.BytesIO(content))

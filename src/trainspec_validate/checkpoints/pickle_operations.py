@@ -62,6 +62,10 @@ def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
                 argument = operation.arg.reader(source)  # type: ignore[arg-type]
             except _SkippedError as skipped:
                 argument = Skipped(skipped.num_bytes)
+            except ValueError as error:
+                if operation.name not in {"INT", "LONG"} or "digits" in str(error):
+                    raise
+                argument = 0  # programs read more forms of numbers, such as 0x10, than `pickletools`
         yield operation.name, argument
 
 

@@ -60,7 +60,13 @@ class _Mark:
     """Where a group on the stack begins."""
 
 
+class _InertError(ValueError):
+    """An inert value does not take what the object of a program takes."""
+
+
 _MARK = _Mark()
+_FILLING = frozenset({"APPEND", "APPENDS", "ADDITEMS", "SETITEM", "SETITEMS", "BUILD"})
+"""Operations that give something to the value below, and take it off the stack first."""
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _LITERALS = frozenset(
     {
@@ -74,14 +80,18 @@ _LITERALS = frozenset(
 class Machine:
     """Follows the operations of one pickle over inert values."""
 
-    def __init__(self, records: Collection[str] = (), fetched: Fetched | None = None) -> None:
+    def __init__(
+        self, records: Collection[str] = (), fetched: Fetched | None = None, *, is_tolerant: bool = False
+    ) -> None:
         """A machine without values.
 
         Args:
+            is_tolerant: continue after what inert values do not take and objects of a program may.
             records: names of classes whose objects are made smaller once they have their fields.
             fetched: numbers under which the pickle fetches values again; no others are remembered where there are
                 `records`.
         """
+        self.is_tolerant = is_tolerant
         self.records = frozenset(records)
         self.fetched = fetched or Fetched()
         self.num_first = 0
@@ -120,17 +130,30 @@ class Machine:
             for name, argument in operations(file):
                 self.operations.add()
                 if name in {"STOP", "FRAME"}:
-                    if file.tell() < frame_end:
+                    if file.tell() < frame_end and not self.is_tolerant:
                         raise ValueError("a frame states more bytes than it has")
                     frame_end = file.tell() + (argument or 0)
                 if name == "STOP":
-                    return self.stack.pop()
+                    return self._pop()
                 held = 0 if argument is None or name in FETCHES else sys.getsizeof(argument)
                 self.value_bytes.add(SLOT_BYTES + held + _COSTS.get(name, 0))
-                self._step(name, argument)
+                self._take(name, argument)
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
             raise UnreadableError(f"is no pickle that can be followed: {error or type(error).__name__}") from error
         raise UnreadableError("is no pickle that can be followed: it has no end")
+
+    def _take(self, name: str, argument: Any) -> None:
+        try:
+            self._step(name, argument)
+        except (TypeError, AttributeError, _InertError):
+            if not self.is_tolerant or name not in _FILLING:
+                raise
+
+    def _pop(self) -> Any:
+        """The top, taken away; a mark is no value."""
+        if self.stack[-1] is _MARK:
+            raise ValueError("a mark is taken as a value")
+        return self.stack.pop()
 
     def _step(self, name: str, argument: Any) -> None:
         if name in _LITERALS:
@@ -172,7 +195,7 @@ class Machine:
 
     def stack_global(self, _argument: Any) -> None:
         """A name of code from two texts."""
-        name, module = self.stack.pop(), self.stack.pop()
+        name, module = self._pop(), self._pop()
         self.stack.append(self._name(module, name))
 
     def extension(self, argument: Any) -> None:
@@ -193,15 +216,17 @@ class Machine:
 
     def reduce(self, _argument: Any) -> None:
         """A call, which is not made."""
-        arguments, function = self.stack.pop(), self.stack.pop()
+        arguments, function = self._pop(), self._pop()
         self.stack.append(self._call(function, arguments))
 
     def newobj_ex(self, _argument: Any) -> None:
         """A call with named arguments, which is not made."""
-        named, arguments, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        named, arguments, function = self._pop(), self._pop(), self._pop()
         self.stack.append(self._call(function, (arguments, named)))
 
     def _call(self, function: Any, arguments: Any) -> Inert:
+        if not isinstance(arguments, tuple | Inert):
+            raise ValueError("the arguments of a call are no tuple")
         self.is_called = True
         if not isinstance(function, Name):
             self.denied["a function that another call returns"] = None
@@ -211,13 +236,13 @@ class Machine:
 
     def build(self, _argument: Any) -> None:
         """State for what stands below it."""
-        state = self.stack.pop()
+        state = self._pop()
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state
             if self.stack[-1].before is not None:
                 self._make_smaller(self.stack[-1])
         else:
-            raise ValueError("state is given to what has none")
+            raise _InertError("state is given to what has none")
 
     def _make_smaller(self, made: Inert) -> None:
         """Replace the object at the top by its fields alone, and give back the bytes of what is dropped so."""
@@ -317,7 +342,7 @@ class Machine:
     def assign(self, taken: list[Any]) -> None:
         """Put pairs into the mapping at the top."""
         self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
-        pairs = list(zip(taken[::2], taken[1::2], strict=True))
+        pairs = _pairs(taken).pairs
         top = self.stack[-1]
         (top.pairs if isinstance(top, Pairs) else top.items).extend(pairs)
 
@@ -326,6 +351,8 @@ class Machine:
         if size > len(self.stack):
             raise IndexError("the stack is empty")
         taken = self.stack[len(self.stack) - size :]
+        if any(one is _MARK for one in taken):
+            raise ValueError("a mark is taken as a value")
         del self.stack[len(self.stack) - size :]
         return taken
 
@@ -341,7 +368,7 @@ class Machine:
 
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""
-        said = argument if argument is not None else self.stack.pop()
+        said = argument if argument is not None else self._pop()
         if not isinstance(said, tuple | list):
             raise ValueError("a persistent id is no tuple")
         self.floor_bytes = self.value_bytes.used + 1
@@ -358,6 +385,8 @@ def _list_of(value: Any) -> list[Any]:
 
 def _pairs(taken: Iterable[Any]) -> Pairs:
     values = taken if isinstance(taken, list) else list(taken)
+    if any(isinstance(key, list | Pairs) for key in values[::2]):
+        raise ValueError("a key is a list or a mapping")
     return Pairs(list(zip(values[::2], values[1::2], strict=True)))
 
 
@@ -430,7 +459,7 @@ def code_after(file: BinaryIO) -> list[str]:
     operations = Count(PICKLE_OPERATIONS)
     with suppress(UnreadableError, OverLimitError):
         while True:
-            machine = Machine()
+            machine = Machine(is_tolerant=True)
             machine.operations = operations
             try:
                 machine.run(file)
@@ -444,7 +473,7 @@ def code_at_start(file: BinaryIO) -> list[str]:
 
     A file that only looks like a pickle by chance calls nothing. One that passes a limit has called what it has.
     """
-    machine = Machine()
+    machine = Machine(is_tolerant=True)
     with suppress(UnreadableError, OverLimitError):
         machine.run(file)
     return list(machine.denied) if machine.is_called else []
