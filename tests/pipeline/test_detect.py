@@ -144,6 +144,16 @@ def test_an_empty_stream_is_no_pass() -> None:
     assert "run/empty.jsonl: this is no stream of a known format" in result.stderr
 
 
+@pytest.mark.parametrize("content", [bytes(500), b"<html>error 503</html>", "{}".encode("utf-16"), b"-----BEGIN PGP"])
+def test_a_destroyed_stream_of_a_recorder_is_no_pass(content: bytes) -> None:
+    Path("run/job.0.jsonl").write_bytes(content)
+    result = invoke("run")
+    assert result.exit_code == 2
+    assert "run/job.0.jsonl" in result.stderr
+    Path("run/job.0.jsonl").write_text('{"prompt": "a dataset of another program"}\n')
+    assert invoke("run").exit_code != 2
+
+
 def test_damaged_compressed_streams_are_named() -> None:
     Path("run/cut.jsonl.gz").write_bytes(gzip.compress(NATIVE.encode())[:12])
     result = invoke("run")

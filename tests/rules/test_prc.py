@@ -253,3 +253,8 @@ def test_scaling_state_can_be_left_out_with_a_reason(findings) -> None:
         {"item": item, "reason": "Rebuilt within ten steps."} for item in ("gradient-scaler", "low-precision-scales")
     ]
     assert findings(plan=plan, checkpoint={"state": {"omitted": omitted}}, select=("TS-PRC-015",)) == set()
+
+
+def test_the_smallest_scale_is_a_bound_of_any_value(findings) -> None:
+    plan = precision(**FP16, loss_scaling={"mode": "dynamic", **DEEPSPEED, "min_scale": 1e-4})
+    assert findings(plan=plan, select=("TS-PRC-004",)) == set()

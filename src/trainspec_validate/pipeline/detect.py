@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ _OWN_STEMS = frozenset({"cluster", "plan", "checkpoint"})
 """Starts of names of YAML and JSON files that are documents, whatever the files hold."""
 _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
+_NUMBERED = re.compile(r"\.\d+\.jsonl(?:\.gz|\.zst)?$")
+"""Names that a recorder gives: writer and attempt. One that holds no JSON at all is a stream that was destroyed."""
 _STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _START_BYTES = 262_144
@@ -187,7 +190,8 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     if found:
         return Source("stream", file, found)
     if is_stream_name(file.name):
-        is_stream = not file.found or file.name.endswith(_OWN_SUFFIXES) or not start.strip() or _has_record(start)
+        is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
+        is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
         return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
         if words := _state_words(file, start, is_compressed=is_compressed):
