@@ -133,6 +133,8 @@ def name_of(text: str) -> str | None:
     ('meta-llama-Llama-3.1-8B', 'llama-8b', None)
     """
     text = text[:1024].rstrip("/")
+    if "$" in text:  # a variable that is set elsewhere
+        return None
     if text.startswith(("/", ".", "~")):
         text = text.rpartition("/")[2]
     return _NO_NAME.sub("-", text).strip("-._+")[:128] or None

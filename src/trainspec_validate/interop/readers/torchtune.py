@@ -117,12 +117,22 @@ def _write_formats(draft: Draft) -> None:
     draft.put(("precision", "compute"), found, "" if found == word else f"dtype {word}")
     for key in ("parameters", "gradients", "reduction"):
         draft.put(("precision", key), found, f"torchtune makes the model in dtype and casts nothing ({_SOURCE})")
-    eight = (draft.word("optimizer._component_") or "").endswith("8bit")
-    if draft.word("optimizer._component_"):
-        how = "the optimizer keeps moments in eight bits" if eight else "moments have the format of the parameters"
-        draft.put(("precision", "optimizer_state"), "int8" if eight else found, how)
+    _write_state_format(draft, found)
     if draft.flag("enable_fp8_training"):
         draft.lacks(("precision", "recipe"), "fp8 of torchao; fp8_recipe_name and its version decide")
+
+
+def _write_state_format(draft: Draft, parameters: str) -> None:
+    """Moments in the format of the parameters, but for optimizers of libraries with a format of their own."""
+    component, state = draft.word("optimizer._component_") or "", ("precision", "optimizer_state")
+    if component.endswith("8bit"):
+        draft.put(state, "int8", "the optimizer keeps moments in eight bits")
+    elif component.startswith("bitsandbytes."):
+        draft.put(state, "fp32", "bitsandbytes keeps 32-bit moments in fp32")
+    elif component.startswith("torch.optim."):
+        draft.put(state, parameters, "moments have the format of the parameters")
+    elif component:
+        draft.lacks(state, f"the format of the moments of {component[:60]} is not known")
 
 
 def _write_optimizer(draft: Draft) -> None:
