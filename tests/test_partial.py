@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from trainspec_validate import Selection, validate
 from trainspec_validate.cli.toolbox import command
+from trainspec_validate.cli.validate import command as gate
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.schema import MAX_ALIKE, failures
 from trainspec_validate.documents.types import KINDS, UnknownValueError, read, read_partial
@@ -312,3 +313,14 @@ def test_the_stream_of_a_log_is_judged_as_one_under_every_name(name: str) -> Non
     assert "TS-DOC" not in result.stderr
     assert "TS-TEL-" in result.stderr
     assert [d.kind for d in validate([name]).documents] == ["MetricStream"]
+
+
+def test_a_name_that_a_finding_would_hand_on_untouched_is_not_judged(tmp_path: Path) -> None:
+    broken = (Path(__file__).parents[1] / "examples" / "broken" / "cluster.yaml").read_text(encoding="utf-8")
+    (tmp_path / "cluster.yaml").write_text(
+        broken.replace("- name: second-delivery", "- nmae: second-delivery"), "utf-8"
+    )
+    for style in ("sarif", "json", "full"):
+        result = CliRunner().invoke(gate, [str(tmp_path), "--format", style])
+        assert result.exit_code == 1, result.output
+        assert "TS-CLU-001" in result.stdout

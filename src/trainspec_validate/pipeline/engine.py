@@ -136,7 +136,10 @@ def _others(violation: Violation) -> Violation:
 
 
 def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: Mapping[int, str]) -> Finding:
-    related = tuple(Related(message, paths[id(place.document)], place.pointer) for place, message in violation.related)
+    # A text that is handed on untouched may be a value that the document does not give; here it is told from one.
+    related = tuple(
+        Related(str(message), paths[id(place.document)], place.pointer) for place, message in violation.related
+    )
     return index.finding(
         requirement,
         singular_of_one(violation.message),
