@@ -282,13 +282,21 @@ def test_a_call_after_what_only_objects_take_is_named(tmp_path: Path, before: by
 @pytest.mark.parametrize(
     "content",
     [
+        b"\x80\x02Iabc\n.",
         b"\x80\x02(.",
         b"\x80\x02(\x85.",
         b"\x80\x02N((\x86.",
         b"\x80\x02}(]Nu.",
         b"\x80\x02ccollections\nOrderedDict\nNR.",
     ],
-    ids=["mark", "mark in a tuple", "two marks", "key that is a list", "arguments that are no tuple"],
+    ids=[
+        "word for a number",
+        "mark",
+        "mark in a tuple",
+        "two marks",
+        "key that is a list",
+        "arguments that are no tuple",
+    ],
 )
 def test_a_pickle_that_no_program_loads_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadableError):

@@ -32,6 +32,8 @@ class _Source:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self.line = b""
+        """The last line that was read."""
 
     def read(self, size: int) -> bytes:
         """The next bytes of a value.
@@ -46,7 +48,8 @@ class _Source:
 
     def readline(self) -> bytes:
         """The next line; without its end where it is too long to be held."""
-        return self._file.readline(_MAX_HELD_BYTES)
+        self.line = self._file.readline(_MAX_HELD_BYTES)
+        return self.line
 
 
 def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
@@ -62,10 +65,10 @@ def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
                 argument = operation.arg.reader(source)  # type: ignore[arg-type]
             except _SkippedError as skipped:
                 argument = Skipped(skipped.num_bytes)
-            except ValueError as error:
-                if operation.name not in {"INT", "LONG"} or "digits" in str(error):
+            except ValueError:
+                if operation.name not in {"INT", "LONG"}:
                     raise
-                argument = 0  # programs read more forms of numbers, such as 0x10, than `pickletools`
+                argument = int(source.line.rstrip(b"L\n"), 0)  # unpicklers read 0x10, which `pickletools` does not
         yield operation.name, argument
 
 

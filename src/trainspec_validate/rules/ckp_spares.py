@@ -117,7 +117,7 @@ def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
 
 @rule("TS-CKP-049")
 def spare_policy(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """What stands in for a lost node is what its recovery path does."""
+    """The spare policy for a lost node does what its recovery path does."""
     actions = [path.action for path in checkpoint.recovery if path.fault == "node-loss"]
     if checkpoint.spare_policy is None or not actions:
         raise NotApplicable("no spare policy next to a recovery path from node-loss")

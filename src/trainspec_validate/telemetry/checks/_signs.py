@@ -62,7 +62,7 @@ class Signs:
         left: list[float] = (self._silent.left_us(times[:-1], times[1:]) / 1e6).tolist()
         return left
 
-    def stands(self) -> Iterator[Violation]:
+    def stalls(self) -> Iterator[Violation]:
         """The interval that is several times as long as any other, the first one left out."""
         lengths = self._lengths()[1:] if self.show_rhythm else []
         if len(lengths) < FEWEST - 2:

@@ -177,7 +177,7 @@ def no_progress(run: RunView) -> Iterator[Violation]:
         signs = signs_of(run, span)
         judged |= signs.show_rhythm
         found += signs.late_start()
-        found += [] if mine.stop - mine.start >= FEWEST_REPORTS else signs.stands()
+        found += [] if mine.stop - mine.start >= FEWEST_REPORTS else signs.stalls()
     if not judged:
         raise NotApplicable("fewer than three updates are reported in each attempt")
     yield from few(found)

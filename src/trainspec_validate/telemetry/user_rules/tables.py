@@ -214,7 +214,7 @@ class _Shape:
         places: dict[str, int] = {}
         codes = [-1 if text is None else places.setdefault(text, len(places)) for text in texts]
         found = self.np.array(codes or [-1], self.np.int32)[numbers]
-        # The name of a file can hold bytes that are no text; Arrow refuses what stands for them.
+        # The name of a file can hold bytes that are no text, and Arrow refuses their surrogates.
         words = self.pa.array([text.encode("utf-8", "backslashreplace").decode() for text in places], self.pa.string())
         return self.pa.DictionaryArray.from_arrays(self.pa.array(found, mask=found < 0), words)
 
