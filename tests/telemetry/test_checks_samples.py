@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,9 +76,26 @@ def test_the_frozen_norms_of_a_public_log_are_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("requirement", [*TIMED, "TS-TEL-033", "TS-TEL-037", "TS-TEL-049"])
+@pytest.mark.parametrize(
+    "requirement", ["TS-TEL-020", "TS-TEL-021", "TS-TEL-022", "TS-TEL-033", "TS-TEL-037", "TS-TEL-049"]
+)
 def test_lines_without_times_are_not_judged_by_time(requirement: str) -> None:
     assert refused(requirement, view_of(BLOOM)) != ""
+
+
+def test_the_ends_of_series_without_times_are_judged_by_their_updates() -> None:
+    first = (SAMPLES / BLOOM).read_bytes().splitlines()[0]
+    lines = [first.replace(b"29020/", b"%d/" % step) for step in range(29020, 29420, 10)]
+    silent = [re.sub(rb"grad norm: \S+ \|", b"", line) if number >= 15 else line for number, line in enumerate(lines)]
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "silent.jsonl"
+        log = Path(directory) / "silent.log"
+        log.write_bytes(b"\n".join(silent) + b"\n")
+        path.write_bytes(converted(log))
+        run = read_run([run_file(0, path, path.name)])
+    assert messages("TS-TEL-023", view_of(BLOOM)) == []
+    (found,) = messages("TS-TEL-023", run)
+    assert found.startswith("train.gradient.norm has its last value at step 29,160")
 
 
 def test_a_slow_node_is_found_without_times() -> None:
