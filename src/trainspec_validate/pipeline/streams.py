@@ -67,12 +67,11 @@ def judge_streams(  # noqa: PLR0913
             continue
         view, found = judged
         saved.append(_saved(view))
-        if seen is not None:
+        if seen:
             seen(view)
         streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
-        without = tuple(without_documents(run[0].name, "streams", found.outcomes, given))
-        more = (*without, *_incomplete(run[0].name, found), *_cut(found))
-        result += found + CheckResult(documents=streams, unjudged=more)
+        open_ = (*without_documents(run[0].name, "streams", found.outcomes, given), *_incomplete(run[0].name, found))
+        result += found + CheckResult(documents=streams, unjudged=(*open_, *_cut(found)))
     return result, saved
 
 

@@ -69,7 +69,7 @@ def summary_line(report: Report) -> str:
 
 def _share(report: Report) -> str:
     """How much of the required metrics and checks the streams let judge."""
-    runs = report.coverage
+    runs = [run for run in report.coverage if run.num_checks]
     if not runs:
         return ""
     metrics, required = (sum(getattr(run, f"num_metrics_{word}") for run in runs) for word in ("reported", "required"))
