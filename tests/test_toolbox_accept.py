@@ -210,7 +210,13 @@ def test_nodes_that_do_not_answer_are_named_and_absent_ones_counted(tmp_path: Pa
     found = accept(tmp_path, {"node-0": GOOD, "node-1": {}}, num_nodes=4)
     assert found.exit_code == 1
     assert "node-1 did not answer" in found.output
-    assert "2 of 4 nodes were observed, 2 absent" in found.output
+    assert "2 of 4 nodes are absent" in found.output
+    more = accept(tmp_path, {"node-2": GOOD}, num_nodes=2)
+    assert "3 nodes were observed, and the profile has 2" in more.output
+    layout = "layout:\n  nodes:\n" + "".join(f"    - {{name: node-{i}, group: compute}}\n" for i in range(4))
+    (tmp_path / "cluster.yaml").write_text(profile(4) + layout, encoding="utf-8")
+    named = CliRunner().invoke(command, ["accept", f"{tmp_path}/cluster.yaml", "--from", f"{tmp_path}/nodes"])
+    assert "node-3 did not answer" in named.output
 
 
 def test_what_is_not_judged_is_said(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def _gpu(pci: str, tree: Tree) -> Facts:
             own["host_link_num_lanes"] = int(width[1])
     for key in ("sm", "sm_clock"):
         if clock := _MEGAHERTZ.fullmatch(_text(tree, "max_clocks", key) or ""):
-            own["clock_limit_hz"] = int(clock[1]) * 1e6
+            own["clock_limit_hertz"] = int(clock[1]) * 1e6
     errors = _uncorrected(tree.get("ecc_errors"))
     if errors is not None:
         own["num_uncorrected_errors"] = errors

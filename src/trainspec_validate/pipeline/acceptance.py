@@ -87,7 +87,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
     count = Count(_MOST_FILES)
     nodes = [_node(place, directory, failures, count) for place in places]
     observed = [_plain(node) for node in nodes]
-    document = {**data, "observed_nodes": observed}
+    document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
     unjudged = (*_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
     return Gathered(plain_text(document), len(nodes), tuple(failures), unjudged)
 
@@ -100,6 +100,19 @@ def _profile(path: Path) -> Mapping[str, Any]:
     if not isinstance(data, dict) or data.get("kind") != "ClusterProfile":
         raise InputError(f"{path.as_posix()}: is no ClusterProfile")
     return data
+
+
+def _absent(data: Mapping[str, Any], found: set[str]) -> Iterator[Facts]:
+    """Entries of the nodes that the profile has and no directory is of: by name, or as a number."""
+    layout = data.get("layout")
+    listed = layout.get("nodes") if isinstance(layout, Mapping) else None
+    names = [entry.get("name") for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+    missing = [name for name in names if isinstance(name, str) and name not in found]
+    yield from ({"name": name, "answered": False} for name in missing)
+    stated = data.get("num_nodes")
+    num_absent = stated - len(found) - len(missing) if isinstance(stated, int) else 0
+    if num_absent > 0:
+        yield {"name": "absent-node", "answered": False, **({"num_nodes": num_absent} if num_absent > 1 else {})}
 
 
 def _node(place: Path, root: Path, failures: list[str], count: Count) -> _Node:

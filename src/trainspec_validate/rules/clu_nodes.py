@@ -74,21 +74,19 @@ def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
 
 
 def _absent(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Nodes without an answer, and nodes that the profile counts and nobody gathered."""
+    """Nodes without an answer, and nodes that the profile does not have."""
     for i, node in enumerate(cluster.observed_nodes):
         if not node.answered:
-            yield Violation(at(cluster, _KEY, i), f"{node.name} did not answer: no file of it can be read", "repair it")
-    listed = {node.name for node in cluster.layout.nodes} if cluster.layout is not None else set[str]()
-    missing = sorted(listed - {node.name for node in cluster.observed_nodes})
-    num_absent = len(missing) or cluster.num_nodes - len(cluster.observed_nodes)
-    if num_absent:
-        named = f": {_named(missing)}" if missing else ""
-        message = (
-            f"{len(cluster.observed_nodes)} of {cluster.num_nodes} nodes were observed, {num_absent} absent{named}"
-        )
-        if num_absent < 0:
-            message = f"{len(cluster.observed_nodes)} nodes were observed, and the profile has {cluster.num_nodes}"
-        yield Violation(at(cluster, _KEY), message, "gather the files of every node, and of no other")
+            message = f"{node.name} did not answer: no file of it can be read"
+            if node.num_nodes > 1:
+                message = (
+                    f"{node.num_nodes:,} of {cluster.num_nodes:,} nodes are absent: no files were gathered from them"
+                )
+            yield Violation(at(cluster, _KEY, i), message, "gather the files of every node, and repair those that fail")
+    num_found = sum(node.num_nodes for node in cluster.observed_nodes)
+    if num_found > cluster.num_nodes:
+        message = f"{num_found:,} nodes were observed, and the profile has {cluster.num_nodes:,}"
+        yield Violation(at(cluster, _KEY), message, "gather the files of the nodes of the profile, and of no other")
 
 
 def _models(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup) -> Iterator[Violation]:
@@ -228,9 +226,9 @@ def _clocks(cluster: ClusterProfile) -> Iterator[Violation]:
     limits: dict[str | None, list[tuple[float, Pointer, str]]] = defaultdict(list)
     for i, node, _ in _nodes(cluster):
         for j, one in enumerate(node.devices):
-            if one.clock_limit_hz is not None:
-                place: Pointer = (_KEY, i, "devices", j, "clock_limit_hz")
-                limits[one.model].append((one.clock_limit_hz, place, f"{node.name}/{one.name}"))
+            if one.clock_limit_hertz is not None:
+                place: Pointer = (_KEY, i, "devices", j, "clock_limit_hertz")
+                limits[one.model].append((one.clock_limit_hertz, place, f"{node.name}/{one.name}"))
     for found in limits.values():
         usual = statistics.mode(limit for limit, _, _ in found)
         for limit, place, name in found:

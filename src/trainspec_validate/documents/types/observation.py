@@ -63,7 +63,7 @@ class DeviceObservation(Record, frozen=True, kw_only=True):
     """Lanes of its host link that are in use."""
     num_active_links: CountOrZero | None = None
     """Scale-up links that are up."""
-    clock_limit_hz: Annotated[float, Meta(ge=1e6, le=1e11, extra_json_schema={"x-unit": "Hz"})] | None = None
+    clock_limit_hertz: Annotated[float, Meta(ge=1e6, le=1e11)] | None = None
     """Largest clock that its compute units may run at."""
     num_uncorrected_errors: CountOrZero | None = None
     """Uncorrected memory errors since the driver was loaded."""
@@ -119,6 +119,8 @@ class NodeObservation(Record, frozen=True, kw_only=True):
     """Node group that it belongs to; absent means the only one."""
     answered: bool = True
     """False for a node that gave nothing that could be read."""
+    num_nodes: Count = 1
+    """Nodes that this entry is about: several where they are absent and have no names."""
     driver: Text | None = None
     """Version of the driver of its accelerators."""
     num_accelerators: CountOrZero | None = None
