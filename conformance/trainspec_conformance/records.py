@@ -154,6 +154,20 @@ class Streamed(_Record, frozen=True, kw_only=True, tag="streamed"):
     attributes: dict[str, Any] = {}
 
 
+class Load(_Record, frozen=True, kw_only=True, tag="load"):
+    """How much of the processors that the suite may use others used, while the trial ran."""
+
+    num_processors: int
+    before_processors: float
+    """In use before anything was started."""
+    others_processors: float
+    """On average."""
+    full_seconds: float
+    """Time without a free processor to which others contributed."""
+    seconds: float
+    """Of the measurement."""
+
+
 class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     """The trial is over."""
 
@@ -173,6 +187,7 @@ SuiteRecord = (
     | Probed
     | Streams
     | Streamed
+    | Load
     | Ended
 )
 
