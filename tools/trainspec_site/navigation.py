@@ -28,7 +28,7 @@ PARTS = {"02": "Machine", "03": "Machine", **dict.fromkeys(("04", "05", "06", "0
 SECTIONS = {
     "guide": {
         "Documents": ("cluster", "import", "plan", "export", "validate", "silence", "extension"),
-        "Runs and checkpoints": ("streams", "record", "adapters", "checkpoints", "run", "report", "dashboards", "device-errors"),
+        "Runs": ("streams", "record", "adapters", "checkpoints", "run", "report", "dashboards", "device-errors"),
         "Conformance": ("conformant", "conformance"),
         "Tools": ("ci", "editor", "python", "own-rules", "propose"),
     },
