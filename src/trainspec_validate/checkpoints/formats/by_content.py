@@ -9,6 +9,7 @@ from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, code_of
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
+from trainspec_validate.system.boundary import reason_of
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
@@ -47,7 +48,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     except OSError as error:
         if is_named:
             return  # told by its reader
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if kind in JUDGED and not is_named:
         checkpoint.formats.append(kind)
     if denied:

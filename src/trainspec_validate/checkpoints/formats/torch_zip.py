@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.pickles import Content, code_after, code_of,
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
+from trainspec_validate.system.boundary import reason_of
 
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
@@ -49,7 +50,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         with open_file(checkpoint.root / path) as file:
             start = file.read(len(_ZIP_START))
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if start in PICKLE_STARTS:
         read_bare(checkpoint, path)
     elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):

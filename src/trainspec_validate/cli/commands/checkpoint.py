@@ -22,6 +22,7 @@ from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, C
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.types.checkpoint import StateItem
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.neutral import printable
 
 Result = TypeVar("Result")
@@ -115,7 +116,7 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> list[st
     except (SealError, ValueError) as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"{checkpoint.root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{checkpoint.root}: cannot be written: {reason_of(error)}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
     terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
@@ -145,7 +146,7 @@ def _sign(root: Path, key: Path) -> None:
     except signature.SignatureError as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{root}: cannot be written: {reason_of(error)}") from error
     terminal.say(f"{path.as_posix()}: signed with {key}")
 
 
