@@ -41,18 +41,18 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
             start = file.read(_START_BYTES)
             kind = kind_of_start(start, checkpoint.files[path].size_bytes)
             if start.startswith(_ZIP_START) or start[:2] in torch_zip.PICKLE_STARTS:
-                denied = []
+                code = Content(None, [])
             else:
                 file.seek(0)
-                denied = code_of(file)
+                code = code_of(file)
     except OSError as error:
         if is_named:
             return  # told by its reader
         raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if kind in JUDGED and not is_named:
         checkpoint.formats.append(kind)
-    if denied:
-        torch_zip.tell_code(checkpoint, path, Content(None, denied))
+    if code.denied:
+        torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
         torch_zip.read_archive(checkpoint, Archive(path))

@@ -78,8 +78,9 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
             else:
-                further = [name for name in code_after(file) if name not in content.denied]
-                tell_code(checkpoint, path, Content(None, further))
+                further = code_after(file)
+                further.denied = [name for name in further.denied if name not in content.denied]
+                tell_code(checkpoint, path, further)
     except LimitError as error:
         checkpoint.report("limits", path, f"the pickle {error}")
     except UnreadableError as error:
@@ -101,6 +102,7 @@ def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
 def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
     """Report the names of code that are not those of plain state."""
     checkpoint.examined.add("code")
+    checkpoint.note_functions(path, content.functions)
     for name in content.denied:
         words = f"loading it would run {name}, which is not among the names that plain state needs"
         checkpoint.report("code", path, words, _HELP_CODE)
@@ -127,7 +129,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                 )
             for name in container.unnamed():
                 with container.stream(name) as file:
-                    tell_code(checkpoint, archive.path, Content(None, code_of(file)))
+                    tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
     return found or {}
 
