@@ -158,6 +158,20 @@ class Streamed(_Record, frozen=True, kw_only=True, tag="streamed"):
     attributes: dict[str, Any] = {}
 
 
+class Load(_Record, frozen=True, kw_only=True, tag="load"):
+    """How much of the processors that the suite may use others used, while the trial ran."""
+
+    num_processors: int
+    before_processors: float
+    """In use before anything was started."""
+    others_processors: float
+    """On average."""
+    full_seconds: float
+    """Time without a free processor to which others contributed."""
+    seconds: float
+    """Of the measurement."""
+
+
 class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     """The trial is over."""
 
@@ -166,7 +180,7 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
 
 Act = Started | Exited | Injected | Damaged | Stored | Listed | Waited | Orphans | Probed | Streams | Ended
 """What the suite did or saw itself, a few times in a trial."""
-SuiteRecord = Act | Malformed | Streamed
+SuiteRecord = Act | Malformed | Streamed | Load
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

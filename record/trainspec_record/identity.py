@@ -105,6 +105,11 @@ def host(environment: Mapping[str, str]) -> str:
     return name(next((environment[each] for each in HOSTS if environment.get(each)), socket.gethostname()))
 
 
+def rank_of(environment: Mapping[str, str]) -> int:
+    """The rank of a process, 0 where no launcher tells it."""
+    return _place(environment)[1]
+
+
 def _run(environment: Mapping[str, str]) -> str:
     for variable, prefix in RUNS:
         value = environment.get(variable, "")

@@ -89,7 +89,7 @@ def parses(name: str, text: str) -> bool:
     if name.endswith(".toml"):
         return bool(tomllib.loads(text))
     if name.endswith(".yaml"):
-        return yaml.safe_load(text)["kind"] == "JobSet"
+        return yaml.safe_load(text)["kind"] in {"JobSet", "TrainJob"}
     if name.endswith(".py"):
         return bool(ast.parse(text).body)
     return subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 from streams_made.edits import Record, Streams, edit, has, moved, with_values, without
 from streams_made.emitter import Stream
@@ -17,8 +18,10 @@ from streams_made.run import make_run
 from streams_made.shape import Shape
 from streams_made.shown_as import FORMATS, Files
 
+from trainspec_validate.cli.validate import command
 from trainspec_validate.documents.types.stream import Event, Sample
 from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.report.summary import summary_line
 
 HOUR_US = 3_600_000_000
 SHAPE = Shape(num_nodes=1, num_steps=60, step_seconds=5.0, evaluation_interval_steps=20, checkpoint_interval_steps=24)
@@ -243,7 +246,12 @@ def lacks(files: Files) -> tuple[str, ...]:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         report = validate([str(Path(folder) / name) for name in files])
-    return tuple(lack for coverage in report.coverage for lack in coverage.lacks)
+    said = tuple(lack for coverage in report.coverage for lack in coverage.lacks)
+    reasons = [entry for entry in report.unjudged if entry.reason.startswith("is incomplete: ")]
+    assert bool(said) == bool(reasons)
+    assert summary_line(report).endswith("; incomplete: " + ", ".join(said)) == bool(said)
+    assert not said or reasons[0].requirements
+    return said
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -263,3 +271,11 @@ def test_a_run_without_a_completed_step_is_incomplete(name: str) -> None:
 
     of = edit(edit(no_steps(streams()), "", bare), "", lambda r: replace(r, step=None) if isinstance(r, Sample) else r)
     assert "no completed step" in lacks(FORMATS[name](of))
+
+
+def test_the_command_fails_on_an_incomplete_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_bytes(FORMATS["mllog"](ended_as_failed(streams()))["log.txt"])
+    result = CliRunner().invoke(command, ["--fail-on", "unjudged", str(log)])
+    assert result.exit_code == 1
+    assert "incomplete: a run that ended as failed" in result.stdout.splitlines()[-1]

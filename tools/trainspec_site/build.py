@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import as_files, browser, playground_assets, print_page, stage, versions
+from trainspec_site import as_files, browser, plain_pages, playground_assets, print_page, stage, versions
 from trainspec_site.npm import AssetError
 from trainspec_site.redirects import redirect, redirects
 
@@ -55,6 +55,7 @@ def build_version(site: Path) -> versions.Version:
     if done.returncode:
         sys.exit(f"{done.stderr}site: mkdocs found the mistakes above")
     as_files.write_index(site)
+    plain_pages.write(pages, site, settings()["nav"])
     _write_whole(site, version)
     return version
 
@@ -97,6 +98,8 @@ def write_top(site: Path) -> None:
         (site / "v1" / chapter).mkdir(parents=True)
         (site / "v1" / chapter / "index.html").write_text(page, encoding="utf-8")
     (site / "index.html").write_text(redirect("TrainSpec", "latest/"), encoding="utf-8")
+    listed = (latest / plain_pages.FILE).read_text(encoding="utf-8")
+    (site / plain_pages.FILE).write_text(plain_pages.with_base(listed, "latest/"), encoding="utf-8")
     shutil.copytree(latest / "schemas", site / "schemas")
     shutil.copy(latest / "404.html", site / "404.html")
 

@@ -40,7 +40,7 @@ def stage(root: Path, target: Path, repository: str) -> None:
     for page in sorted(target.rglob("*.md")):
         source = root / "spec" / page.relative_to(target)
         text = with_repository_links(page.read_text(encoding="utf-8"), source, root, repository)
-        text = _outside_fences(text, lambda part: source_links.with_source_links(part, repository))
+        text = outside_fences(text, lambda part: source_links.with_source_links(part, repository))
         page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:
@@ -83,10 +83,11 @@ def with_repository_links(text: str, page: Path, root: Path, repository: str) ->
             raise BrokenLinkError(f"{page.relative_to(root)}: {link['target']} does not exist")
         return f"]({repository}/{file.relative_to(root).as_posix()}{link['rest'] or ''})"
 
-    return _outside_fences(text, lambda part: LINK.sub(follow, part))
+    return outside_fences(text, lambda part: LINK.sub(follow, part))
 
 
-def _outside_fences(text: str, change: Callable[[str], str]) -> str:
+def outside_fences(text: str, change: Callable[[str], str]) -> str:
+    """A text with its parts that are not code changed."""
     pieces, start = [], 0
     for fence in FENCE.finditer(text):
         pieces += [change(text[start : fence.start()]), fence[0]]

@@ -89,13 +89,11 @@ def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
             is_whole = one.is_sound or one.kind == "partial-directory" or is_whole_gone
             if one.kind.startswith("pointer-") or is_whole:
                 continue
-            told = [
-                record
-                for entry, record in case.trial.of(Refused, at.seconds)
-                if record.checkpoint == one.checkpoint and entry.seconds <= until
-            ]
-            if not told:
-                yield Problem(f"{one.checkpoint} was damaged ({one.kind}) and was not refused by name", (at,))
+            refused = case.trial.of(Refused, at.seconds)
+            told_seconds = [entry.seconds for entry, record in refused if record.checkpoint == one.checkpoint]
+            if not any(seconds <= until for seconds in told_seconds):
+                message = f"{one.checkpoint} was damaged ({one.kind}) and was not refused by name"
+                yield Problem(message, (at,), by_load=bool(told_seconds))
 
 
 @check("agree-on-restore")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from math import inf
 
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, hangs
 from trainspec_conformance.criteria.trajectory import final_steps
 from trainspec_conformance.records import Ended, Started
 from trainspec_validate.documents.types.scenario import Criterion
@@ -22,7 +22,7 @@ def one_attempt(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not attempts:
         raise CannotJudgeError("the trace tells of no step")
     if len(attempts) > 1:
-        yield Problem(f"the run took {len(attempts)} attempts")
+        yield Problem(f"the run took {len(attempts)} attempts", by_load=hangs(case.trial))
 
 
 @check("one-lineage")
@@ -52,7 +52,7 @@ def ends_in_grace(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("the command was not asked to end, or had ended before")
     entry, record = asked[0]
     if record.status < 0:
-        yield Problem(f"signal {-record.status} had to end the command", (entry,))
+        yield Problem(f"signal {-record.status} had to end the command", (entry,), by_load=True)
 
 
 @check("resumes-within")
@@ -97,7 +97,7 @@ def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem
 def ends_in_time(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The run comes to an end by itself, whatever end, and tells of it."""
     if any(record.reason == "budget" for _, record in case.trial.of(Ended)):
-        yield Problem("the run did not end within the budget of time")
+        yield Problem("the run did not end within the budget of time", by_load=True)
     if not case.trial.ends():
         yield Problem("no process told of the end of the run")
 

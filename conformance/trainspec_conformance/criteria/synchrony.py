@@ -129,7 +129,8 @@ def in_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
     )
     if found := by_stack or by_suite:
         entry, record, other = found
-        yield Problem(f"rank {record.rank} has completed update {record.step}, another one {other}", (entry,))
+        message = f"rank {record.rank} has completed update {record.step}, another one {other}"
+        yield Problem(message, (entry,), by_load=not by_stack)
 
 
 def _first_ahead(
@@ -171,7 +172,7 @@ def slow_rank_answered(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"rank {slow} is slow, is not reported, and has {shares.get(slow)} samples of each update")
     elif after > RELIEVED * before:
         message = f"rank {slow} is slow and not reported, and updates take {after:.3g} s with fewer samples of it, "
-        yield Problem(f"{message}{before:.3g} s before")
+        yield Problem(f"{message}{before:.3g} s before", by_load=True)
 
 
 def _update_seconds(view: View, step: int) -> tuple[float, float]:

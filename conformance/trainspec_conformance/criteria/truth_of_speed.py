@@ -35,7 +35,7 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         slack = criterion.tolerance or 0
         if not min(rates) * per_rate * (1 - slack) <= found[key].value <= max(rates) * per_rate * (1 + slack):
             message = f"utilisation at update {key[1]} is told as {found[key].value:.4g}, tokens and time give "
-            yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,))
+            yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,), by_load=True)
         start = key
 
 

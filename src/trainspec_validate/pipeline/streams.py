@@ -67,12 +67,21 @@ def judge_streams(  # noqa: PLR0913
             continue
         view, found = judged
         saved.append(_saved(view))
-        if seen is not None:
+        if seen:
             seen(view)
         streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
-        without = tuple(without_documents(run[0].name, "streams", found.outcomes, given))
-        result += found + CheckResult(documents=streams, unjudged=(*without, *_cut(found)))
+        open_ = (*without_documents(run[0].name, "streams", found.outcomes, given), *_incomplete(run[0].name, found))
+        result += found + CheckResult(documents=streams, unjudged=(*open_, *_cut(found)))
     return result, saved
+
+
+def _incomplete(path: str, result: CheckResult) -> Iterator[Unjudged]:
+    """The requirements that found nothing to judge in streams that are no complete account of a run."""
+    lacks = [lack for coverage in result.coverage for lack in coverage.lacks]
+    ids = tuple(sorted(o.requirement for o in result.outcomes if o.verdict is Verdict.NOT_APPLICABLE and not o.absent))
+    if lacks and ids:
+        remedy = "give all streams of the run, and let it report what it completes"
+        yield Unjudged(path, f"is incomplete: {' and '.join(lacks)}", remedy, ids)
 
 
 def _cut(result: CheckResult) -> Iterator[Unjudged]:

@@ -64,7 +64,23 @@ def summary_line(report: Report) -> str:
     kinds = [f"{number} {kind}" for kind, number in suppressions(report).items() if number]
     if kinds:
         body += f"; {len(report.suppressed)} suppressed ({', '.join(kinds)})"
-    return body + in_summary(report) + left_out.in_summary(report)
+    return body + _share(report) + in_summary(report) + left_out.in_summary(report) + _lacks(report)
+
+
+def _share(report: Report) -> str:
+    """How much of the required metrics and checks the streams let judge."""
+    runs = [run for run in report.coverage if run.num_checks]
+    if not runs:
+        return ""
+    metrics, required = (sum(getattr(run, f"num_metrics_{word}") for run in runs) for word in ("reported", "required"))
+    judged, checks = sum(run.num_checks_judged for run in runs), sum(run.num_checks for run in runs)
+    return f"; streams: {metrics} of {required} required metrics, {judged} of {checks} checks"
+
+
+def _lacks(report: Report) -> str:
+    """What makes the streams incomplete."""
+    lacks = dict.fromkeys(lack for run in report.coverage for lack in run.lacks)
+    return f"; incomplete: {', '.join(lacks)}" if lacks else ""
 
 
 def _not_run(report: Report) -> int:
