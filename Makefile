@@ -63,8 +63,8 @@ test: $(READY) ## everything that must be green before a change is merged
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 mutants-short: $(READY)
-	@echo "== mutants, short =="
-	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
+	@echo "== mutants, three =="
+	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(FEW_MUTANTS)
 
 test-long: $(READY) ## the tests that take tens of seconds each
 	@echo "== pytest, long =="
@@ -175,8 +175,10 @@ CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance
 REPORTS := build/conformance
 QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence \
 	declared-order updates-as-declared changed-seed changed-values zero-learning-rate
-QUICK_MUTANTS := false-alarm follows-pointer trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing \
-	forgets-position repeats-a-batch shuffles-anyway clips-by-default parrot digest
+# `make test` has those whose lies the stack of one page in tests/conformance does not tell; the short form has the rest.
+FEW_MUTANTS := follows-pointer shuffles-anyway clips-by-default
+QUICK_MUTANTS := false-alarm trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing forgets-position \
+	repeats-a-batch parrot digest
 
 conformance: $(READY) ## test the reference trainers, and each mutant by every scenario that can tell it from a stack without its lie (hours; SHARE=2/8 scores a part)
 	@rm -rf $(REPORTS)
@@ -185,11 +187,16 @@ conformance: $(READY) ## test the reference trainers, and each mutant by every s
 	@echo "== mutants, all scenarios =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py --all --out build/mutants $(if $(SHARE),--share $(SHARE))
 
-conformance-short: $(READY) ## the same in short: quick scenarios, one trial each; `make test` scores twelve mutants
+conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, a killed rank of the minimal stacks, nine mutants
 	@echo "== conformance, short =="
 	@rm -rf $(REPORTS)/short
 	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \
 		$(foreach name,$(QUICK_SCENARIOS),--scenario $(name))
+	@for stack in torch jax; do echo "== minimal-$$stack, a killed rank =="; \
+		$(CONFORM) run reference/minimal/minimal-$$stack.yaml --trials 1 --scenario kill-rank \
+		--report $(REPORTS)/minimal-$$stack || exit 1; done
+	@echo "== mutants, short =="
+	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
 
 DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.installed

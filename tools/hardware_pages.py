@@ -30,7 +30,8 @@ Terms: [accelerator](00-terms.md#accelerator), [peak rate](00-terms.md#peak-rate
 ROWS = """
 A row is one package or chip as it is bought. Peak rates are those for dense matrices in TFLOP/s; where a format is
 missing, the accelerator does not have it or no source gives its rate. *Best product* is the fastest bf16 product of
-matrices that somebody measured. Power is the limit of the package. GB is 10^9 bytes. The figures of others differ: a
+matrices that somebody measured. Power is the limit of the package. *PCIe* is the fastest generation and the lanes of
+its own link to the host, where a source gives them. GB is 10^9 bytes. The figures of others differ: a
 profile states its own within the bounds of [TS-CLU-005](02-cluster.md#TS-CLU-005), and an accelerator without a row
 states all of them. A wrong figure is corrected as [governance](../../GOVERNANCE.md) says, section 8.
 """
@@ -121,7 +122,17 @@ def _makers(rows: Iterable[Mapping[str, Any]], sources: Sources) -> Iterator[lis
     by_maker: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_maker.setdefault(row["vendor"], []).append(row)
-    headers = ("name", "memory", "rate", "dense peak, TFLOP/s", "best product", "power", "scale-up link", "source")
+    headers = (
+        "name",
+        "memory",
+        "rate",
+        "dense peak, TFLOP/s",
+        "best product",
+        "power",
+        "scale-up link",
+        "PCIe",
+        "source",
+    )
     for maker, group in by_maker.items():
         if maker not in MAKERS:
             raise SpecificationError(
@@ -142,6 +153,7 @@ def _accelerator(row: Mapping[str, Any], sources: Sources) -> tuple[str, ...]:
         _scaled(row.get("measured_matmul_flops_per_second"), 1e12, ""),
         _scaled(row.get("power_watts"), 1, "W"),
         f"{link['technology']} {link['generation']}" if link else ("none" if row.get("no_scale_up") else ""),
+        "{generation} x{num_lanes}".format_map(row["pcie"]) if "pcie" in row else "",
         sources.cell(row["source"], row.get("note", "")),
     )
 

@@ -23,9 +23,11 @@ def ids(found: set[tuple[str, str]]) -> set[str]:
 
 
 def accelerator(model: str, **keys: Any) -> dict[str, Any]:
-    """A group whose accelerator and scale-up domain come from the catalog only."""
+    """A group whose accelerator, links and scale-up domain come from the catalog only, with NICs that all can feed."""
     cleared: dict[str, Any] = {"memory_bytes": None, "peak_rates": None, "power_watts": None}
-    return group(accelerator={"model": model, **cleared, **keys}, scale_up=None, node_power_watts=None, host=None) | {
+    own = {"model": model, **cleared, **keys}
+    rail = {"name": "rail", "generation": "hdr", "rate_bytes_per_second": 25e9}
+    return group(accelerator=own, scale_up=None, host_link=None, node_power_watts=None, host=None, nics=[rail]) | {
         "measurements": None,
         "power": {"it_power_watts": None},
     }
@@ -166,7 +168,6 @@ BLANK = {
 
 def scale_up(model: str, **keys: Any) -> dict[str, Any]:
     cluster = accelerator(model)
-    cluster["node_groups"][0]["host_link"] = None
     cluster["node_groups"][0]["scale_up"] = {**BLANK, "domain_num_accelerators": 8, **keys}
     if model == "amd-mi250x-128gb":
         cluster["node_groups"][0]["accelerator"]["num_ranks_per_accelerator"] = 2

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainspec_validate import validate
 from trainspec_validate.model.finding import Severity, Verdict
 from trainspec_validate.model.requirements import load_index
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]
+BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 
 
 def nic(name: str = "rail", **keys: Any) -> dict[str, Any]:
@@ -289,3 +292,58 @@ def test_management_is_no_faster_than_collectives(findings: Findings, rate: floa
     }
     cluster = {"node_groups": [{"name": "compute", "nics": [admin]}]}
     assert bool(findings(cluster=cluster, select=("TS-CLU-056",))) is wrong
+
+
+SLINGSHOT = {"technology": "slingshot", "generation": "11", "rate_bytes_per_second": 25e9}
+NDR200 = {"technology": "infiniband", "generation": "ndr200", "rate_bytes_per_second": 25e9}
+
+
+def machine(topology: str, counts: tuple[int, int, int], kind: dict[str, Any]) -> dict[str, Any]:
+    """Sixteen nodes, with accelerators, interfaces and sockets of one, without what the base has of another machine."""
+    accelerators, nics, sockets = counts
+    own = dict.fromkeys(("num_accelerators_served", "accelerator_path", "nearest_path", "devices", "host_link"))
+    one = {"name": "rail", "fabric": "backend", "num_per_node": nics} | own | kind
+    host = {"num_sockets": sockets}
+    group = {"name": "compute", "num_accelerators_per_node": accelerators, "host": host, "nics": [one]}
+    fabric = {"name": "backend", "topology": topology, "transport": kind["technology"], "tiers": None}
+    return {"node_groups": [group], "fabrics": [fabric]}
+
+
+@pytest.mark.parametrize(
+    ("topology", "counts", "kind", "wrong"),
+    [
+        pytest.param("dragonfly", (6, 8, 2), SLINGSHOT, False, id="aurora"),
+        pytest.param("dragonfly", (4, 4, 1), SLINGSHOT, False, id="frontier-and-lumi"),
+        pytest.param("dragonfly", (8, 4, 1), SLINGSHOT, False, id="frontier-as-dies"),
+        pytest.param("dragonfly", (4, 4, 4), SLINGSHOT, False, id="el-capitan"),
+        pytest.param("dragonfly", (4, 4, 1), SLINGSHOT, False, id="perlmutter"),
+        pytest.param("dragonfly", (4, 2, 1), SLINGSHOT, False, id="polaris"),
+        pytest.param("fat-tree", (4, 4, 2), NDR200, False, id="marenostrum-5"),
+        pytest.param("dragonfly", (4, 4, 4), NDR200, False, id="jupiter"),
+        pytest.param("fat-tree", (6, 2, 2), NDR200, False, id="summit"),
+        pytest.param("dragonfly", (6, 9, 2), SLINGSHOT, True, id="nine-on-two-sockets"),
+        pytest.param("rail-optimised", (6, 8, 2), NDR200, True, id="rails"),
+        pytest.param("fat-tree", (8, 10, 2), NDR200, True, id="ten-for-eight"),
+    ],
+)
+def test_published_nodes(
+    findings: Findings, topology: str, counts: tuple[int, int, int], kind: dict[str, Any], wrong: bool
+) -> None:
+    """Accelerators, interfaces and sockets of a node, by the documentation of the operators."""
+    assert bool(findings(cluster=machine(topology, counts, kind), select=("TS-CLU-023",))) is wrong
+
+
+def test_two_kinds_in_a_dragonfly_are_not_of_one_sort(findings: Findings) -> None:
+    cluster = machine("dragonfly", (6, 6, 2), SLINGSHOT)
+    cluster["node_groups"][0]["nics"].append({"name": "more", "fabric": "backend", "num_per_node": 2} | SLINGSHOT)
+    assert findings(cluster=cluster, select=("TS-CLU-023",))
+
+
+@pytest.mark.parametrize(("rate", "help_"), [(400e9, "50e9"), (80e9, "in bytes per second"), (320e9, "in bytes")])
+def test_a_rate_in_bits_is_called_one(tmp_path: Path, rate: float, help_: str) -> None:
+    text = (BASE / "cluster.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text.replace("rate_bytes_per_second: 25e9", f"rate_bytes_per_second: {rate:g}"), encoding="utf-8")
+    (found,) = [f for f in validate([file]).findings if f.requirement == "TS-CLU-065"]
+    assert help_ in found.help
+    assert ("a rate in bits" in found.help) is (rate == 400e9)

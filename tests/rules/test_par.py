@@ -234,3 +234,50 @@ def test_speed_is_possible(findings: Callable[..., set[tuple[str, str]]], rate: 
 @pytest.mark.parametrize(("size", "wrong"), [(31, True), (32, False), (512, False), (513, True)])
 def test_width_of_heads(findings: Callable[..., set[tuple[str, str]]], size: int, wrong: bool) -> None:
     assert bool(findings(plan=f"model: {{head_size: {size}}}", select=("TS-PAR-040",))) is wrong
+
+
+def _shaped(count: str, shape: tuple[int, ...]) -> str:
+    layers, hidden, heads, groups, ffn, vocabulary = shape
+    attention = "full" if groups == heads else "grouped-query"
+    return (
+        f"model: {{num_parameters: {count}, num_layers: {layers}, hidden_size: {hidden}, num_attention_heads: {heads}, "
+        f"num_key_value_heads: {groups}, head_size: null, ffn_hidden_size: {ffn}, gated_ffn: true, "
+        f"vocabulary_size: {vocabulary}, attention: {attention}}}"
+    )
+
+
+LLAMA_2_70B, LLAMA_3_8B = (80, 8192, 64, 8, 28672, 32000), (32, 4096, 32, 8, 14336, 128256)
+QWEN_25_7B, QWEN_25_72B = (28, 3584, 28, 4, 18944, 152064), (80, 8192, 64, 8, 29568, 152064)
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "wrong"),
+    [
+        ("70e9", LLAMA_2_70B, False),  # 68.98 billion, rounded up by its maker
+        ("69e9", LLAMA_2_70B, False),
+        ("71e9", LLAMA_2_70B, True),
+        ("70.0e9", (80, 8192, 64, 8, 28672, 256000), True),  # 72.6 billion
+        ("8e9", LLAMA_3_8B, False),
+        ("8030e6", LLAMA_3_8B, False),
+        ("8.1e9", LLAMA_3_8B, False),
+        ("8.2e9", LLAMA_3_8B, True),
+        ("7e9", QWEN_25_7B, False),  # 7.62 billion, cut off by its maker
+        ("7.4e9", QWEN_25_7B, True),
+        ("72e9", QWEN_25_72B, False),  # 72.7 billion
+        ("7.2e9", QWEN_25_72B, True),
+        ("8e9", (32, 4096, 32, 8, 14336 * 3 // 2, 128256), True),  # 10.8 billion
+    ],
+)
+def test_published_counts_are_rounded_or_cut_off(
+    findings: Callable[..., set[tuple[str, str]]], count: str, shape: tuple[int, ...], wrong: bool
+) -> None:
+    assert bool(findings(plan=_shaped(count, shape), select=("TS-PAR-019",))) is wrong
+
+
+@pytest.mark.parametrize(("count", "wrong"), [("1e12", False), ("2e12", True)])
+def test_one_digit_is_not_the_whole_count(
+    findings: Callable[..., set[tuple[str, str]]], count: str, wrong: bool
+) -> None:
+    """The 547 billion of 170 such layers round to one trillion, and not to two."""
+    plan = LLAMA_405B.replace("405.85e9", count).replace("num_layers: 126", "num_layers: 170")
+    assert bool(findings(plan=plan, select=("TS-PAR-019",))) is wrong

@@ -239,6 +239,22 @@ def test_oversubscription_within_two_per_cent(findings: Findings, stated: float,
     assert found == ({f"{BACKEND}.tiers.0.oversubscription"} if bad else set())
 
 
+@pytest.mark.parametrize(
+    ("tier", "bad"),
+    [
+        ({"num_up_ports": None, "oversubscription": 7}, False),
+        ({"num_up_ports": None, "oversubscription": 1}, False),
+        ({"num_up_ports": None, "oversubscription": 0.985}, False),
+        ({"num_up_ports": None, "oversubscription": 0.97}, True),
+        ({"num_down_ports": None, "num_up_ports": None, "oversubscription": 0.143}, True),
+        ({"num_down_ports": 31, "num_up_ports": 32, "oversubscription": 0.97}, False),
+    ],
+)
+def test_a_ratio_without_ports_is_no_inverse(findings: Findings, tier: dict[str, Any], bad: bool) -> None:
+    found = of(findings(cluster=tiers(tier)), "TS-TOP-028")
+    assert found == ({f"{BACKEND}.tiers.0.oversubscription"} if bad else set())
+
+
 def test_published_oversubscription(findings: Findings) -> None:
     # Alibaba HPN: 128 ports of 200 Gb/s down, 60 of 400 up, 1.067:1.
     leaf = {"num_ports": 188, "num_down_ports": 128, "num_up_ports": 60, "oversubscription": 1.067}

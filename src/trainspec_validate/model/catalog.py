@@ -33,6 +33,8 @@ class CatalogAccelerator:
     """Technology and generation of links that some machines have and others lack; empty where none are sold."""
     host_link: str = ""
     """Technology of the coherent link to a host in the same module; empty where the host is a separate one."""
+    pcie: Mapping[str, int] = field(default_factory=dict)
+    """Fastest PCIe generation and most lanes of its own link to a host; empty where no source gives them."""
     num_dies: int = 1
     note: str = ""
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import Host, HostLink, NodeGroup
 from trainspec_validate.model import units
+from trainspec_validate.model.catalog import links
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.performance.derived.cluster import all_nics, compute_nics, host_link_rate, listed, memory_bytes
+from trainspec_validate.performance.derived.cluster import (
+    all_nics,
+    compute_nics,
+    host_link_rate,
+    listed,
+    memory_bytes,
+    own_pcie_rate,
+)
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)
@@ -84,8 +92,11 @@ def host_link_share(cluster: ClusterProfile) -> Iterator[Violation]:
 def _share(link: HostLink) -> tuple[str, str, str] | None:
     """Key, message and help of the first figure of one link that is not plausible."""
     own, nominal = link.bandwidth_bytes_per_second, host_link_rate(link)
+    pcie, generations = link.technology == "pcie", links().pcie_bandwidth_bytes_per_second
+    if pcie and link.generation is not None and link.generation not in generations:
+        message = f"the table of links has no PCIe generation {link.generation}"
+        return "generation", message, f"{min(generations)} to {max(generations)}"
     if own is not None and nominal is not None:
-        pcie = link.technology == "pcie"
         low, high = _LINK_SHARE if pcie else _COHERENT_LINK_SHARE
         if own < low * nominal or (not pcie and own > high * nominal):
             return _link_rate(link, own, nominal)
@@ -119,28 +130,74 @@ def host_link_kind(cluster: ClusterProfile) -> Iterator[Violation]:
         raise NotApplicable("no accelerator with a coherent host link in the catalog states its host link")
 
 
+@rule("TS-CLU-072")
+def host_link_device(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The PCIe link of an accelerator is no more than its own interface."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        known, link, most = listed(group), group.host_link, own_pcie_rate(group)
+        if known is None or link is None or most is None or link.technology != "pcie":
+            continue
+        judged = True
+        wrong = _beyond_device(link, known.pcie, most)
+        if wrong is not None:
+            key, figure = wrong
+            limit = f"PCIe {known.pcie['generation']} x{known.pcie['num_lanes']}"
+            yield Violation(
+                at(cluster, "node_groups", i, "host_link", key),
+                f"the host link is {figure}, but {known.title} has {limit}",
+                f"write what was negotiated, at most {limit} ({units.bytes_per_second(most)}), or another accelerator",
+                related=((at(cluster, "node_groups", i, "accelerator", "model"), "the accelerator"),),
+            )
+    if not judged:
+        raise NotApplicable("no PCIe host link of an accelerator whose PCIe link the catalog has")
+
+
+def _beyond_device(link: HostLink, pcie: Mapping[str, int], most: float) -> tuple[str, str] | None:
+    """Key and value of the first figure of a link that is beyond the interface of its accelerator."""
+    if link.generation is not None and link.generation > pcie["generation"]:
+        return "generation", f"PCIe generation {link.generation}"
+    if link.num_lanes is not None and link.num_lanes * link.num_links > pcie["num_lanes"]:
+        key = "num_links" if link.num_lanes <= pcie["num_lanes"] else "num_lanes"
+        return key, f"{link.num_links} x {link.num_lanes} lanes" if link.num_links > 1 else f"{link.num_lanes} lanes"
+    own = link.bandwidth_bytes_per_second
+    if own is not None and own > _LINK_SHARE[1] * most and host_link_rate(link) is None:
+        return "bandwidth_bytes_per_second", units.bytes_per_second(own)
+    return None
+
+
 @rule("TS-CLU-069")
 def host_link_feeds(cluster: ClusterProfile) -> Iterator[Violation]:
     """The link of an accelerator to the host carries its share of the node's compute NICs."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
-        link, nics = group.host_link, [nic for _, nic in compute_nics(group)]
+        nics = [nic for _, nic in compute_nics(group)]
         own_ports = group.scale_up is not None and group.scale_up.technology in _PORTS_OF_ACCELERATORS
-        rate = (host_link_rate(link) or link.bandwidth_bytes_per_second) if link is not None else None
+        stated = _stated_rate(group.host_link)
+        rate = stated if group.host_link is not None else own_pcie_rate(group)
         if rate is None or not nics or own_ports:
             continue
         judged = True
         needed = max(nic.rate_bytes_per_second * nic.num_per_node for nic in nics) / group.num_accelerators_per_node
-        if rate < needed * (1 - _FEED_TOLERANCE):
-            yield Violation(
-                at(cluster, "node_groups", i, "host_link"),
-                f"the link between host and accelerator carries {units.bytes_per_second(rate)}, and an accelerator's "
-                f"share of the compute NICs is {units.bytes_per_second(needed)}",
-                f"correct generation and num_lanes of the link, or the NICs; {units.base(needed)} each way is needed",
-                related=((at(cluster, "node_groups", i, "nics"), "the NICs"),),
-            )
+        if rate >= needed * (1 - _FEED_TOLERANCE):
+            continue
+        first, _ = max(compute_nics(group), key=lambda each: each[1].rate_bytes_per_second * each[1].num_per_node)
+        link, fastest = ("node_groups", i, "host_link"), ("node_groups", i, "nics", first, "rate_bytes_per_second")
+        yield Violation(
+            at(cluster, *(fastest if stated is None else link)),
+            f"the link between host and accelerator carries {units.bytes_per_second(rate)}"
+            f"{' (the catalog)' if stated is None else ''}, and an accelerator's share of the compute NICs is "
+            f"{units.bytes_per_second(needed)}",
+            "correct generation and num_lanes of the link, or the rate of the NICs in bytes per second; "
+            f"{units.base(needed)} each way is needed",
+            related=((at(cluster, "node_groups", i, "nics"), "the NICs"),) if stated is not None else (),
+        )
     if not judged:
         raise NotApplicable("no host link of known rate in a group with compute NICs on the host")
+
+
+def _stated_rate(link: HostLink | None) -> float | None:
+    return (host_link_rate(link) or link.bandwidth_bytes_per_second) if link is not None else None
 
 
 @rule("TS-CLU-017")

@@ -14,6 +14,8 @@ from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _RATE_TOLERANCE = 0.01
 _MAX_NICS_PER_ACCELERATOR = 4
+_WITHOUT_RAILS = frozenset({"dragonfly", "torus", "direct"})
+"""Topologies in which no interface belongs to one accelerator of its node."""
 _NO_STANDARD = frozenset({"dcn", "ici", "other"})
 _SIGNALLED = frozenset({"infiniband", "slingshot"})
 """Link layers whose generations are named after the rate of their lanes."""
@@ -112,6 +114,8 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
         count, size = sum(nic.num_per_node for _, nic in nics), group.num_accelerators_per_node
         place = ("node_groups", i, "nics")
         if count % size and size % count:
+            if _shared_by_socket(cluster, group):
+                continue
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
                 f"{count} compute NICs do not spread evenly over {size} accelerators",
@@ -127,6 +131,18 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
             yield from _shares(cluster, i, group, count)
     if not judged:
         raise NotApplicable("no group has compute NICs")
+
+
+def _shared_by_socket(cluster: ClusterProfile, group: NodeGroup) -> bool:
+    """Whether compute NICs of one kind are in a fabric without rails: the accelerators of a socket share its NICs."""
+    kinds = compute_nics(group)
+    shapes = {fabric.name: fabric.topology for fabric in cluster.fabrics}
+    sockets = (group.host.num_sockets if group.host else None) or 1
+    return (
+        len(kinds) == 1
+        and shapes.get(kinds[0][1].fabric or "") in _WITHOUT_RAILS
+        and kinds[0][1].num_per_node % sockets == group.num_accelerators_per_node % sockets == 0
+    )
 
 
 def _shares(cluster: ClusterProfile, i: int, group: NodeGroup, count: int) -> Iterator[Violation]:
@@ -188,7 +204,7 @@ def nic_rate(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-CLU-065")
 def nic_rate_built(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The rate of another NIC is one that its generation, or any, is built for."""
+    """The rate of any other NIC is one that its generation, or an interface, is built for."""
     judged = False
     for i, j, nic in all_nics(cluster):
         host = cluster.node_groups[i].host
@@ -254,13 +270,13 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     standard = links().standard_rates_bytes_per_second
     if any(within(own / count, rate, _RATE_TOLERANCE) for count in ports for rate in standard):
         return None
-    nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
     message = f"no interface is built for {units.bits_per_second(own)}"
-    return (
-        "rate_bytes_per_second",
-        message,
-        f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}",
-    )
+    if any(within(own / 8, rate, _RATE_TOLERANCE) for rate in standard):
+        told = f"{units.base(own)} is a rate in bits: {units.bits_per_second(own / 8)} is {units.base(own / 8)}"
+        return "rate_bytes_per_second", message, f"{told} in bytes per second"
+    nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
+    told = f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}"
+    return "rate_bytes_per_second", message, told
 
 
 @rule("TS-CLU-025")

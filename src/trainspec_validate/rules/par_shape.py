@@ -14,6 +14,8 @@ from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""
+MAX_ROUNDING = 0.5
+"""A count with one digit can be rounded by half of itself, as 1 trillion is; by more it would say nothing."""
 HEADS_FACTOR = 4
 """All heads together are 0.5 to 2.4 times as wide as the hidden size in published models."""
 
@@ -237,9 +239,9 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _outside(value: float, low: float, high: float) -> bool:
-    digit = int(Decimal(f"{value:.12g}").normalize().as_tuple().exponent)
+    digits = Decimal(f"{value:.12g}").normalize()
     # Counts are written in thousands, millions, billions: the 0 of 70e9 is a digit like the 2 of 72e9.
-    unit = 3 * ((Decimal(f"{value:.12g}").adjusted()) // 3)
-    rounding: float = 0.5 * 10.0 ** min(digit, unit)
+    unit = 3 * (digits.adjusted() // 3)
+    rounding = min(10.0 ** min(int(digits.as_tuple().exponent), unit), MAX_ROUNDING * value)
     least, most = low * (1 - PARAMETER_TOLERANCE), high * (1 + PARAMETER_TOLERANCE)
     return value + rounding < least or value - rounding > most

@@ -207,6 +207,25 @@ def tier_oversubscription(cluster: ClusterProfile) -> Iterator[Violation]:
         raise NotApplicable("no tier states oversubscription and ports")
 
 
+@rule("TS-TOP-028")
+def oversubscription_inverse(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A ratio that no ports show is not that of upward to downward capacity."""
+    judged = False
+    for index, _, level, tier in _tiers(cluster):
+        stated = tier.oversubscription
+        if stated is None or (tier.num_up_ports is not None and tier.num_down_ports):
+            continue
+        judged = True
+        if stated < 1 - RATIO_TOLERANCE:
+            yield Violation(
+                at(cluster, "fabrics", index, "tiers", level, "oversubscription"),
+                f"{stated:g} means that {tier.name} has {1 / stated:.4g} times as much capacity up as down",
+                f"write {1 / stated:.4g} for {1 / stated:.4g}:1, or num_down_ports and num_up_ports, which show it",
+            )
+    if not judged:
+        raise NotApplicable("no tier states oversubscription without ports")
+
+
 @rule("TS-TOP-014")
 def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
     """Groups of a tier hold whole groups of the tier below, and no more nodes than a leaf has ports."""

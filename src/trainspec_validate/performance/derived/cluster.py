@@ -97,3 +97,9 @@ def host_link_rate(link: HostLink) -> float | None:
         one = pcie_bandwidth(link.generation, link.num_lanes)
         return None if one is None else one * link.num_links
     return links().coherent_bandwidth_bytes_per_second.get(link.technology)
+
+
+def own_pcie_rate(group: NodeGroup) -> float | None:
+    """Nominal rate of the PCIe link of the accelerator itself, from the catalog."""
+    known = listed(group)
+    return pcie_bandwidth(known.pcie["generation"], known.pcie["num_lanes"]) if known and known.pcie else None
