@@ -76,10 +76,15 @@ def all_mutants() -> dict[str, Mutant]:
 
 
 def named(name: str) -> Mutant:
-    """A mutant, or the stack without a lie.
+    """A mutant, from as few modules as it takes to find it; or the stack without a lie, with all modules.
 
     Raises:
         KeyError: there is none of that name.
     """
-    known = all_mutants()
-    return Mutant(HONEST, "None: it notes what it enters.", "", patch=record) if name == HONEST else known[name]
+    if name == HONEST:
+        all_mutants()
+        return Mutant(HONEST, "None: it notes what it enters.", "", patch=record)
+    for module in MODULES:
+        if name not in _MUTANTS:
+            importlib.import_module(module)
+    return _MUTANTS[name]

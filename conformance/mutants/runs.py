@@ -49,7 +49,7 @@ class Runs:
         scenario = msgspec.structs.replace(scenario, budget_seconds=min(scenario.budget_seconds, BUDGET_SECONDS))
         directory = self._home / scenario.metadata.name
         shutil.rmtree(directory, ignore_errors=True)
-        order = Order(self._stack, HERE, self._home, [scenario], num_trials=trials)
+        order = Order(self._stack, HERE, self._home, [scenario], num_trials=trials, ends_on_failure=True)
         (result,) = run_suite(order, self._controls)
         if result.state == "error":
             raise RuntimeError(f"{self._stack.metadata.name}, {scenario.metadata.name}: {result.reason}")

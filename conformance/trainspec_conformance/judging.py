@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, all_checks
-from trainspec_conformance.records import Ended, Entry, Malformed, Probed, Waited
+from trainspec_conformance.machine_load import too_busy
+from trainspec_conformance.records import Ended, Entry, Load, Malformed, Probed, Waited
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance import Capability, StackDescriptor
 from trainspec_validate.documents.types.scenario import Criterion, Scenario
@@ -43,11 +44,16 @@ def judge_trial(
     Reports of faults are not judged where the stack says that it makes none.
     """
     view = View(trial)
-    found = [_orderly(view)]
+    busy = next((why for run in (trial, control or ()) for why in map(_too_busy, run) if why), "")
+    found = [_orderly(view, busy)]
     case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
     left_out = REPORT_CHECKS if lacks_reports(stack, scenario) else ()
-    found += [_judge(case, criterion, trial) for criterion in scenario.criteria if criterion.check not in left_out]
-    return found
+    wanted = [one for one in scenario.criteria if one.check not in left_out]
+    return found + [_judge(case, one, trial, busy) for one in wanted]
+
+
+def _too_busy(entry: Entry) -> str:
+    return too_busy(entry.record) if isinstance(entry.record, Load) else ""
 
 
 def lacks_reports(stack: StackDescriptor, scenario: Scenario) -> str:
@@ -58,7 +64,7 @@ def lacks_reports(stack: StackDescriptor, scenario: Scenario) -> str:
     return f"{REPORTS}: {reasons.get(REPORTS, 'not among its capabilities')}"
 
 
-def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry]) -> Judged:
+def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str) -> Judged:
     checks = all_checks()
     if criterion.check not in checks:
         raise ValueError(f"scenario {case.scenario.metadata.name}: there is no check {criterion.check!r}")
@@ -71,8 +77,19 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry]) -> Judged:
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one check must not lose what all others found
         message = f"the check itself failed: {mistake(error)}"
         return Judged(criterion.check, passed=False, messages=(message,), is_own_failure=True)
-    places = tuple(place for problem in problems for place in _places(problem, trial))
-    return Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
+    cited = {id(entry) for problem in problems for entry in problem.entries}
+    numbers = {id(entry): number for number, entry in enumerate(trial, start=1) if id(entry) in cited} if cited else {}
+    places = tuple(place for problem in problems for place in _places(problem, numbers))
+    found = Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
+    return _of_no_weight(found, busy) if problems and all(problem.by_load for problem in problems) else found
+
+
+def _of_no_weight(failed: Judged, busy: str) -> Judged:
+    """A failure that the load of the machine may have brought about, if it was busy: that says nothing of the stack."""
+    if not busy:
+        return failed
+    messages = (f"the machine was too busy to judge times: {busy}", *failed.messages)
+    return replace(failed, messages=messages, is_own_failure=True)
 
 
 def mistake(error: Exception) -> str:
@@ -82,13 +99,13 @@ def mistake(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}; please report it"
 
 
-def _places(problem: Problem, trial: Sequence[Entry]) -> list[str]:
-    numbers = {id(entry): number for number, entry in enumerate(trial, start=1)}
+def _places(problem: Problem, numbers: Mapping[int, int]) -> list[str]:
+    """Lines that show a problem, by the number of each entry of the trial."""
     own = [f"history.jsonl:{numbers[id(entry)]}" for entry in problem.entries if id(entry) in numbers]
     return own + [f"{entry.file}:{entry.line}" for entry in problem.entries if entry.file and id(entry) in numbers]
 
 
-def _orderly(view: View) -> Judged:
+def _orderly(view: View, busy: str) -> Judged:
     """Every act of the scenario came about, within the budget, and the trace could be read."""
     messages = []
     for _, waited in view.of(Waited):
@@ -102,6 +119,7 @@ def _orderly(view: View) -> Judged:
         messages.append("the history has no end")
     elif ended[-1].reason == "budget":
         messages.append("the budget of time was spent, and the processes were ended")
+        return _of_no_weight(Judged("acts", passed=False, messages=tuple(messages)), busy)
     return Judged("acts", not messages, tuple(messages))
 
 

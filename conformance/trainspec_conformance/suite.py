@@ -59,6 +59,8 @@ class Order:
     seed: int = 0
     num_trials: int | None = None
     """In place of the number that the claim needs."""
+    ends_on_failure: bool = False
+    """Whether a scenario is left with its first trial that fails: no later one changes its verdict."""
     told: Callable[[str], None] = field(default=lambda _: None)
     """Called with a line when something begins or ends."""
 
@@ -114,6 +116,8 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
             if done[-1].unsupported:
                 raise UnsupportedError(done[-1].unsupported)
             order.told(f"{name}: trial {number} of {count}: {'pass' if done[-1].passed else 'fail'}")
+            if order.ends_on_failure and not done[-1].passed:
+                break
     except UnsupportedError as error:
         order.told(f"{name}: unsupported: {error}")
         return ScenarioResult(scenario, "unsupported", str(error), tuple(done))

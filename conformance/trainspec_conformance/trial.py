@@ -17,6 +17,7 @@ from trainspec_conformance.history import History, Watcher
 from trainspec_conformance.injecting import Injector, MisplacedError, NoTargetError
 from trainspec_conformance.isolating import TemporaryDirectories
 from trainspec_conformance.launching import Launcher, Surroundings
+from trainspec_conformance.machine_load import LoadMeter
 from trainspec_conformance.means import Means
 from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
@@ -110,6 +111,7 @@ class _Trial:
         self._launcher = Launcher(setting.stack, setting.base, around)
         self._prober = Prober(setting.stack, setting.base, setting.directory, self._mark)
         self._watcher = Watcher(self._launcher.trace_directory, setting.directory, self._history)
+        self._load = LoadMeter(self._mark)
 
     def _take_means(self) -> Means:
         try:
@@ -268,6 +270,7 @@ class _Trial:
         self._poll()
 
     def _clear(self, reason: str) -> None:
+        self._history.tell(self._load.end())
         self._injector.end()
         left = [describe(process) for process in marked(self._mark)]
         if left and reason == "done":
@@ -287,6 +290,8 @@ class _Trial:
     def _read_streams(self) -> None:
         self._history.tell(judge_streams(self._launcher.stream_directory))
         for path, line, record in read_streams(self._launcher.stream_directory):
+            if not self._history.has_room:
+                return
             name = path.relative_to(self._setting.directory).as_posix()
             self._history.see(record, name.encode("utf-8", "backslashreplace").decode(), line)
 

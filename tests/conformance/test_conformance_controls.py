@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from conformance_stacks import HERE, fake, scenario
 from trainspec_conformance import controls as module
 from trainspec_conformance.controls import Controls
-from trainspec_conformance.judging import State
+from trainspec_conformance.judging import Judged, State
 from trainspec_conformance.records import Entry
 from trainspec_conformance.suite import Order, ScenarioResult, TrialResult, run_suite
 from trainspec_conformance.trial import Setting
@@ -80,6 +81,21 @@ def test_runs_of_the_suite_can_share_them(tmp_path: Path) -> None:
         assert result.state == "pass"
         assert result.trials[0].control == home / "control-1"
     assert not (tmp_path / "1" / "controls").exists()
+
+
+@pytest.mark.parametrize(("ends_on_failure", "num_trials"), [(True, 2), (False, 3)])
+def test_a_scenario_can_be_left_with_its_first_failure(
+    ends_on_failure: bool, num_trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trial(order: Order, one: Scenario, number: int, _: object) -> TrialResult:
+        judged = (Judged("completes", number != 2, ("why",)),)
+        return TrialResult(order.out, number, 0.0, judged)
+
+    monkeypatch.setattr("trainspec_conformance.suite._trial", trial)
+    one = msgspec.structs.replace(scenario("null-run"), control=False)
+    order = Order(fake(), HERE, tmp_path, [one], num_trials=3, ends_on_failure=ends_on_failure)
+    (result,) = run_suite(order)
+    assert (result.state, len(result.trials)) == ("fail", num_trials)
 
 
 def test_runs_of_a_mutant_keep_the_control_of_what_was_failed(

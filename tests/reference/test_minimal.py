@@ -6,16 +6,19 @@ import ast
 import importlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 import tokenize
 from pathlib import Path
 
+import msgspec
 import pytest
+from trainspec_conformance.launching import whole
 from trainspec_conformance.reading import read
 
-from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance import Fault, StackDescriptor, Task, TestJob
 
 ROOT = Path(__file__).resolve().parents[2]
 MINIMAL = ROOT / "reference" / "minimal"
@@ -110,6 +113,48 @@ def test_the_guide_names_duties_of_the_contract() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_rank_goes_on_after_a_fault_from_what_it_saved(framework: str, tmp_path: Path) -> None:
+    """On one rank, in one process; the next test kills one of two, and `make conformance-short` does."""
+    fault = Fault(kind="exception", step=5)
+    job = TestJob(
+        num_ranks=1, num_steps=8, checkpoint_interval_steps=3, step_seconds=0, dropout=0.1, faults=(fault,), seed=5
+    )
+    places = {name: str(tmp_path / name.partition("_")[0]) for name in ("trace_directory", "stream_directory")}
+    places["checkpoint_directory"] = str(tmp_path / "checkpoints")
+    task = Task(apiVersion="trainspec/v1", run="alone", attempt=0, resume=False, job=job, **places)
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "task.json").write_bytes(msgspec.json.encode(whole(task)))
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("minimal_alone.py")),
+        framework,
+        str(tmp_path / "task.json"),
+    ]
+    environment = {**os.environ, "TRAINSPEC_RUN": places["stream_directory"], "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = [line for path in (tmp_path / "trace").iterdir() for line in path.read_text(encoding="utf-8").splitlines()]
+    trace = sorted(map(json.loads, lines), key=lambda record: record["time_us"])
+    of_kind = {kind: [record for record in trace if record["k"] == kind] for kind in sorted({r["k"] for r in trace})}
+    assert [(record["kind"], record["rank"]) for record in of_kind["fault"]] == [("process", 0)]
+    assert [record["action"] for record in of_kind["decision"]] == ["restart"]
+    first, second = of_kind["restore"]
+    assert (first["source"], first["step"]) == ("initial", 0)
+    assert (second["source"], second["checkpoint"], second["step"]) == ("checkpoint", "step-3", 3)
+    committed = [(r["checkpoint"], r["digest"]) for r in of_kind["save"] if r["stage"] == "committed"]
+    assert [name for name, _ in committed] == ["step-3", "step-6"]
+    assert second["digest"] == committed[0][1]
+    before, after = ([r for r in of_kind["step"] if r["attempt"] == attempt] for attempt in (0, 1))
+    assert [r["step"] for r in before] == [1, 2, 3, 4, 5]
+    assert [r["step"] for r in after] == [4, 5, 6, 7, 8]
+    for one, again in zip(before[3:], after, strict=False):
+        assert again["sample_ids"] == one["sample_ids"]
+        assert again["loss"] == pytest.approx(one["loss"], rel=1e-6)
+    assert [(record["reason"], record["step"]) for record in of_kind["end"]] == [("completed", 8)]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_minimal_stack_recovers_from_a_killed_rank(framework: str, tmp_path: Path) -> None:
     stack = MINIMAL / f"minimal-{framework}.yaml"

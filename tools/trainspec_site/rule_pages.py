@@ -96,9 +96,9 @@ def page_path(identifier: str) -> str:
 
 def table(entries: Sequence[Entry]) -> str:
     """The page with all requirements in one table."""
-    box = '<div class="ts-filterable" data-filters="level,check,profile" markdown="1">'
+    box = '<div class="ts-filterable" data-filters="level,ground,check,profile" markdown="1">'
     lines = [WIDE, "", INTRODUCTION, box, ""]
-    lines += ["| id | requirement | level | check | profile | since |", "|---|---|---|---|---|---|"]
+    lines += ["| id | requirement | level | ground | check | profile | since |", "|---|---|---|---|---|---|---|"]
     for entry in entries:
         identifier = str(entry["id"])
         place = f"[{entry['title']}](../v1/{entry['chapter']}.md#{identifier})"
@@ -107,7 +107,7 @@ def table(entries: Sequence[Entry]) -> str:
     return "\n".join([*lines, "", "</div>", ""])
 
 
-_COLUMNS = ("level", "check", "profile", "since")
+_COLUMNS = ("level", "ground", "check", "profile", "since")
 
 
 def page(entry: Entry, places: SchemaPlaces, module: str) -> str:
@@ -120,9 +120,10 @@ def _head(entry: Entry) -> Iterator[str]:
     yield ""
     facts = {
         "level": entry["level"],
+        **({"ground": f"[{entry['ground']}](../../v1/00-introduction.md#grounds)"} if entry["ground"] else {}),
         "profile": entry["profile"],
         "since": entry["since"],
-        "name": f"`{entry['name']}`",
+        "name": ", formerly ".join(f"`{name}`" for name in (entry["name"], *entry["former_names"])),
         "chapter": f"[{_words(str(entry['chapter']))}](../../v1/{entry['chapter']}.md#{entry['id']})",
     }
     yield f"| {' | '.join(facts)} |"

@@ -33,6 +33,15 @@ def num_ranks_of(view: View) -> int:
     return view.num_ranks
 
 
+SLOWNESS = frozenset({"hang", "slow", "network"})
+"""Faults that a stack takes a slow machine for, as it judges by time limits."""
+
+
+def hangs(view: View) -> bool:
+    """Whether a fault was reported that a slow machine may have been taken for."""
+    return any(record.kind in SLOWNESS for _, record in view.faults())
+
+
 @dataclass(frozen=True)
 class Problem:
     """One way in which a trial is not as it has to be."""
@@ -40,6 +49,8 @@ class Problem:
     message: str
     entries: tuple[Entry, ...] = ()
     """Where it shows."""
+    by_load: bool = False
+    """Whether others that keep the machine busy may have brought it about."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from trainspec_conformance import told
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import SLOWNESS, CannotJudgeError, Case, Problem, check
 from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
@@ -25,7 +25,8 @@ def tells_no_fault(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("the trace tells of no step")
     for entry, record in case.trial.faults():
         if record.kind not in criterion.words:
-            yield Problem(f"a {record.kind} fault was reported, but no rank had failed", (entry,))
+            message = f"a {record.kind} fault was reported, but no rank had failed"
+            yield Problem(message, (entry,), by_load=record.kind in SLOWNESS)
 
 
 @check("one-content-of-a-step")
@@ -55,10 +56,11 @@ def _clocks(view: View) -> Iterator[tuple[float, list[float]]]:
     zero = median(before) if before else 0.0
     for number, (entry, one) in enumerate(offsets):
         end = offsets[number + 1][0].seconds if number + 1 < len(offsets) else view.start_seconds
+        ranks = set(one.ranks)
         found = [
             _ahead(at, record) - zero
             for at, record in steps
-            if record.rank in one.ranks and entry.seconds + CLOCK_SECONDS / 20 < at.seconds < end
+            if record.rank in ranks and entry.seconds + CLOCK_SECONDS / 20 < at.seconds < end
         ]
         yield one.value, found
 
@@ -94,7 +96,8 @@ def durations_hold(case: Case, criterion: Criterion) -> Iterator[Problem]:
             before = (key[0], key[1] - 1)
             if key in clock and before in clock and not _is_near(point.value, clock[key] - clock[before]):
                 message = f"update {key[1]} of rank {rank} took {point.value:.3g} s as it tells, "
-                yield Problem(f"{message}{clock[key] - clock[before]:.3g} s by the clock of the suite", (point.entry,))
+                message += f"{clock[key] - clock[before]:.3g} s by the clock of the suite"
+                yield Problem(message, (point.entry,), by_load=True)
                 return
 
 

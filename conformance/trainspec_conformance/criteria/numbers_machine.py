@@ -72,7 +72,7 @@ def kernels_above_floors(case: Case, criterion: Criterion) -> Iterator[Problem]:
         roofline = _roofline(name, told, best)
         if roofline is not None and not rate >= FLOORS[name][0] * roofline:
             message = f"{name} of {told['dimensions']} reaches {rate / roofline:.2f} of its roofline, "
-            yield Problem(f"{message}at least {FLOORS[name][0]:.2f} is asked for", (answer.entry,))
+            yield Problem(f"{message}at least {FLOORS[name][0]:.2f} is asked for", (answer.entry,), by_load=True)
 
 
 def _roofline(name: str, told: Mapping[str, Any], best: Mapping[str, float]) -> float | None:

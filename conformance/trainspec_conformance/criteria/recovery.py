@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import SLOWNESS, CannotJudgeError, Case, Problem, check, hangs
 from trainspec_conformance.records import Entry, Injected, Orphans, Started
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
@@ -53,7 +53,8 @@ def detected_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
         return
     took = reported[0][0].seconds - entry.seconds
     if took > limit:
-        yield Problem(f"the fault was reported after {took:.1f} s, not within {limit:g} s", (entry, reported[0][0]))
+        message = f"the fault was reported after {took:.1f} s, not within {limit:g} s"
+        yield Problem(message, (entry, reported[0][0]), by_load=True)
 
 
 @check("noticed-within")
@@ -70,7 +71,8 @@ def noticed_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("the trace tells of no step before the report")
     if entry.seconds - before[-1] > limit:
         took = entry.seconds - before[-1]
-        yield Problem(f"the hang was reported {took:.1f} s after the last step, not within {limit:g} s", (entry,))
+        message = f"the hang was reported {took:.1f} s after the last step, not within {limit:g} s"
+        yield Problem(message, (entry,), by_load=True)
 
 
 @check("recovered-within")
@@ -83,7 +85,8 @@ def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"no new attempt completed a step after the {injected.kind}", (entry,))
     elif first.seconds - entry.seconds > limit:
         took = first.seconds - entry.seconds
-        yield Problem(f"the first step was completed after {took:.1f} s, not within {limit:g} s", (entry, first))
+        message = f"the first step was completed after {took:.1f} s, not within {limit:g} s"
+        yield Problem(message, (entry, first), by_load=True)
 
 
 @check("lost-steps-at-most")
@@ -127,7 +130,8 @@ def faults_reported(case: Case, criterion: Criterion) -> Iterator[Problem]:
         episodes.setdefault((record.attempt, record.kind), []).append(entry)
     if len(episodes) != wanted:
         entries = tuple(entry for group in episodes.values() for entry in group[:1])
-        yield Problem(f"{len(episodes)} faults were reported, {wanted} happened", entries)
+        too_many = len(episodes) > wanted and hangs(case.trial)
+        yield Problem(f"{len(episodes)} faults were reported, {wanted} happened", entries, by_load=too_many)
 
 
 @check("fault-kind")
@@ -138,7 +142,8 @@ def fault_kind(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("no fault was reported")
     entry, record = reported[0]
     if record.kind not in criterion.words:
-        yield Problem(f"the fault was reported as {record.kind}, not as {' or '.join(criterion.words)}", (entry,))
+        message = f"the fault was reported as {record.kind}, not as {' or '.join(criterion.words)}"
+        yield Problem(message, (entry,), by_load=record.kind in SLOWNESS)
 
 
 @check("blamed-rank")
@@ -171,10 +176,12 @@ def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not case.trial.largest_step():
         raise CannotJudgeError("the trace tells of no step")
     for entry, record in case.trial.faults():
-        yield Problem(f"a {record.kind} fault was reported, but nothing was wrong", (entry,))
+        message = f"a {record.kind} fault was reported, but nothing was wrong"
+        yield Problem(message, (entry,), by_load=record.kind in SLOWNESS)
+    slow = hangs(case.trial)
     for entry, started in case.trial.of(Started):
         if started.by_platform:
-            yield Problem("the job was started again, but nothing was wrong", (entry,))
+            yield Problem("the job was started again, but nothing was wrong", (entry,), by_load=slow)
     attempts = {record.attempt for _, record in case.trial.of(StepDone)}
     if len(attempts) > 1:
-        yield Problem(f"the run took {len(attempts)} attempts, but nothing was wrong")
+        yield Problem(f"the run took {len(attempts)} attempts, but nothing was wrong", by_load=slow)

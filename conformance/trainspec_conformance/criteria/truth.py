@@ -117,7 +117,8 @@ def _windows(
         reported = sum(values[key].value for key in window[1:])
         if not abs(reported - observed) <= tolerance * observed + LATE_SECONDS:
             message = f"updates {window[1][1]} to {window[-1][1]} of {name} took {reported:.3g} s as it tells, "
-            yield Problem(f"{message}{observed:.3g} s by the clock of the suite", (values[window[-1]].entry,))
+            message += f"{observed:.3g} s by the clock of the suite"
+            yield Problem(message, (values[window[-1]].entry,), by_load=True)
             return
 
 

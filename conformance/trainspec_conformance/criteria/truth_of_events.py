@@ -45,7 +45,8 @@ def save_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("no duration of a save is told, or none was seen to begin")
     observed, claimed = median(seen[step] for step in common), median(reported[step] for step in common)
     if not abs(claimed - observed) <= (criterion.tolerance or 0) * observed + (criterion.seconds or 0):
-        yield Problem(f"a save takes {claimed:.3g} s as it is told, {observed:.3g} s by the clock of the suite")
+        message = f"a save takes {claimed:.3g} s as it is told, {observed:.3g} s by the clock of the suite"
+        yield Problem(message, by_load=True)
 
 
 def _durations(view: View) -> Iterator[tuple[int, float]]:
@@ -96,7 +97,7 @@ def waits_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     wait = (waits[between[-1]].value - waits[between[0]].value) / (between[-1] - between[0])
     if not abs(wait - extra) <= (criterion.tolerance or 0) * extra + (criterion.seconds or 0):
         message = f"rank {rank} tells a wait of {wait:.4f} s for data in each step, which took {extra:.4f} s longer"
-        yield Problem(message, (waits[between[-1]].entry,))
+        yield Problem(message, (waits[between[-1]].entry,), by_load=True)
 
 
 def _pace(view: View, rank: int, first: int, last: int) -> float:

@@ -27,7 +27,7 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"utilisation is told against a peak of {_declared(case.trial, PEAK):g}, asked for was {peak:g}")
     start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * num_ranks_of(case.trial))
     for key in sorted(found):
-        if key not in known or clock[key] <= clock[start]:
+        if key not in tokens or key not in clock or clock[key] <= clock[start]:
             raise CannotJudgeError(f"utilisation is told at update {key[1]}, at which no tokens are counted")
         rates = [(tokens[key].value - tokens[start].value) / (clock[key] - clock[start])]
         if start == known[0]:  # the first window may hold the first update, which may have waited for a compiler
@@ -35,7 +35,7 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         slack = criterion.tolerance or 0
         if not min(rates) * per_rate * (1 - slack) <= found[key].value <= max(rates) * per_rate * (1 + slack):
             message = f"utilisation at update {key[1]} is told as {found[key].value:.4g}, tokens and time give "
-            yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,))
+            yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,), by_load=True)
         start = key
 
 
