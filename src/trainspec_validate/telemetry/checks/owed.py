@@ -111,14 +111,14 @@ def scopes_covered(run: RunView) -> Iterator[Violation]:
 
 
 @check("TS-TEL-004")
-def owed_metrics(run: RunView) -> Iterator[Violation]:
+def required_metrics(run: RunView) -> Iterator[Violation]:
     """Every metric of the core profile that the run owes has a value in each attempt."""
     yield from damaged(run, "TS-TEL-004")
     yield from _absent(run, "core")
 
 
 @check("TS-TEL-070")
-def owed_metrics_full(run: RunView) -> Iterator[Violation]:
+def required_metrics_full(run: RunView) -> Iterator[Violation]:
     """Every metric of the full profile that the run owes has a value in each attempt."""
     yield from _absent(run, "full")
 
