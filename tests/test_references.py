@@ -91,7 +91,8 @@ def test_rules_on_a_document_with_errors_of_form_are_not_run(directory: Path) ->
 
 @pytest.mark.parametrize(("bad", "good"), [("cluster", "plan"), ("plan", "cluster")])
 def test_a_reference_that_is_not_followed_hides_no_other(directory: Path, bad: str, good: str) -> None:
-    kept = [line for line in Path("checkpoint.yaml").open() if not line.startswith(("cluster:", "plan:"))]
+    lines = Path("checkpoint.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(("cluster:", "plan:"))]
     named = [f"{bad}: {{file: /nowhere/{bad}.yaml}}\n", f"{good}: {{file: {good}.yaml}}\n"]
     Path("checkpoint.yaml").write_text("".join([*kept, *named]), encoding="utf-8")
     report = validate(["checkpoint.yaml"])
