@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 STACKS := .venv-stacks
+MCP := .venv-mcp
 TORCH := 2.13.0
 # One distribution each.
 FOLDERS := . record reference conformance
@@ -15,7 +16,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long mutants-short lint format generate check-generated promtool stacks-test bench \
+.PHONY: help setup demo test test-long mutants-short lint format generate check-generated promtool stacks-test mcp-test bench \
 	bench-streams evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
@@ -108,6 +109,16 @@ $(STACKS)/.installed: $(STACKS)/.locked $(FOLDERS:%=%/pyproject.toml)
 stacks-test: $(STACKS)/.installed ## run the tests of the adapters with all frameworks (long; not part of `make test`)
 	@echo "== adapters of frameworks =="
 	@TRAINSPEC_REQUIRE_STACKS=1 $(STACKS)/bin/python -m pytest tests/adapters
+
+$(MCP)/.installed: requirements/mcp.txt
+	@echo "set-up: installing the SDK of the Model Context Protocol into $(MCP) (a minute, once)"
+	@$(PYTHON) -m venv --clear $(MCP)
+	@$(MCP)/bin/python -m pip --quiet --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+mcp-test: $(MCP)/.installed ## run the tests of `trainspec mcp` with the SDK (not part of `make test`)
+	@echo "== trainspec mcp =="
+	@PYTHONPATH=$(CURDIR)/src $(MCP)/bin/python -m pytest -q --confcutdir=tests/agents tests/agents
 
 SCORES := collectives memory step_time reliability energy
 
@@ -225,6 +236,8 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from the files pyproject.t
 	@$(LOCK) --output-file requirements/conformance.txt --constraint requirements/dev.txt - < $(VENV)/conformance.in
 	@$(LOCK) --output-file requirements/stacks.txt --extra stacks --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
+	@printf '%s\n' pytest > $(VENV)/mcp.in
+	@$(LOCK) --output-file requirements/mcp.txt --extra mcp --constraint requirements/dev.txt pyproject.toml $(VENV)/mcp.in
 	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/docs.txt --extra docs --constraint requirements/run.txt pyproject.toml
@@ -234,5 +247,5 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from the files pyproject.t
 		- < $(VENV)/gpu.in
 
 clean: ## remove everything that make has built, .venv included
-	@rm -rf $(VENV) $(STACKS) $(GPU) $(DOCS) $(DIST) build dist site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(STACKS) $(MCP) $(GPU) $(DOCS) $(DIST) build dist site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import lzma
@@ -24,11 +25,19 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.pipeline import reading, streams, validation
-from trainspec_validate.system.boundary import UnreadableError, open_regular, refusal_of, untrusted, words_of
+from trainspec_validate.system.boundary import (
+    UnreadableError,
+    open_regular,
+    reason_of,
+    refusal_of,
+    untrusted,
+    words_of,
+)
 from trainspec_validate.system.budget import Limit, OverLimitError
 from trainspec_validate.telemetry.fold import engine, large
 
-BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+ROOT = Path(__file__).resolve().parents[1]
+BASE = ROOT / "spec" / "v1" / "base"
 GOOD = (BASE / "plan.yaml").read_text(encoding="utf-8")
 BAD = GOOD.replace("  data: 4", "  dtaa: 4")
 HEAD = {"k": "head", "apiVersion": "trainspec/v1", "kind": "MetricStream", "run": "r-1", "att": 0, "scopes": ["rank"]}
@@ -559,3 +568,31 @@ def test_a_document_beside_a_followed_stream_is_told() -> None:
     result = invoke(".", "--follow")
     assert result.exit_code == 2, result.exception
     assert "pipe.yaml: this is not a regular file" in result.stderr
+
+
+def test_the_words_of_the_system_are_small_and_names_keep_their_letters() -> None:
+    assert reason_of(OSError(errno.EACCES, os.strerror(errno.EACCES), "/A/B")) == "permission denied"
+    assert reason_of(OSError("/A/B.json: not a regular file")) == "/A/B.json: not a regular file"
+    assert reason_of(OSError(errno.EINVAL, "the name A is none")) == "the name A is none"
+
+
+def _is_of_an_error(called: ast.expr) -> bool:
+    """Whether text of an error is in an expression."""
+    return any(
+        (isinstance(part, ast.Attribute) and part.attr == "strerror")
+        or (isinstance(part, ast.Call) and ast.unparse(part) == "str(error)")
+        for part in ast.walk(called)
+    )
+
+
+def test_no_message_changes_the_letters_of_an_error() -> None:
+    sources = [path for package in ("src", "conformance") for path in (ROOT / package).rglob("*.py")]
+    found = [
+        f"{path.name}:{call.lineno}"
+        for path in sources
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if call.func.attr in {"lower", "upper", "capitalize", "title", "casefold"} and _is_of_an_error(call.func.value)
+    ]
+    assert len(sources) > 400
+    assert not found

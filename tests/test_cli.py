@@ -373,6 +373,17 @@ def test_selection_by_id_name_chapter_and_commas() -> None:
     assert "TS-DOC-005" not in invoke("plan.yaml", "--ignore", "known-keys").stdout.replace("--ignore TS-DOC-005", "")
 
 
+def test_a_former_name_is_selected_with_a_note() -> None:
+    write("plan.yaml", BAD)
+    note = "Note: axis-order is now called dimension-order (TS-PAR-006)\n"
+    for option in ("--select", "--ignore"):
+        result = invoke("plan.yaml", option, "TS-DOC-009,axis-order", "--format", "json")
+        assert result.stderr == note
+        assert ("TS-PAR-006" in {one["requirement"] for one in json.loads(result.stdout)["outcomes"]}) == (
+            option == "--select"
+        )
+
+
 def test_what_keeps_a_file_from_being_judged_is_always_told() -> None:
     result = invoke(write("plan.yaml", BAD), "--select", "TS-DOC-013")
     assert result.exit_code == 1

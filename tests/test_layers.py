@@ -48,10 +48,14 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "rich": ("*",),
     "pydantic": ("models.*",),
     "pynvml": ("interop.discover.nvml",),
+    "mcp": ("cli.commands.mcp",),
 }
 
 # Imported inside functions only, because start-up would pay for it.
-LAZY = {"rich", "cryptography", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark", "numba"}
+LAZY = {
+    *("rich", "cryptography", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark", "numba"),
+    "mcp",
+}
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def providers(packages: set[str]) -> set[str]:
     """Distributions that hold packages."""
     own = {package: name for name, package in PACKAGES.items()}
     installed = packages_distributions()
-    return {canonicalize_name(own.get(one) or installed[one][0]) for one in packages}
+    return {canonicalize_name(own.get(one) or installed.get(one, [one])[0]) for one in packages}
 
 
 @pytest.mark.parametrize("name", [VALIDATOR, REFERENCE, SUITE])
@@ -156,7 +156,7 @@ def test_the_lock_of_development_holds_what_each_needs(name: str) -> None:
     pins = dict(line.split()[0].split("==") for line in lock.splitlines() if "==" in line and line[0].isalnum())
     project = configuration(name)["project"]
     extras = project.get("optional-dependencies", {})
-    own = [text for key in extras.keys() - {"dev", "dist", "docs", "stacks"} for text in extras[key]]
+    own = [text for key in extras.keys() - {"dev", "dist", "docs", "mcp", "stacks"} for text in extras[key]]
     for one in map(Requirement, [*project["dependencies"], *own]):
         if one.name not in {*FOLDERS, "torch"}:
             assert one.specifier.contains(pins[canonicalize_name(one.name)]), one

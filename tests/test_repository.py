@@ -38,6 +38,7 @@ TARGETS = [
     *(
         "promtool",
         "stacks-test",
+        "mcp-test",
         "bench",
         "bench-streams",
         "gpu-setup",

@@ -78,14 +78,15 @@ FORBIDDEN_CALLS = {
 }
 ALLOWED = {("re", "compile"), ("completion.py", "entry_points")}
 """Owner or file, and call; completion asks which programs are installed, and reads no input."""
-STARTS_PROGRAMS = "interop/discover/machine.py"
-"""The one module that may: it asks the tools of the machine that `trainspec discover` runs on."""
+STARTS_PROGRAMS = {"interop/discover/machine.py", "cli/bounded_child.py"}
+"""The two modules that may: one asks the tools of the machine that `trainspec discover` runs on, the other starts the
+programs of this package for `trainspec mcp`."""
 
 
 @every("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_the_source_has_no_means_to(path: Path) -> None:
     forbidden = FORBIDDEN_MODULES
-    if path.relative_to(SOURCE).as_posix() == STARTS_PROGRAMS:
+    if path.relative_to(SOURCE).as_posix() in STARTS_PROGRAMS:
         forbidden = FORBIDDEN_MODULES - {"subprocess"}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -120,6 +121,31 @@ def test_only_discover_starts_programs_and_only_fixed_ones() -> None:
     assert calls
     source = "".join(path.read_text(encoding="utf-8") for path in (SOURCE / "interop" / "discover").glob("*.py"))
     assert "shell=True" not in source
+
+
+def test_the_server_for_agents_starts_only_programs_of_this_package() -> None:
+    path = SOURCE / "cli" / "bounded_child.py"
+    importers = {
+        other.relative_to(SOURCE).as_posix()
+        for other in SOURCE.rglob("*.py")
+        if other != path and "bounded_child" in other.read_text(encoding="utf-8")
+    }
+    assert importers == {"cli/commands/mcp.py"}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    started = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(getattr(node.func, "value", None), "id", "") == "subprocess"
+    ]
+    assert [call.partition("(")[0] for call in started] == ["subprocess.Popen"]
+    (command,) = [
+        ast.unparse(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "command"
+    ]
+    assert command == "[sys.executable, '-P', '-c', _PROGRAM.format(program=program), *arguments]"
+    assert started[0].startswith("subprocess.Popen(command, ")
+    assert "shell" not in started[0]
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system [touch pwned]", "!!python/name:os.system", "!x y"])

@@ -11,6 +11,8 @@ import spec_lint
 ENTRY: dict[str, Any] = {
     "id": "TS-PAR-001",
     "chapter": "04-parallelism",
+    "level": "MUST",
+    "ground": "arithmetic",
     "statement": "The degrees MUST multiply.",
     "why": "Ranks without a group wait for ever. Source: arithmetic.",
     "profile": "core",
@@ -52,6 +54,11 @@ def test_a_complete_requirement_has_no_fault() -> None:
         ({"why": "Ranks without a group wait for ever."}, "names no source"),
         ({"profile": "half"}, "the profile is 'half'"),
         ({"check": "guess"}, "the check is 'guess'"),
+        ({"ground": ""}, "a MUST on the ground ''"),
+        ({"ground": "habit"}, "a MUST on the ground 'habit'"),
+        ({"level": "SHOULD"}, "a SHOULD and has the ground 'arithmetic'"),
+        ({"ground": "practice"}, "less than 2 implementations"),
+        ({"ground": "practice", "why": "Seen. Source: a/b@1, c; a/d@2."}, "less than 2 implementations"),
         ({"since": "3.0"}, "no version '3.0'"),
         ({"good": []}, "no example of both signs"),
     ],
@@ -60,6 +67,33 @@ def test_what_a_requirement_lacks_is_told(change: dict[str, Any], words: str) ->
     (fault,) = spec_lint.requirement_faults([ENTRY | change], {"1.0"})
     assert words in fault.words
     assert fault.place == "spec/v1/04-parallelism.md"
+
+
+def test_practice_names_two_implementations() -> None:
+    seen = ENTRY | {"ground": "practice", "why": "Seen. Source: a/b@1; c/d@2."}
+    assert list(spec_lint.requirement_faults([seen], {"1.0"})) == []
+
+
+@pytest.mark.parametrize(
+    ("stacks", "words"),
+    [
+        ([], "is passed by no stack"),
+        (["deepspeed"], "is passed by deepspeed"),
+        (["reference-jax", "reference-torch"], "is passed by reference-jax, reference-torch"),
+        (["deepspeed", "reference-torch"], None),
+    ],
+)
+def test_a_scenario_on_the_ground_of_practice_is_passed_by_two_stacks(stacks: list[str], words: str | None) -> None:
+    scenario = ENTRY | {"ground": "practice", "check": "runtime"}
+    found = [fault.words for fault in spec_lint.practice_faults([scenario], {"TS-PAR-001": stacks})]
+    assert len(found) == (words is not None)
+    assert all(words in each for each in found if words)
+
+
+def test_stacks_that_pass_are_those_of_the_newest_report() -> None:
+    passed = spec_lint.stacks_that_pass(spec_lint.ROOT / "conformance" / "results")
+    assert "torchtitan" in passed["TS-CNF-130"]
+    assert "lightning" not in passed["TS-CNF-101"]
 
 
 @pytest.mark.parametrize("title", ["Little is lost", "Nothing seen", "Topics " * 11, "A job goes on with what it has"])
@@ -83,12 +117,15 @@ def test_a_statement_is_short() -> None:
 def test_a_page_opens_with_what_it_is_about(root: Path) -> None:
     heading = "# A\n\nTerms: [b](c).\n\n"
     requirement = "### World size {#TS-PAR-001 level=MUST}\n\nText.\n"
-    brief = page(root, f"{heading}Few words.\n\n| a | table |\n\n{requirement}", "brief.md")
-    full = page(root, f"{heading}{'word ' * 150}\n\n{requirement}", "full.md")
+    figure = '<figure markdown="span">\n<img src="a.svg" alt="A figure">\n</figure>\n\n'
+    brief = page(root, f"{heading}Few words.\n\n| a | table |\n\n{figure}{requirement}", "01-brief.md")
+    full = page(root, f"{heading}{'word ' * 150}\n\n{requirement}", "01-full.md")
+    bare = page(root, f"{heading}{'word ' * 150}\n\n{requirement}{figure}", "02-bare.md")
     none = page(root, "# A\n\nNo requirement.\n", "none.md")
     assert told(spec_lint.opening_faults([brief, full, none])) == [(1, "the opening of 2 words has less than 150")]
-    assert told(spec_lint.opening_faults([brief, full], ("brief", "full"))) == [
-        (1, "the opening of 150 words is on the list of brief ones")
+    assert told(spec_lint.opening_faults([full, bare])) == [
+        (1, "no page of chapter 01 opens with a figure"),
+        (1, "no page of chapter 02 opens with a figure"),
     ]
 
 

@@ -67,6 +67,12 @@ def test_an_id_is_given_once(tmp_path: Path) -> None:
         read(tmp_path, GOOD + GOOD)
 
 
+def test_a_former_name_is_never_given_again(tmp_path: Path) -> None:
+    was = GOOD.replace("TS-PAR-001", "TS-PAR-002").replace("name=world-size}", "name=other was=first,second}")
+    with pytest.raises(SpecificationError, match="second is already used at removed"):
+        read(tmp_path, was, "removed:\n  - {id: TS-PAR-009, name: second, removed: '1.1', reason: none}\n")
+
+
 def test_a_removed_id_is_never_given_again(tmp_path: Path) -> None:
     with pytest.raises(SpecificationError, match=r"already used at removed\.yaml \(removed in 1\.1\)"):
         read(tmp_path, GOOD, REMOVED)

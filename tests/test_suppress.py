@@ -78,6 +78,16 @@ def test_a_comment_silences(text: str) -> None:
     assert report.suppressed[0].reason
 
 
+@pytest.mark.parametrize("name", ["TS-PAR-006", "dimension-order", "axis-order"])
+def test_a_comment_with_a_former_name_silences(name: str) -> None:
+    order = next(line for line in GOOD.splitlines() if line.strip().startswith("order:"))
+    wrong = f"{order[: order.index(':')]}: [data, data]  # trainspec: ignore[{name}] the launcher writes it so"
+    write("plan.yaml", GOOD.replace(order, wrong))
+    report = judge("plan.yaml", selection=Selection(select=("TS-PAR-006",)))
+    assert told(report) == []
+    assert {entry.finding.requirement for entry in report.suppressed} == {"TS-PAR-006"}
+
+
 @pytest.mark.parametrize(
     ("text", "requirements"),
     [

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -88,6 +89,18 @@ def test_explain_takes_names_and_several() -> None:
     assert re.findall(r"^(TS-DOC-\d{3})  ", stdout, flags=re.MULTILINE) == ["TS-DOC-005", "TS-DOC-010"]
 
 
+def test_explain_understands_a_former_name() -> None:
+    result = invoke("explain", "axis_order")
+    assert result.stdout.startswith("TS-PAR-006  dimension-order\n")
+    assert "Before: axis-order" in result.stdout
+    assert result.stderr == "Note: axis_order is now called dimension-order (TS-PAR-006)\n"
+
+
+def test_explain_shows_the_ground_of_a_must() -> None:
+    assert "\nMUST (error) · on the ground of arithmetic · profile core" in invoke("explain", "world-size").stdout
+    assert "ground" not in invoke("explain", "TS-CKP-042").stdout
+
+
 def test_explain_as_json() -> None:
     data = json.loads(invoke("explain", "TS-DOC-005", "--format", "json").stdout)
     assert [entry["id"] for entry in data] == ["TS-DOC-005"]
@@ -156,6 +169,21 @@ def test_coverage_counts_and_fails_on_a_hole(monkeypatch: pytest.MonkeyPatch) ->
     assert result.exit_code == 1
     assert "TS-DOC-099 has a check (rule) but no heading" in result.stdout
     assert json.loads(invoke("rules", "--coverage", "--format", "json").stdout)["holes"]
+
+
+def test_coverage_shows_the_ground_of_each_must() -> None:
+    grounds = json.loads(invoke("rules", "--coverage", "--format", "json").stdout)["grounds"]
+    listed = sorted(identifier for some in grounds.values() for identifier in some)
+    assert listed == sorted(r.id for r in INDEX.by_id.values() if r.level.startswith("MUST"))
+    assert "TS-CNF-101" in grounds["practice"]
+    rows = [line.split() for line in invoke("rules", "--coverage").stdout.splitlines()]
+    assert ["safety", "and", "integrity", "TS-SEC", "3", "001", "002", "003"] in rows
+
+
+def test_a_must_without_a_ground_is_a_hole() -> None:
+    bare = replace(INDEX.by_id["TS-PAR-001"], ground="")
+    index = replace(INDEX, by_id={**INDEX.by_id, "TS-PAR-001": bare})
+    assert coverage.holes(index) == [Hole("TS-PAR-001", "is a MUST, and its ground is ''")]
 
 
 # --- schema, catalog, completion ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainspec_validate.documents.load import load_file
 
-TABLES = ("accelerators", "links", "metrics", "models")
+TABLES = ("accelerators", "links", "metrics", "models", "xids")
 
 
 def catalogs(directory: Path) -> dict[str, str]:

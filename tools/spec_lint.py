@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import committed_reports
+
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = "[0-9][0-9]-*.md"
 PROFILES = {"core", "full"}
+GROUNDS = {"arithmetic", "identity", "integrity", "practice"}
+NUM_IMPLEMENTATIONS = 2
+"""Implementations that show a behaviour before it is a MUST on the ground of practice."""
+OWN_STACKS = "reference-"
+"""How the names of the trainers of this repository begin, which are not enough on their own."""
 CHECKS = {"load", "schema", "rule", "stream", "artifact", "runtime", "manual"}
 IDENTIFIER = re.compile(r"\bTS-([A-Z]{3})-\d{3}\b")
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
@@ -41,39 +48,6 @@ WORDS_OF_UNITS = {
 MAX_HEADING_WORDS = 10
 MAX_STATEMENT_WORDS = 30
 MIN_OPENING_WORDS = 150
-BRIEF = (
-    "01-documents",
-    "02-hosts",
-    "02-observations",
-    "02-verification",
-    "03-predicted-placement",
-    "04-families",
-    "04-performance",
-    "05-compression",
-    "05-predicted-communication",
-    "06-adapters",
-    "06-memory",
-    "06-optimizer",
-    "08-data",
-    "08-elastic",
-    "08-schedule",
-    "09-consistency",
-    "09-lifecycle",
-    "09-names-and-values",
-    "09-promises",
-    "09-ranks",
-    "10-checkpoints",
-    "10-series",
-    "11-lost-work",
-    "11-restarts",
-    "13-security",
-    "14-damage",
-    "14-faults",
-    "14-measures",
-    "14-resumes",
-    "14-truth",
-)
-"""Pages of requirements whose opening is still shorter; the list only becomes shorter."""
 FIRST_REQUIREMENT = re.compile(r"^### .*\{#TS-", re.MULTILINE)
 NOT_OPENING = re.compile(r"^Terms:.*?\n\n|^```.*?^```|^[#|<].*?$", re.MULTILINE | re.DOTALL)
 SENTENCE = re.compile(
@@ -140,10 +114,45 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield f"the profile is {entry['profile']!r}"
     if entry["check"] not in CHECKS:
         yield f"the check is {entry['check']!r}"
+    yield from _ground_faults(entry)
     if entry["since"] not in versions:
         yield f"there is no version {entry['since']!r}"
     if entry["check"] != "manual" and not (entry["bad"] and entry["good"]):
         yield "it has no example of both signs"
+
+
+def _ground_faults(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What a MUST lacks that says on what ground it is one, or another level has too much."""
+    is_must, ground = entry["level"].startswith("MUST"), entry["ground"]
+    if is_must and ground not in GROUNDS:
+        yield f"it is a MUST on the ground {ground!r}, which is none of {', '.join(sorted(GROUNDS))}"
+    if ground and not is_must:
+        yield f"it is a {entry['level']} and has the ground {ground!r} of a MUST"
+    if ground == "practice" and entry["check"] != "runtime":
+        sources = entry["why"].partition("Source: ")[2].split(";")
+        makers = {re.split(r"[/,:@]", source.strip().lower())[0] for source in sources}
+        if len(makers) < NUM_IMPLEMENTATIONS:
+            yield f"it rests on practice and its reason names less than {NUM_IMPLEMENTATIONS} implementations"
+
+
+def practice_faults(entries: list[Mapping[str, Any]], passed: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
+    """Scenarios that are a MUST by practice and that too few stacks pass; `passed` has stacks by requirement."""
+    for entry in entries:
+        if entry["ground"] == "practice" and entry["check"] == "runtime":
+            stacks = passed.get(entry["id"], ())
+            if len(stacks) < NUM_IMPLEMENTATIONS or all(stack.startswith(OWN_STACKS) for stack in stacks):
+                words = f"{entry['id']}: it rests on practice and is passed by {', '.join(stacks) or 'no stack'}"
+                yield Fault(f"spec/v1/{entry['chapter']}.md", 0, words)
+
+
+def stacks_that_pass(results: Path) -> dict[str, list[str]]:
+    """Stacks whose newest committed report has a pass, by requirement."""
+    found: dict[str, list[str]] = {}
+    for stack, reports in committed_reports.by_stack(results).items():
+        for judged in committed_reports.by_scenario(reports).values():
+            if judged[-1].verdict == "pass":
+                found.setdefault(judged[-1].requirement, []).append(stack)
+    return found
 
 
 def heading_faults(entries: list[Mapping[str, Any]]) -> Iterator[Fault]:
@@ -154,15 +163,23 @@ def heading_faults(entries: list[Mapping[str, Any]]) -> Iterator[Fault]:
             yield Fault(f"spec/v1/{entry['chapter']}.md", 0, f"{entry['id']}: {title!r} is not the name of a topic")
 
 
-def opening_faults(pages: list[Path], brief: tuple[str, ...] = BRIEF) -> Iterator[Fault]:
-    """Pages that come to their first requirement before they have said what it is about, other than those known to."""
+def opening_faults(pages: list[Path]) -> Iterator[Fault]:
+    """Pages that come to their first requirement before they have said what it is about, or before a figure."""
+    with_figure = set()
     for path in pages:
         text = path.read_text(encoding="utf-8")
         first = FIRST_REQUIREMENT.search(text)
-        words = len(NOT_OPENING.sub("", text[: first.start()]).split()) if first else 0
-        if first and (words < MIN_OPENING_WORDS) != (path.stem in brief):
-            state = "is on the list of brief ones" if path.stem in brief else f"has less than {MIN_OPENING_WORDS}"
-            yield Fault(str(path.relative_to(ROOT)), 1, f"the opening of {words} words {state}")
+        opening = text[: first.start()] if first else text
+        words = len(NOT_OPENING.sub("", opening).split())
+        if first and words < MIN_OPENING_WORDS:
+            words_of_fault = f"the opening of {words} words has less than {MIN_OPENING_WORDS}"
+            yield Fault(str(path.relative_to(ROOT)), 1, words_of_fault)
+        if "<figure" in opening:
+            with_figure.add(path.stem[:2])
+    for path in pages:
+        if FIRST_REQUIREMENT.search(path.read_text(encoding="utf-8")) and path.stem[:2] not in with_figure:
+            with_figure.add(path.stem[:2])
+            yield Fault(str(path.relative_to(ROOT)), 1, f"no page of chapter {path.stem[:2]} opens with a figure")
 
 
 def voice_faults(pages: list[Path]) -> Iterator[Fault]:
@@ -256,6 +273,7 @@ def faults() -> list[Fault]:
     written = [spec / "index.md", *chapters, *guides, *sorted(ROOT.glob("*.md"))]
     found = [
         *requirement_faults(entries, {".".join(index["specification_version"].split("-")[0].split(".")[:2])}),
+        *practice_faults(entries, stacks_that_pass(ROOT / "conformance" / "results")),
         *heading_faults(entries),
         *opening_faults([path for path in chapters if path.stem != "00-introduction"]),
         *voice_faults([spec / "index.md", *chapters, *guides]),

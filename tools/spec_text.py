@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +45,17 @@ def requirements(directory: Path) -> list[dict[str, object]]:
     for path in sorted(directory.glob(CHAPTERS)):
         for section in _sections(path):
             place = f"{path.name}:{section.line}"
-            for word in (section.id, section.facts.get("name", "")):
+            for word in (section.id, section.facts.get("name", ""), *former_names(section.facts)):
                 if word in seen:
                     raise SpecificationError(f"{place}: {word} is already used at {seen[word]}")
                 seen[word] = place
             entries.append(_entry(section, place))
     return sorted(entries, key=lambda entry: (str(entry["chapter"])[:2], str(entry["id"])))
+
+
+def former_names(facts: Mapping[str, str]) -> list[str]:
+    """Names that a requirement had before, from `was=` of its heading, which has commas between several."""
+    return facts["was"].split(",") if "was" in facts else []
 
 
 def removed(directory: Path) -> dict[str, str]:
@@ -106,8 +111,10 @@ def _entry(section: Section, place: str) -> dict[str, object]:
     return {
         "id": section.id,
         "name": facts["name"],
+        "former_names": former_names(facts),
         "title": section.title,
         "level": facts["level"].replace("_", " "),
+        "ground": facts.get("ground", ""),
         "check": facts["check"],
         "profile": facts["profile"],
         "since": facts["since"],

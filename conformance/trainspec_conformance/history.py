@@ -9,16 +9,49 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_conformance.records import Entry, Malformed, SuiteRecord
-from trainspec_validate.documents.types.trace import TraceRecord
+from trainspec_conformance.records import Act, Entry, Malformed, Streamed, SuiteRecord
+from trainspec_validate.documents.types.trace import StepDone, TraceRecord
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 MAX_LINE_BYTES = 16_000_000
 MAX_TRACE_BYTES = 100_000_000
 """What the files of one trial may hold; a stack that writes more is told so and read no further."""
-MAX_HISTORY_BYTES = 2 * MAX_TRACE_BYTES
-"""What the history of one trial may hold: its trace, with what the suite adds to each line."""
+_HISTORY = "the history of a trial"
+HISTORY_BYTES = Limit(_HISTORY, 2 * MAX_TRACE_BYTES, "bytes")
+"""Its trace, with what the suite adds to each line."""
+HISTORY_LINE_BYTES = Limit(_HISTORY, 2 * MAX_LINE_BYTES, "bytes of one line")
+HISTORY_ENTRIES = Limit(_HISTORY, 1_000_000, "entries")
+HISTORY_ACTS = Limit(_HISTORY, 500, "entries of what the suite did to the job and the store")
+HISTORY_VALUE_BYTES = Limit(_HISTORY, 600_000_000, "bytes of values in memory")
+_FULL = 0.9
+_ENTRY_BYTES, _ITEM_BYTES, _KEY_BYTES, _OBJECT_BYTES, _ID_BYTES = 500, 64, 100, 232, 36
+"""Memory of an entry without its texts and lists, and of what these hold, at most."""
 _TRACE = msgspec.json.Decoder(TraceRecord)
 _ENTRY = msgspec.json.Decoder(Entry)
+
+
+class Size:
+    """How much of its limits a history has used."""
+
+    def __init__(self) -> None:
+        limits = (HISTORY_BYTES, HISTORY_ENTRIES, HISTORY_ACTS, HISTORY_VALUE_BYTES)
+        self._bytes, self._entries, self._acts, self._value_bytes = self._counts = [Count(limit) for limit in limits]
+
+    def add(self, entry: Entry, line: bytes) -> None:
+        """Count one more entry.
+
+        Raises:
+            OverLimitError: the history passes a limit.
+        """
+        self._bytes.add(len(line))
+        self._entries.add()
+        self._acts.add(isinstance(entry.record, Act))
+        self._value_bytes.add(_value_bytes(entry, line))
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether what is left is for what the suite itself has to write."""
+        return any(count.used > _FULL * count.limit.most for count in self._counts)
 
 
 class History:
@@ -26,8 +59,14 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.entries: list[Entry] = []
+        self._size = Size()
         self._began = time.monotonic()
         self._file = path.open("xb")
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more of what a stack writes can be kept, and read again."""
+        return not self._size.is_nearly_full
 
     @property
     def seconds(self) -> float:
@@ -44,7 +83,9 @@ class History:
 
     def _add(self, entry: Entry) -> Entry:
         self.entries.append(entry)
-        self._file.write(msgspec.json.encode(entry) + b"\n")
+        line = msgspec.json.encode(entry) + b"\n"
+        self._size.add(entry, line)
+        self._file.write(line)
         self._file.flush()
         return entry
 
@@ -57,26 +98,48 @@ def read_history(path: Path) -> list[Entry]:
     """The entries that a trial wrote down.
 
     Raises:
-        ValueError: it is too long, or a line is no entry as a trial writes it; the text names file and line.
+        ValueError: it passes a limit, or a line is no entry as a trial writes it; the text names file and line.
     """
     entries: list[Entry] = []
-    num_bytes = 0
+    size, seconds = Size(), 0.0
     with path.open("rb") as file:
-        while line := file.readline(2 * MAX_LINE_BYTES):
+        while line := file.readline(int(HISTORY_LINE_BYTES.most) + 1):
             number = len(entries) + 1
-            num_bytes += len(line)
-            if num_bytes > MAX_HISTORY_BYTES:
-                raise ValueError(f"{path}:{number}: a history has at most {MAX_HISTORY_BYTES:,} bytes")
-            if not line.endswith(b"\n"):
-                raise ValueError(f"{path}:{number}: a line has at most {2 * MAX_LINE_BYTES:,} bytes and an end of line")
             try:
-                entry = _ENTRY.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                HISTORY_LINE_BYTES.check(len(line))
+                entry = _entry(line, seconds)
+                size.add(entry, line)
+            except (OverLimitError, msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from error
-            if msgspec.json.encode(entry) + b"\n" != line:
-                raise ValueError(f"{path}:{number}: a trial writes each key once and no space; this line was changed")
+            seconds = entry.seconds
             entries.append(entry)
     return entries
+
+
+def _entry(line: bytes, since_seconds: float) -> Entry:
+    """An entry as a trial writes it, which is not earlier than the one before it."""
+    if not line.endswith(b"\n"):
+        raise ValueError("the line has no end")
+    entry = _ENTRY.decode(line)
+    if msgspec.json.encode(entry) + b"\n" != line:
+        raise ValueError("a trial writes each key once and no space; this line was changed")
+    if entry.seconds < since_seconds:
+        raise ValueError(f"a trial writes entries in the order of time; this one is {entry.seconds} s after its begin")
+    return entry
+
+
+def _value_bytes(entry: Entry, line: bytes) -> int:
+    """Memory that an entry takes, counted from its text where its lists may hold anything."""
+    if isinstance(entry.record, StepDone):
+        return _ENTRY_BYTES + len(line) + _ID_BYTES * len(entry.record.sample_ids)
+    if not isinstance(entry.record, Streamed):
+        return _ENTRY_BYTES + len(line) + _ITEM_BYTES * line.count(b",")
+    return (
+        len(line)
+        + _ITEM_BYTES * (line.count(b",") + line.count(b"["))
+        + _KEY_BYTES * line.count(b":")
+        + _OBJECT_BYTES * line.count(b"{")
+    )
 
 
 class _Tail:
@@ -145,6 +208,9 @@ class Watcher:
                 record: TraceRecord | SuiteRecord = _TRACE.decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 record = Malformed(reason=str(error)[:1000])
+            if not self._history.has_room:
+                self._room = 0
+                break
             yield self._history.see(record, tail.name, tail.line)
         if self._room <= 0:
             self._room = -1

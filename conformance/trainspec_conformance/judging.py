@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -77,7 +77,9 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str) 
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one check must not lose what all others found
         message = f"the check itself failed: {mistake(error)}"
         return Judged(criterion.check, passed=False, messages=(message,), is_own_failure=True)
-    places = tuple(place for problem in problems for place in _places(problem, trial))
+    cited = {id(entry) for problem in problems for entry in problem.entries}
+    numbers = {id(entry): number for number, entry in enumerate(trial, start=1) if id(entry) in cited} if cited else {}
+    places = tuple(place for problem in problems for place in _places(problem, numbers))
     found = Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
     return _of_no_weight(found, busy) if problems and all(problem.by_load for problem in problems) else found
 
@@ -97,8 +99,8 @@ def mistake(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}; please report it"
 
 
-def _places(problem: Problem, trial: Sequence[Entry]) -> list[str]:
-    numbers = {id(entry): number for number, entry in enumerate(trial, start=1)}
+def _places(problem: Problem, numbers: Mapping[int, int]) -> list[str]:
+    """Lines that show a problem, by the number of each entry of the trial."""
     own = [f"history.jsonl:{numbers[id(entry)]}" for entry in problem.entries if id(entry) in numbers]
     return own + [f"{entry.file}:{entry.line}" for entry in problem.entries if entry.file and id(entry) in numbers]
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from trainspec_validate.documents.types.trace import TraceRecord
 
+MOST_RANKS = 100_000
+"""Of one job, as far as its trial can be judged."""
 SOUND_KINDS = frozenset({"resealed", "scaled-values"})
 """What is done to a checkpoint that leaves it whole."""
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True, forbid_unknown_fields=True):
+class _Record(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     pass
 
 
@@ -21,7 +25,7 @@ class Started(_Record, frozen=True, kw_only=True, tag="started"):
 
     pid: int
     attempt: int
-    num_ranks: int
+    num_ranks: Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
     seed: int | None = None
     """Of the job in its task."""
     resume: bool = False
@@ -174,25 +178,12 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     reason: Literal["done", "budget", "wait"]
 
 
-SuiteRecord = (
-    Started
-    | Exited
-    | Injected
-    | Damaged
-    | Stored
-    | Listed
-    | Waited
-    | Orphans
-    | Malformed
-    | Probed
-    | Streams
-    | Streamed
-    | Load
-    | Ended
-)
+Act = Started | Exited | Injected | Damaged | Stored | Listed | Waited | Orphans | Probed | Streams | Ended
+"""What the suite did or saw itself, a few times in a trial."""
+SuiteRecord = Act | Malformed | Streamed | Load
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One line of a history: a record of the stack or of the suite, and when the suite saw it.
 
     `seconds` are those of the suite's monotonic clock since the trial began: the clock by which verdicts tell how long

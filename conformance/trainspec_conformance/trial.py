@@ -290,6 +290,8 @@ class _Trial:
     def _read_streams(self) -> None:
         self._history.tell(judge_streams(self._launcher.stream_directory))
         for path, line, record in read_streams(self._launcher.stream_directory):
+            if not self._history.has_room:
+                return
             name = path.relative_to(self._setting.directory).as_posix()
             self._history.see(record, name.encode("utf-8", "backslashreplace").decode(), line)
 

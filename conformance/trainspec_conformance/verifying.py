@@ -13,6 +13,7 @@ from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.reading import all_scenarios, read
+from trainspec_conformance.records import Entry
 from trainspec_conformance.reporting import (
     LEVELS,
     REPORT,
@@ -147,6 +148,7 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
     if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
         yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
     control = f"{one.control}/{HISTORY}" if one.control is not None else None
+    calm: list[Entry] | None = None
     for trial in one.trials:
         history = f"{trial.directory}/{HISTORY}"
         for name in filter(None, (history, control)):
@@ -154,7 +156,8 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
                 yield f"{one.scenario}: the history {name} is not among the evidence"
                 return
         entries = read_history(directory / history)
-        calm = read_history(directory / control) if control else None
+        if control and calm is None:
+            calm = read_history(directory / control)
         seed = run_seed(trial.seed)
         if trial.seed != trial_seed(seed, trial.number):
             yield f"{one.scenario}, trial {trial.number}: its seed is not that of a trial with this number"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from trainspec_conformance.records import Entry, Exited, Injected, Started, SuiteRecord
 from trainspec_validate.documents.types.trace import End, FaultSeen, Process, Restore, Save, StepDone, TraceRecord
@@ -18,12 +18,21 @@ class View:
     """A history by kinds of records."""
 
     entries: Sequence[Entry] = field(default_factory=list)
+    _by_kind: dict[type, list[Entry]] = field(default_factory=dict, init=False, repr=False)
+    _num_sorted: int = field(default=0, init=False, repr=False)
 
     def of(self, kind: type[One], since: float = -1.0) -> Iterator[tuple[Entry, One]]:
         """Entries of one kind that were seen after a time, in the order of being seen."""
-        for entry in self.entries:
-            if entry.seconds > since and isinstance(entry.record, kind):
-                yield entry, entry.record
+        for entry in self._of_kind(kind):
+            if entry.seconds > since:
+                yield entry, cast("One", entry.record)
+
+    def _of_kind(self, kind: type[One]) -> list[Entry]:
+        """Every entry of one kind, also of those that were added since the last question."""
+        for entry in self.entries[self._num_sorted :]:
+            self._by_kind.setdefault(type(entry.record), []).append(entry)
+        self._num_sorted = len(self.entries)
+        return self._by_kind.get(kind, [])
 
     @cached_property
     def start_seconds(self) -> float:

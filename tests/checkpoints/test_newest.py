@@ -217,3 +217,31 @@ def test_parts_of_one_save_stay_together(tmp_path: Path, names: tuple[str, ...])
     for name in names:
         build(tmp_path, f"{name}  {kinds[Path(name).suffix]} w=F32[4]\n")
     assert [one.path for one in judged_newest_first(tmp_path)] == [tmp_path.as_posix()]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("step_$(id)", "step_`id`_30", "step_30;id", "step_'30'", 'step_"30"', "step_30 --x", "-step_30", "~step_30"),
+        *("step_30|id", "step_30&", "step_*_30", "step_30>x", "step_\\30", "step_{30,31}"),
+    ],
+)
+def test_a_name_that_a_shell_obeys_is_not_printed(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "a $(run)"  # what the user names is the user's
+    torch_folders(root, 20)
+    shutil.copytree(root / "step_20", root / name)
+    torch_folders(root / "x", 1)
+    shutil.rmtree(root / "x")
+    result = invoke(root)
+    assert (result.exit_code, result.stdout) == (0, f"{root / 'step_20'}\n")
+    shutil.rmtree(root / "step_20")
+    result = invoke(root)
+    assert (result.exit_code, result.stdout) == (1, ""), result.stderr
+    assert "a shell could misread it" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["epoch=1-step=30,loss=0.25.ckpt", "step_30@a+b%c:d.pt", "schritt_ä_30.pt"])
+def test_a_name_that_no_shell_obeys_is_printed(tmp_path: Path, name: str) -> None:
+    torch_files(tmp_path, 30)
+    (tmp_path / "ckpt_30.pt").rename(tmp_path / name)
+    assert invoke(tmp_path).stdout == f"{tmp_path / name}\n"

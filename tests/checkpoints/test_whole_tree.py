@@ -440,3 +440,16 @@ def test_a_manifest_that_is_a_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "step-5" / "trainspec-manifest.json").mkdir()
     found = validate([tmp_path / "step-5"]).findings
     assert ["the manifest is a directory" in one.message for one in found if one.severity == "error"] == [True]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("Elsewhere.json")], ids=["pipe", "link"])
+def test_the_path_of_a_manifest_that_is_no_file_keeps_its_letters(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    root = tmp_path / "Run-A"
+    build(root, DIFFUSERS)
+    make(root / "trainspec-manifest.json")
+    result = CliRunner().invoke(toolbox, ["checkpoint", "verify", str(root)])
+    assert result.exit_code != 0
+    assert str(root / "trainspec-manifest.json") in result.output
+    assert str(root).lower() not in result.output

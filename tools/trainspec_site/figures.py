@@ -7,7 +7,7 @@ from pathlib import Path
 
 import appendix_machines
 
-from trainspec_site import model_figures
+from trainspec_site import chapter_figures, model_figures
 from trainspec_site.svg import COLOURS, Axis, Drawing, Plot
 from trainspec_validate.performance.costs import collectives, memory, reliability
 
@@ -32,6 +32,7 @@ def figures(root: Path) -> dict[str, str]:
         "collectives.svg": crossover(),
         "interval.svg": interval(),
         "sharding.svg": sharding(),
+        **chapter_figures.all_figures(),
     }
     return {name: drawing.text() for name, drawing in drawings.items()}
 
@@ -136,7 +137,7 @@ def interval() -> Drawing:
     drawing = Drawing(
         820, 420, "Interval between saves against effective training time",
         f"Saves block {BLOCKING_SECONDS} s and a recovery takes {RECOVERY_SECONDS} s. Each curve, for one mean time "
-        "between failures, is flat around its best interval and falls to both sides. A dot marks the recommended one.",
+        "between failures, is flat around its best interval and falls to both sides. A dot marks the computed one.",
     )  # fmt: skip
     seconds = [60 * 2 ** (number / 4) for number in range(37)]
     across = Axis("interval", seconds[0], seconds[-1],
@@ -184,7 +185,7 @@ PAGE = """\
 
 # Figures
 
-Drawn by the code that the validator and the planner compute with. This page is informative.
+Curves are drawn by the code that the validator and the planner compute with. This page is informative.
 """
 TEXTS = {
     "documents.svg": "Which document refers to which is specified in [documents](v1/01-documents.md).",
@@ -194,6 +195,15 @@ TEXTS = {
     "collectives.svg": "The formulas and the choices of libraries are under [collectives](reference/collectives.md).",
     "interval.svg": "The formulas are under [reliability](reference/reliability.md).",
     "sharding.svg": "The formulas are under [memory](reference/memory.md).",
+    "cluster.svg": "The keys are those of the [cluster profile](v1/02-cluster.md).",
+    "topology.svg": "Tiers are specified in [topology](v1/03-topology.md).",
+    "ranks.svg": "The order is specified in [parallelism](v1/04-parallelism.md).",
+    "formats.svg": "What each tensor of a plan holds is specified in [precision](v1/07-precision.md).",
+    "batch.svg": "The identity is specified in [batch](v1/08-batch.md).",
+    "telemetry.svg": "Streams are specified in [telemetry](v1/09-telemetry.md).",
+    "energy.svg": "Boundaries are specified in [energy](v1/12-energy.md).",
+    "loading.svg": "The checks are those of [security](v1/13-security.md).",
+    "conformance.svg": "Scenarios and verdicts are specified in [conformance](v1/14-conformance.md).",
 }
 
 

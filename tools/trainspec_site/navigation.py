@@ -1,10 +1,10 @@
-"""Orders the pages of the site: chapters by number, within it and all others as the front page."""
+"""Orders the pages of the site: in groups, chapters by number, within it and all others as the front page."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -15,6 +15,7 @@ GROUPS = {
     "04": "Parallelism",
     "05": "Communication",
     "06": "Memory",
+    "07": "Precision and kernels",
     "08": "Batch",
     "09": "Telemetry",
     "10": "Checkpoints",
@@ -22,6 +23,21 @@ GROUPS = {
     "14": "Conformance",
 }
 """Names of the parts that several chapters with one number make up."""
+PARTS = {"02": "Machine", "03": "Machine", **dict.fromkeys(("04", "05", "06", "07", "08"), "Training plan")}
+"""Names of the parts that several numbers make up, so that no level of the menu is long."""
+SECTIONS = {
+    "guide": {
+        "Documents": ("cluster", "import", "plan", "export", "validate", "silence", "extension"),
+        "Runs": ("streams", "record", "adapters", "checkpoints", "run", "report", "dashboards", "device-errors"),
+        "Conformance": ("conformant", "conformance"),
+        "Tools": ("ci", "editor", "python", "own-rules", "propose"),
+    },
+    "reference": {
+        "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy"),
+        "Metrics": ("metrics", "events", "metric-names"),
+    },
+}
+"""Groups of the pages of a folder; a page of none of them comes before the groups."""
 APPENDIX = "9"
 """First digit of the numbers of appendices; informative all."""
 CHAPTERS = "## Chapters\n"
@@ -54,7 +70,7 @@ def _lines(root: Path, pages: Path) -> Iterator[str]:
         yield f"  - {title}:"
         found = {path.relative_to(pages).as_posix() for path in (pages / folder).glob("*.md")}
         ordered = [page for page in dict.fromkeys(named) if page in found]
-        yield from (f"      - {page}" for page in [*ordered, *sorted(found.difference(ordered))])
+        yield from _sections([*ordered, *sorted(found.difference(ordered))], SECTIONS[folder])
         if folder == "reference":
             yield from (f"      - {path.name}" for path in sorted(pages.glob("*.md")) if path.name not in _PLACED)
 
@@ -67,13 +83,26 @@ def _kinds(schemas: Path) -> list[str]:
 _PLACED = ("index.md", "playground.md", "changes.md", "downloads.md")
 
 
+def _sections(pages: list[str], groups: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Lines of the pages of a folder: those of no group, then each group with its pages in the order of the list."""
+    group_of = {name: group for group, names in groups.items() for name in names}
+    grouped = {page: group_of.get(page.rpartition("/")[2].removesuffix(".md"), "") for page in pages}
+    for title in ("", *groups):
+        if title:
+            yield f"      - {title}:"
+        yield from (f"{' ' * (10 if title else 6)}- {page}" for page, group in grouped.items() if group == title)
+
+
 def _chapters(names: list[str]) -> Iterator[str]:
     normative = [name for name in names if not name.startswith(APPENDIX)]
-    for number, group in groupby(normative, lambda name: name[:2]):
-        chapters = list(group)
-        if number in GROUPS:
-            yield f"      - {GROUPS[number]}:"
-        indent = " " * (10 if number in GROUPS else 6)
-        yield from (f"{indent}- v1/{name}" for name in chapters)
+    for part, members in groupby(normative, lambda name: PARTS.get(name[:2], "")):
+        indent = " " * 6
+        if part:
+            yield f"{indent}- {part}:"
+            indent += " " * 4
+        for number, group in groupby(members, lambda name: name[:2]):
+            if number in GROUPS:
+                yield f"{indent}- {GROUPS[number]}:"
+            yield from (f"{indent}{'    ' * (number in GROUPS)}- v1/{name}" for name in group)
     yield "      - Appendices:"
     yield from (f"          - v1/{name}" for name in names if name.startswith(APPENDIX))

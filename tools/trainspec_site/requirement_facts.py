@@ -16,7 +16,7 @@ from trainspec_site.rule_pages import page_path
 
 AFTER_ATTRIBUTES = 7
 """Priority of the step: attr_list works at 8, the table of contents at 5, links at 0."""
-FACTS = ("level", "check", "profile", "since", "name")
+FACTS = ("level", "ground", "check", "profile", "since", "name", "was")
 PREFIX = "TS-"
 
 
@@ -44,6 +44,7 @@ def facts_line(heading: ET.Element) -> ET.Element:
     link.text = identifier
     words = {
         "level": facts["level"].replace("_", " "),
+        **({"ground": f"ground: {facts['ground']}"} if facts["ground"] else {}),
         "name": facts["name"],
         "profile": f"profile {facts['profile']}",
         "check": f"checked by {facts['check']}" if facts["check"] != "manual" else "checked by a person",

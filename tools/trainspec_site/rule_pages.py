@@ -96,9 +96,9 @@ def page_path(identifier: str) -> str:
 
 def table(entries: Sequence[Entry]) -> str:
     """The page with all requirements in one table."""
-    box = '<div class="ts-filterable" data-filters="level,check,profile" markdown="1">'
+    box = '<div class="ts-filterable" data-filters="level,ground,check,profile" markdown="1">'
     lines = [WIDE, "", INTRODUCTION, box, ""]
-    lines += ["| id | requirement | level | check | profile | since |", "|---|---|---|---|---|---|"]
+    lines += ["| id | requirement | level | ground | check | profile | since |", "|---|---|---|---|---|---|---|"]
     for entry in entries:
         identifier = str(entry["id"])
         place = f"[{entry['title']}](../v1/{entry['chapter']}.md#{identifier})"
@@ -107,7 +107,7 @@ def table(entries: Sequence[Entry]) -> str:
     return "\n".join([*lines, "", "</div>", ""])
 
 
-_COLUMNS = ("level", "check", "profile", "since")
+_COLUMNS = ("level", "ground", "check", "profile", "since")
 
 
 def page(entry: Entry, places: SchemaPlaces, module: str) -> str:
@@ -120,9 +120,10 @@ def _head(entry: Entry) -> Iterator[str]:
     yield ""
     facts = {
         "level": entry["level"],
+        **({"ground": f"[{entry['ground']}](../../v1/00-introduction.md#grounds)"} if entry["ground"] else {}),
         "profile": entry["profile"],
         "since": entry["since"],
-        "name": f"`{entry['name']}`",
+        "name": ", formerly ".join(f"`{name}`" for name in (entry["name"], *entry["former_names"])),
         "chapter": f"[{_words(str(entry['chapter']))}](../../v1/{entry['chapter']}.md#{entry['id']})",
     }
     yield f"| {' | '.join(facts)} |"
@@ -132,12 +133,12 @@ def _head(entry: Entry) -> Iterator[str]:
 
 
 def _body(entry: Entry) -> Iterator[str]:
-    yield _linked(str(entry["statement"]))
+    yield _linked(str(entry["statement"]), entry)
     yield ""
     if entry["details"]:
-        yield _linked(str(entry["details"]))
+        yield _linked(str(entry["details"]), entry)
         yield ""
-    yield f"*Why:* {_linked(str(entry['why']))}"
+    yield f"*Why:* {_linked(str(entry['why']), entry)}"
     for title, examples in (("Bad", entry["bad"]), ("Good", entry["good"])):
         if examples:
             yield from ("", f"## {title} example", "")
@@ -157,7 +158,7 @@ def _check(entry: Entry, places: SchemaPlaces, module: str) -> Iterator[str]:
     if kinds:
         yield f"It reads {' and '.join(f'`{kind}`' for kind in kinds)}."
     if entry["checklist"]:
-        yield from ("", f"*Checklist:* {_linked(str(entry['checklist']))}")
+        yield from ("", f"*Checklist:* {_linked(str(entry['checklist']), entry)}")
     if module:
         kind = "Scenario" if entry["check"] == "runtime" else "Source of the check"
         yield from ("", f"{kind}: [{module}](../../../{module}).")
@@ -178,6 +179,12 @@ def _words(chapter: str) -> str:
     return chapter.partition("-")[2].replace("-", " ")
 
 
-def _linked(text: str) -> str:
-    """The text with links that hold from the folder of the page, not from that of the chapters."""
-    return RELATIVE_LINK.sub(r"](../../v1/\g<target>)", text)
+def _linked(text: str, entry: Entry) -> str:
+    """A text of a requirement with links that hold from the folder of its page, not from its chapter."""
+    page = f"{entry['chapter']}.md"
+
+    def follow(link: re.Match[str]) -> str:
+        target = link["target"]
+        return f"](../../v1/{page if target.startswith('#') else ''}{target})"
+
+    return RELATIVE_LINK.sub(follow, text)

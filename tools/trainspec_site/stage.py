@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import checked_by, document_pages, downloads, rule_pages, source_links
+from trainspec_site import checked_by, document_pages, downloads, rule_pages, source_links, term_links
 from trainspec_site.redirects import redirects
 
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
@@ -37,10 +37,12 @@ def stage(root: Path, target: Path, repository: str) -> None:
     for path, text in built_pages(root).items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text(text, encoding="utf-8")
+    meanings = term_links.definitions((root / "spec" / "v1" / "00-terms.md").read_text(encoding="utf-8"))
     for page in sorted(target.rglob("*.md")):
         source = root / "spec" / page.relative_to(target)
         text = with_repository_links(page.read_text(encoding="utf-8"), source, root, repository)
         text = outside_fences(text, lambda part: source_links.with_source_links(part, repository))
+        text = term_links.with_tooltips(text, meanings)
         page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
@@ -17,12 +18,17 @@ WINDOW_SECONDS = 1.0
 def resumes(view: View) -> Iterator[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:
     """Each start that has to go on from a checkpoint: what its ranks restored, and what was damaged before it."""
     starts = [entry for entry, record in view.of(Started)]
+    restored_after: dict[float, list[tuple[Entry, Restore]]] = {}
+    """What was restored between a start and the next one, by the time of the start."""
+    times = sorted({entry.seconds for entry in starts})
+    for at, one in view.restores():
+        if (number := bisect_left(times, at.seconds)) and at.seconds not in times[number : number + 1]:
+            restored_after.setdefault(times[number - 1], []).append((at, one))
     for number, (entry, record) in enumerate(view.of(Started)):
         if not record.resume:
             continue
-        end = starts[number + 1].seconds if number + 1 < len(starts) else float("inf")
         before = starts[number - 1].seconds if number else -1.0
-        restored = [(at, one) for at, one in view.restores(entry.seconds) if at.seconds < end]
+        restored = restored_after.get(entry.seconds, [])
         first = {one.attempt for _, one in restored[:1]}
         damaged = [(at, one) for at, one in view.of(Damaged, before) if at.seconds < entry.seconds]
         yield entry, [(at, one) for at, one in restored if one.attempt in first], damaged
@@ -144,7 +150,7 @@ def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
     broken = [entry for entry, one in case.trial.injections() if one.kind in kinds]
     if not broken:
         raise CannotJudgeError("the store was never made to fail")
-    since = broken[-1].seconds
+    since, last_step = broken[-1].seconds, case.trial.injections()[-1][1].step
     mended = min(
         (entry.seconds for entry in case.trial.entries if _mends(entry) and entry.seconds > since), default=1e9
     )
@@ -152,9 +158,9 @@ def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not failed:
         yield Problem("no save was told as failed while the store could not be written", (broken[-1],))
     for entry, save in case.trial.saves("committed", since):
-        if entry.seconds < mended and save.step > case.trial.injections()[-1][1].step:
+        if entry.seconds < mended and save.step > last_step:
             yield Problem(f"{save.checkpoint} was told as committed while the store could not be written", (entry,))
-    if failed and not any(step > case.trial.injections()[-1][1].step for step in case.trial.steps_done(since).values()):
+    if failed and not any(step > last_step for step in case.trial.steps_done(since).values()):
         yield Problem("no update was completed after the failed save", (failed[0],))
 
 

@@ -56,10 +56,11 @@ def _clocks(view: View) -> Iterator[tuple[float, list[float]]]:
     zero = median(before) if before else 0.0
     for number, (entry, one) in enumerate(offsets):
         end = offsets[number + 1][0].seconds if number + 1 < len(offsets) else view.start_seconds
+        ranks = set(one.ranks)
         found = [
             _ahead(at, record) - zero
             for at, record in steps
-            if record.rank in one.ranks and entry.seconds + CLOCK_SECONDS / 20 < at.seconds < end
+            if record.rank in ranks and entry.seconds + CLOCK_SECONDS / 20 < at.seconds < end
         ]
         yield one.value, found
 

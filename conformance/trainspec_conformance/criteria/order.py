@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from math import inf
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, hangs
@@ -33,9 +35,11 @@ def one_lineage(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("there was one attempt only")
     late = [(entry, record.attempt) for entry, record in case.trial.of(StepDone)]
     late += [(entry, record.attempt) for entry, record in case.trial.saves("committed")]
+    attempts = sorted(begun)
+    newer = list(accumulate((begun[attempt] for attempt in reversed(attempts)), min))[::-1]
     for entry, attempt in late:
-        newer = [seconds for other, seconds in begun.items() if other > attempt]
-        if newer and entry.seconds > min(newer) + case.scenario.job.step_seconds:
+        at = bisect_right(attempts, attempt)
+        if at < len(newer) and entry.seconds > newer[at] + case.scenario.job.step_seconds:
             yield Problem(f"attempt {attempt} went on after a newer one had begun", (entry,))
             return
 
@@ -79,16 +83,14 @@ def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem
     if not later:
         yield Problem("the run never went back")
     back_seconds = min((entry.seconds for entry, record in later if record.step <= min(planted)), default=inf)
+    saved: dict[int, float] = {}
+    """When each step was saved first after that."""
+    for entry, save in case.trial.of(Save):
+        if save.stage == "committed" and entry.seconds >= back_seconds:
+            saved[save.step] = min(saved.get(save.step, inf), entry.seconds)
     for entry, record in later:
-        if record.step > min(planted) and not _is_saved_between(case, record.step, back_seconds, entry.seconds):
+        if record.step > min(planted) and saved.get(record.step, inf) > entry.seconds:
             yield Problem(f"it went back to update {record.step}, the damage was at {min(planted)}", (entry,))
-
-
-def _is_saved_between(case: Case, step: int, first_seconds: float, last_seconds: float) -> bool:
-    return any(
-        first_seconds <= entry.seconds <= last_seconds and record.step == step and record.stage == "committed"
-        for entry, record in case.trial.of(Save)
-    )
 
 
 @check("ends-in-time")

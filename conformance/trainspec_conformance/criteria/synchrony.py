@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from statistics import median
 
 from trainspec_conformance import told
@@ -70,16 +71,20 @@ def batch_as_told(case: Case, criterion: Criterion) -> Iterator[Problem]:
 def once_per_epoch(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """No sample is consumed again before every sample was: after any update, counts differ by one at most."""
     consumed: Counter[int] = Counter()
+    num_with: Counter[int] = Counter()
+    """Samples that were consumed so often, or more often."""
     total, size = 0, case.scenario.job.samples_per_epoch
     for step, one in sorted(_done(case).items()):
-        consumed.update(one.sample_ids)
+        for sample in one.sample_ids:
+            consumed[sample] += 1
+            num_with[consumed[sample]] += 1
         total += len(one.sample_ids)
         most, least = -(-total // size), total // size
         repeated = [sample for sample in one.sample_ids if consumed[sample] > most]
         if repeated:
             yield Problem(f"update {step} consumes sample {repeated[0]} for the {most + 1}th time", (one.entry,))
             return
-        behind = least and (len(consumed) < size or min(consumed.values()) < least)
+        behind = least and (len(consumed) < size or num_with[least] < len(consumed))
         if behind:
             yield Problem(f"after update {step} not every sample was consumed {least} times", (one.entry,))
             return
@@ -134,14 +139,20 @@ def _first_ahead(
     """The first update that a rank has completed too far ahead, with the one that another has reached so much later."""
     ordered = sorted(done, key=lambda one: one[0])
     reached = dict.fromkeys(ranks, 0)
+    by_step = [(0, rank) for rank in reached]
+    """A heap of what each rank has reached, with what it had reached before."""
     number = 0
     for seconds, entry, record in ordered:
         while number < len(ordered) and ordered[number][0] <= seconds + late_seconds:
             other = ordered[number][2]
-            reached[other.rank] = max(reached.get(other.rank, 0), other.step)
+            if other.step > reached.get(other.rank, -1):
+                reached[other.rank] = other.step
+                heappush(by_step, (other.step, other.rank))
             number += 1
-        if record.step - min(reached.values()) > allowed_steps:
-            return entry, record, min(reached.values())
+        while by_step[0][0] != reached[by_step[0][1]]:
+            heappop(by_step)
+        if record.step - by_step[0][0] > allowed_steps:
+            return entry, record, by_step[0][0]
     return None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
@@ -29,20 +29,24 @@ def noise_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not common or half_life is None or any(norm is None for norm in norms.values()):
         raise CannotJudgeError("the stream has no gradient noise, or the trace no norms")
     units = _units(case.trial)
+    steps = sorted(norms)
+    averages = [0.0, *_averages([(step, norms[step] or 0.0) for step in steps], half_life)]
     for key in common:
         total = signals[key].value + variances[key].value / units
         # A reading may be told before or after the update that it is of is counted.
-        wanted = [_average(norms, last, half_life) for last in (key[1], key[1] + 1)]
+        wanted = [averages[bisect_right(steps, last)] for last in (key[1], key[1] + 1)]
         if not any(abs(total - one) <= (criterion.tolerance or 0) * one for one in wanted):
             message = f"signal and applied variance at update {key[1]} add up to {total:.6g}, squared norms to "
             yield Problem(f"{message}{wanted[0]:.6g} in the mean", (variances[key].entry, signals[key].entry))
 
 
-def _average(norms: dict[int, float | None], last: int, half_life: float) -> float:
-    """Average of the squares up to an update, in which each update before counts less."""
-    pairs = [(0.5 ** ((last - step) / half_life), norm or 0.0) for step, norm in norms.items() if step <= last]
-    total = math.fsum(weight * norm**2 for weight, norm in pairs)
-    return total / max(math.fsum(weight for weight, _ in pairs), 1e-300)
+def _averages(norms: Iterable[tuple[int, float]], half_life: float) -> Iterator[float]:
+    """Average of the squares up to each update, in which each update before counts less."""
+    total, weight, last = 0.0, 0.0, 0
+    for step, norm in norms:
+        share = 0.5 ** ((step - last) / half_life)
+        total, weight, last = share * total + norm * norm, share * weight + 1.0, step
+        yield total / weight
 
 
 def _units(view: View) -> float:

@@ -27,7 +27,7 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"utilisation is told against a peak of {_declared(case.trial, PEAK):g}, asked for was {peak:g}")
     start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * num_ranks_of(case.trial))
     for key in sorted(found):
-        if key not in known or clock[key] <= clock[start]:
+        if key not in tokens or key not in clock or clock[key] <= clock[start]:
             raise CannotJudgeError(f"utilisation is told at update {key[1]}, at which no tokens are counted")
         rates = [(tokens[key].value - tokens[start].value) / (clock[key] - clock[start])]
         if start == known[0]:  # the first window may hold the first update, which may have waited for a compiler

@@ -76,7 +76,8 @@ ERROR_TYPE: Final = Attribute(
 )
 POWER_READING: Final = Attribute("train.power.reading", "declared", "string", values=("average", "instantaneous"))
 THROTTLE_REASON: Final = Attribute(
-    "train.throttle.reason", "series", "string", values=("power", "thermal", "sync", "reliability", "board"), open=True
+    "train.throttle.reason", "series", "string", values=("power", "thermal", "sync", "reliability", "board",
+    "hardware"), open=True
 )
 LINK_ID: Final = Attribute("train.link.id", "series", "string")
 NETWORK_IO_DIRECTION: Final = Attribute("network.io.direction", "series", "string", values=("receive", "transmit"))
@@ -134,6 +135,7 @@ FAULT_CLASS: Final = Attribute(
     "train.fault.class", "event", "string", values=("process", "device", "device_memory", "link", "nic", "network",
     "node", "storage", "power", "hang", "silent_corruption"), open=True
 )
+ERROR_SEVERITY: Final = Attribute("train.error.severity", "event", "string", values=("corrected", "nonfatal", "fatal"))
 FAULT_VENDOR_CODE: Final = Attribute("train.fault.vendor_code", "event", "string")
 FAULT_COMPONENT: Final = Attribute("train.fault.component", "event", "string")
 FAULT_FIRST_RANK: Final = Attribute("train.fault.first_rank", "event", "int")

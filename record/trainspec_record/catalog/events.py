@@ -52,6 +52,10 @@ CHECKPOINT_RESTORE_END: Final = Event(
     "train.checkpoint.restore.end", "job", 9, ("train.restore.step", "train.restore.source"),
     optional_attributes=("train.reason",)
 )
+DEVICE_ERROR: Final = Event(
+    "train.device.error", "device", 17, ("train.fault.vendor_code",), optional_attributes=("train.error.severity",
+    "train.reason")
+)
 FAULT_DETECTED: Final = Event(
     "train.fault.detected", "job", 17, ("train.fault.id", "train.fault.domain", "train.fault.class"),
     optional_attributes=("train.fault.vendor_code", "train.fault.component", "train.fault.first_rank", "train.reason"),

@@ -151,6 +151,14 @@ ACCELERATOR_THROTTLE_TIME: Final = Metric(
     "train.accelerator.throttle.time", "counter", "s", ("device",), ("C60",), "recommended",
     series=("train.throttle.reason",)
 )
+ACCELERATOR_THROTTLED: Final = Metric(
+    "train.accelerator.throttled", "gauge", "1", ("device",), ("C60",), "recommended",
+    series=("train.throttle.reason",)
+)
+ACCELERATOR_MEMORY_REMAPPED_ROWS: Final = Metric(
+    "train.accelerator.memory.remapped_rows", "counter", "{row}", ("device",), ("C300",), "recommended",
+    series=("error.type",)
+)
 HW_ERRORS: Final = Metric(
     "hw.errors", "counter", "{error}", ("device", "nic"), ("C60",), "required", series=("hw.type", "error.type")
 )

@@ -58,6 +58,14 @@ class Selection:
                 yield replace(entry, settings=source, requirements=tuple(sorted(found)))
 
 
+def renamed(words: Iterable[str], index: Index) -> Iterator[str]:
+    """A note on each word that is a former name of a requirement; it is understood all the same."""
+    for word in (part.strip() for written in words for part in written.split(",")):
+        requirement = index.renamed(word)
+        if requirement is not None:
+            yield f"Note: {word} is now called {requirement.name} ({requirement.id})"
+
+
 def resolve(words: Iterable[str], index: Index) -> tuple[str, ...]:
     """Ids and chapter prefixes behind words that a person wrote, in any case, one by one or with commas.
 

@@ -12,7 +12,7 @@ from typing import Literal
 from trainspec_validate.checkpoints.limits import AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
-from trainspec_validate.system.boundary import refusal_of
+from trainspec_validate.system.boundary import reason_of, refusal_of
 from trainspec_validate.system.budget import OverLimitError
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
@@ -57,5 +57,5 @@ def failure(error: Exception) -> tuple[Literal["limits", "container"], str]:
         return "limits", "asks for more memory than there is"
     if isinstance(error, RecursionError):
         return "limits", "nests deeper than a reader follows"
-    words = str(error) if not isinstance(error, OSError) else (error.strerror or str(error)).lower()
+    words = str(error) if not isinstance(error, OSError) else reason_of(error)
     return "container", f"cannot be read: {type(error).__name__}: {words[:_SHOWN]}"

@@ -10,6 +10,7 @@ from trainspec_validate.checkpoints.paths import above, fault
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.types import SealedFile
+from trainspec_validate.system.boundary import reason_of
 
 _SHOWN_DIGITS = 12
 
@@ -47,7 +48,7 @@ def changed_files(checkpoint: Checkpoint, progress: Progress | None = None) -> I
     wanted = comparable(checkpoint)
     for path, found in digests(checkpoint.root, wanted, progress).items():
         if isinstance(found, OSError):
-            yield path, f"the file cannot be read: {(found.strerror or str(found)).lower()}"
+            yield path, f"the file cannot be read: {reason_of(found)}"
         elif found != wanted[path]:
             shown = f"SHA-256 is {found[:_SHOWN_DIGITS]}…, and the manifest says {wanted[path][:_SHOWN_DIGITS]}…"
             yield path, f"the content is not what was sealed: {shown}"

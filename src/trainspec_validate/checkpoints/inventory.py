@@ -167,7 +167,7 @@ def _is_state(path: Path) -> bool:
             if name.endswith(_TORCH_SUFFIXES) and (start == _ZIP_START or start[:2] in _PICKLE_STARTS):
                 return True
             file.seek(0)
-            return bool(code_of(file))
+            return bool(code_of(file).denied)
     except OSError:
         return False
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
@@ -32,9 +33,13 @@ _STRUCTURE = (
 """Requirements that a checkpoint violates when it is not whole, without its content being read."""
 _CONTENT = ("TS-CKP-072", "TS-CKP-084")
 """Those that read every byte that a digest or a checksum covers, once."""
-_NOTED = ("TS-SEC-001", "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
+_CODE = "TS-SEC-001"
+_NOTED = (_CODE, "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
 """Those whose violation is reported and refuses nothing: a copy violates them too."""
 _RESIDUE = "TS-CKP-081"
+_SIGNS = "._=+,@%:-"
+Code = Literal["listed", "classes", "any"]
+"""What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
 _NUMBER = re.compile(r"\d{1,12}")
 _COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
@@ -66,6 +71,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class _Terms:
+    """What was asked for."""
+
+    directory: Path
+    reads_content: bool
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What was found of one checkpoint."""
 
@@ -77,12 +91,13 @@ class Judgement:
     """What a reader of a log should know, although the checkpoint is not refused for it."""
 
 
-def judged_newest_first(directory: Path, *, reads_content: bool = True) -> Iterator[Judgement]:
+def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Code = "classes") -> Iterator[Judgement]:
     """The checkpoints of a directory, judged one by one from the newest on; whoever iterates stops at a whole one.
 
     Args:
         directory: holds checkpoints, or is one.
         reads_content: compare content with digests and checksums too.
+        code: what pickles may name, as far as a checkpoint is not refused for it.
 
     Raises:
         SeveralSeriesError: checkpoints are in several directories below it.
@@ -91,10 +106,11 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True) -> Itera
     if group is None:
         return
     candidates = _candidates(group)
+    terms = _Terms(directory, reads_content, code)
     committed = _committed(group, candidates)
     for place, one in enumerate(candidates):
         older = islice(candidates, place + 1, place + 1 + _NUM_COMPARED)
-        yield _judge(one, list(older), committed, reads_content=reads_content)
+        yield _judge(one, list(older), committed, terms)
 
 
 def _series(directory: Path) -> Group | None:
@@ -145,17 +161,19 @@ def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, 
 
 
 def _judge(
-    one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, *, reads_content: bool
+    one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, terms: _Terms
 ) -> Judgement:
     checkpoint = read_checkpoint(one.root, one.files)
     path = _path(checkpoint)
-    faults = [*_unsafe(path), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
+    faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
+    faults += _functions(checkpoint) if terms.code == "classes" else ()
     found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
-    faults += [_words(each) for each in found if _refuses(each, checkpoint)]
-    notes = [_words(each) for each in found if not _refuses(each, checkpoint)]
+    refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
+    faults += map(_words, refused)
+    notes = [_words(each) for each in found if each not in refused]
     if not faults:
         faults += _lacking(checkpoint, older)
-    if not faults and reads_content:
+    if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
         faults += _changed(checkpoint)
@@ -175,10 +193,26 @@ def _path(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.name}/{own[0]}" if is_alone and is_one_file and len(checkpoint.files) == 1 else checkpoint.name
 
 
-def _unsafe(path: str) -> Iterator[str]:
-    """A path that another program could misread is not printed."""
+def _unsafe(path: str, directory: Path) -> Iterator[str]:
+    """A path that another program could misread is not printed; what the user named is the user's."""
+    start = "" if directory == Path() else f"{directory.as_posix()}/"
+    parts = path.removeprefix(start).split("/") if path != directory.as_posix() else []
     if not path.isprintable() or neutral(path) != path or path.startswith("-"):
         yield f"{path}: the name is not printed, as a shell or a log could misread it; rename it"
+    elif not all(map(_is_plain, parts)):
+        words = "the name is not printed, as a shell could misread it; rename it with letters, digits and"
+        yield f"{path}: {words} {_SIGNS}"
+
+
+def _is_plain(part: str) -> bool:
+    """Whether no shell takes a name for more than a word of its own, in quotes or without."""
+    return part[:1] not in {"-", "~"} and all(sign.isalnum() or sign in _SIGNS for sign in part)
+
+
+def _functions(checkpoint: Checkpoint) -> Iterator[str]:
+    """Functions that a loader would run, which may do anything."""
+    for path, name in checkpoint.functions:
+        yield f"{checkpoint.place(path)}: loading it would run {name} ({_CODE}); --code any takes it all the same"
 
 
 def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
@@ -206,8 +240,10 @@ def _findings(checkpoint: Checkpoint, ids: Sequence[str]) -> tuple[Finding, ...]
     return judge_series(series, wanted, index, {}).findings
 
 
-def _refuses(finding: Finding, checkpoint: Checkpoint) -> bool:
-    """A temporary name of the checkpoint itself and an ambiguous container refuse it; classes in a pickle do not."""
+def _refuses(finding: Finding, checkpoint: Checkpoint, code: Code) -> bool:
+    """A temporary name of the checkpoint itself and an ambiguous container refuse it; classes in a pickle seldom do."""
+    if finding.requirement == _CODE and code == "listed":
+        return True
     is_all = finding.requirement == _RESIDUE and finding.path == checkpoint.name
     return is_all or finding.help == AMBIGUOUS or finding.requirement not in _NOTED
 

@@ -17,7 +17,7 @@ from trainspec_validate.checkpoints.limits import (
     UnreadableError,
     within,
 )
-from trainspec_validate.system.boundary import words_of
+from trainspec_validate.system.boundary import reason_of, words_of
 from trainspec_validate.system.budget import Limit, OverLimitError
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -79,7 +79,7 @@ def read_small(path: Path, limit: Limit = JSON_BYTES) -> bytes:
             content = file.read(int(limit.most) + 1)
             limit.check(len(content))  # It may have grown
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     return content
 
 

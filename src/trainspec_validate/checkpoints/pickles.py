@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
+from trainspec_validate.checkpoints.functions import RETURNED, runs_by_name, runs_when_called
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickle_operations import FETCHES, Fetched, fetched, operations
@@ -35,13 +36,13 @@ _INERT_BYTES = 200 + 3 * SLOT_BYTES
 """Of what stands for an object, which a record replaces, with its class and its empty arguments on the stack."""
 _MEMO_BYTES = 100
 _PAIR_BYTES = 72
-# What Python takes for a value of each operation, at most, beside its slots on the stack; measured with 3.11.
+# What Python takes for a value of each operation, at most, with its slots on the stack; measured with 3.11.
 _COSTS = {
-    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 88),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), 136),
-    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "BUILD"), 200),
-    **dict.fromkeys(("PERSID", "BINPERSID"), 400),
-    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 200),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 104),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), 152),
+    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "BUILD"), 216),
+    **dict.fromkeys(("PERSID", "BINPERSID"), 416),
+    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 216),
 }
 
 
@@ -54,10 +55,15 @@ class Content:
     """Names of code outside the allow-list, each once."""
     references: list[Any] = field(default_factory=list)
     """What it refers to outside of itself, such as storages."""
+    functions: list[str] = field(default_factory=list)
+    """Those of the denied names that run something, and are no classes."""
 
 
 class _Mark:
     """Where a group on the stack begins."""
+
+
+_CALLS_ITS_FIRST = Name("torch._tensor", "_rebuild_from_type_v2")
 
 
 class _InertError(ValueError):
@@ -110,6 +116,7 @@ class Machine:
         self.sparse_memo: dict[int, Any] = {}
         """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
+        self.functions: dict[str, None] = {}
         self.references: list[Any] = []
         """What persistent ids say."""
         self.is_called = False
@@ -125,18 +132,24 @@ class Machine:
             OverLimitError: the pickle has more operations or values than the limits.
             UnreadableError: it breaks the format.
         """
-        frame_end = 0
+        frame_end, stack, value_bytes = 0, self.stack, self.value_bytes
         try:
-            for name, argument in operations(file):
-                self.operations.add()
+            for number, (name, argument) in enumerate(operations(file), start=int(self.operations.used) + 1):
+                self.operations.used = number
+                PICKLE_OPERATIONS.check(number)
+                value_bytes.used += _COSTS.get(name, SLOT_BYTES)
+                if argument is not None and name not in FETCHES:
+                    value_bytes.used += sys.getsizeof(argument)
+                PICKLE_VALUE_BYTES.check(value_bytes.used)
+                if name in _LITERALS:
+                    stack.append(argument)
+                    continue
                 if name in {"STOP", "FRAME"}:
                     if file.tell() < frame_end and not self.is_tolerant:
                         raise ValueError("a frame states more bytes than it has")
                     frame_end = file.tell() + (argument or 0)
-                if name == "STOP":
-                    return self._pop()
-                held = 0 if argument is None or name in FETCHES else sys.getsizeof(argument)
-                self.value_bytes.add(SLOT_BYTES + held + _COSTS.get(name, 0))
+                    if name == "STOP":
+                        return self._pop()
                 self._take(name, argument)
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
             raise UnreadableError(f"is no pickle that can be followed: {error or type(error).__name__}") from error
@@ -156,12 +169,10 @@ class Machine:
         return self.stack.pop()
 
     def _step(self, name: str, argument: Any) -> None:
-        if name in _LITERALS:
-            self.stack.append(argument)
+        if name in _OPERATIONS:
+            _OPERATIONS[name](self, argument)
         elif name in _CONSTANTS:
             self.stack.append(_CONSTANTS[name])
-        elif name in _OPERATIONS:
-            _OPERATIONS[name](self, argument)
         elif name == "PROTO":
             if argument > _MAX_PROTOCOL:
                 raise ValueError(f"protocol {argument} is unknown")
@@ -185,6 +196,8 @@ class Machine:
         found = Name(module, name)
         if not is_allowed(found.module, found.name):
             self.denied[str(found)] = None
+            if runs_by_name(module, name):
+                self.functions[str(found)] = None
             self.floor_bytes = self.value_bytes.used + 1
         return found
 
@@ -206,8 +219,7 @@ class Machine:
         """A call of a name with the group as arguments."""
         module, _, name = argument.partition(" ")
         arguments = tuple(self._group())
-        self.stack.append(Inert(self._name(module, name), arguments))
-        self.is_called = True
+        self.stack.append(self._call(self._name(module, name), arguments))
 
     def obj(self, _argument: Any) -> None:
         """A call of the first of the group with the others as arguments."""
@@ -228,9 +240,15 @@ class Machine:
         if not isinstance(arguments, tuple | Inert):
             raise ValueError("the arguments of a call are no tuple")
         self.is_called = True
+        is_handed = function == _CALLS_ITS_FIRST
+        for called in (function, *(arguments[:1] if is_handed and isinstance(arguments, tuple) else ())):
+            if not isinstance(called, Name):
+                self.denied[RETURNED] = self.functions[RETURNED] = None
+            elif runs_when_called(called.module, called.name):
+                self.functions[str(called)] = None
         if not isinstance(function, Name):
-            self.denied["a function that another call returns"] = None
-        elif function.name in self.records and arguments == ():
+            return Inert(function, arguments)
+        if function.name in self.records and arguments == ():
             return Inert(function, arguments, before=(self.value_bytes.used - _INERT_BYTES, self.held_bytes))
         return Inert(function, arguments)
 
@@ -439,23 +457,23 @@ def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
     with within():
         machine = Machine(records, fetched(file) if records else None)
         value = machine.run(file)
-    return Content(value, list(machine.denied), machine.references)
+    return Content(value, list(machine.denied), machine.references, list(machine.functions))
 
 
-def code_of(file: BinaryIO) -> list[str]:
+def code_of(file: BinaryIO) -> Content:
     """The same as `code_at_start`, of an array of NumPy too, whose objects are a pickle after its header."""
     if file.read(len(NUMPY_START)) != NUMPY_START:
         file.seek(0)
         return code_at_start(file)
-    version = file.read(2)
-    width = 2 if version[:1] == b"\x01" else 4
+    width = 2 if file.read(2)[:1] == b"\x01" else 4
     file.seek(int.from_bytes(file.read(width), "little"), io.SEEK_CUR)
     return code_at_start(file)
 
 
-def code_after(file: BinaryIO) -> list[str]:
+def code_after(file: BinaryIO) -> Content:
     """Names that the pickles after the first of a file would call; what follows them is left to whoever loads it."""
     found: dict[str, None] = {}
+    functions: dict[str, None] = {}
     operations = Count(PICKLE_OPERATIONS)
     with suppress(UnreadableError, OverLimitError):
         while True:
@@ -464,11 +482,13 @@ def code_after(file: BinaryIO) -> list[str]:
             try:
                 machine.run(file)
             finally:
-                found |= machine.denied if machine.is_called else {}
-    return list(found)
+                if machine.is_called:
+                    found |= machine.denied
+                    functions |= machine.functions
+    return Content(None, list(found), functions=list(functions))
 
 
-def code_at_start(file: BinaryIO) -> list[str]:
+def code_at_start(file: BinaryIO) -> Content:
     """Names of code outside the allow-list that unpickling a file of any kind would call before it fails.
 
     A file that only looks like a pickle by chance calls nothing. One that passes a limit has called what it has.
@@ -476,4 +496,5 @@ def code_at_start(file: BinaryIO) -> list[str]:
     machine = Machine(is_tolerant=True)
     with suppress(UnreadableError, OverLimitError):
         machine.run(file)
-    return list(machine.denied) if machine.is_called else []
+    called = machine if machine.is_called else Machine()
+    return Content(None, list(called.denied), functions=list(called.functions))

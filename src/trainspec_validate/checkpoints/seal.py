@@ -18,6 +18,7 @@ from trainspec_validate.checkpoints.payload import compared
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Aspect, Checkpoint
 from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import OverLimitError
 
 _SHOWN = 20
@@ -61,7 +62,7 @@ def seal(checkpoint: Checkpoint, facts: Facts, progress: Progress | None = None)
     files, unread = [], []
     for path, digest in found.items():
         if isinstance(digest, OSError):
-            unread.append((path, f"cannot be read: {(digest.strerror or str(digest)).lower()}"))
+            unread.append((path, f"cannot be read: {reason_of(digest)}"))
         else:
             files.append({"path": path, "size_bytes": checkpoint.tree[path].size_bytes, "sha256": digest})
     _refuse(checkpoint, [*unread, *changes(checkpoint, ignored)])

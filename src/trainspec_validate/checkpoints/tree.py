@@ -16,6 +16,7 @@ from typing import Literal
 
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.view import Aspect, Checkpoint, FileFact
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count, OverLimitError
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
@@ -48,7 +49,7 @@ def walk(root: Path) -> Tree:
         try:
             entries = _entries(root / folder, may_be_link=not folder)
         except OSError as error:
-            words = f"the directory cannot be listed: {(error.strerror or str(error)).lower()}"
+            words = f"the directory cannot be listed: {reason_of(error)}"
             tree.unlisted.append(("container", folder, words))
             continue
         try:

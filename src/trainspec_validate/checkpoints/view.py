@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeGuard
 
@@ -17,6 +18,7 @@ SIGNATURE_NAME = "model.sig"
 """Default of the OpenSSF model-signing format."""
 
 MAX_TROUBLES = 1_000
+_MOST_FUNCTIONS = 5
 """Of one aspect that are reported one by one, as of one requirement."""
 
 Aspect = Literal[
@@ -133,6 +135,8 @@ class Checkpoint:
     _num_pieces: Count = field(default_factory=lambda: Count(PIECES))
     _num_names: Count = field(default_factory=lambda: Count(PIECES))
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
+    functions: list[tuple[str, str]] = field(default_factory=list)
+    """Files whose pickles would run a function that makes no plain state, and the function; the first few."""
     is_covered: bool = False
     """Whether the manifest of a directory above lists every file of it."""
     unread: dict[str, str] = field(default_factory=dict)
@@ -191,6 +195,10 @@ class Checkpoint:
         elif number == MAX_TROUBLES:
             words = f"more is wrong in this way than the {MAX_TROUBLES - 1:,} places that are reported"
             self.troubles.append(Trouble(aspect, "", words, help_text))
+
+    def note_functions(self, path: str, names: Iterable[str]) -> None:
+        """Note that loading a file would run functions."""
+        self.functions += [(path, name) for name in islice(names, max(0, _MOST_FUNCTIONS - len(self.functions)))]
 
     def hold(self, piece: Piece) -> None:
         """Note where values of a tensor are.

@@ -225,7 +225,9 @@ def opened(path: Path, archive: Archive) -> Iterator[Zip]:
                 container = Zip(_Directory(whole, _BLOCK_BYTES), raw, size)
             yield container
     except _BROKEN as error:
-        raise UnreadableError(f"is no whole zip container: {str(error).lower() or type(error).__name__}") from error
+        words = str(error)  # it may name a file
+        shown = words[:1].lower() + words[1:] or type(error).__name__
+        raise UnreadableError(f"is no whole zip container: {shown}") from error
 
 
 def _num_entries(file: BinaryIO, num_bytes: int) -> int:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainspec_validate.checking.selection import NOT_READ, Selection, UnknownRequirementError, resolve
+from trainspec_validate.checking.selection import NOT_READ, Selection, UnknownRequirementError, renamed, resolve
+from trainspec_validate.cli import terminal
 from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.requirements import Index, load_index
@@ -80,6 +81,8 @@ def selection_of(request: Request, index: Index | None = None) -> Selection:
             words[option] = resolve(getattr(request, option), index)
         except UnknownRequirementError as error:
             raise click.BadParameter(str(error), param_hint=f"'--{option}'") from error
+        for note in renamed(getattr(request, option), index):
+            terminal.tell(note)
     unread = sorted(NOT_READ.intersection(words["ignore"]))
     if unread:
         message = f"{unread[0]} cannot be ignored: it reports a file that was not read; fix or remove the file"

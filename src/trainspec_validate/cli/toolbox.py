@@ -26,6 +26,7 @@ COMMANDS = {
     "export": "Write a job for launchers and frameworks.",
     "import": "Write a document of what files of other programs say.",
     "discover": "Describe this machine as one node of a cluster profile.",
+    "mcp": "Serve these programs to agents, over standard input and output.",
     "completion": "Print the completion script for a shell.",
 }
 """Name and one line of help of every command; its module of the same name is imported when it is called.

@@ -27,7 +27,7 @@ from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report.summary import nothing_judged
 from trainspec_validate.system.atomic import refuse_link, write_atomically
-from trainspec_validate.system.boundary import InputError, untrusted
+from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.neutral import printable
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _write(report: Report, output: Output, request: Request, index: Index) -> No
 
 
 def _undelivered(file: str, what: str, error: OSError) -> Failure:
-    return Failure(f"{file}: the {what} cannot be written: {(error.strerror or str(error)).lower()}")
+    return Failure(f"{file}: the {what} cannot be written: {reason_of(error)}")
 
 
 def _write_baseline(baseline: Baseline, request: Request) -> None:

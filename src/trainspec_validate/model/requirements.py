@@ -25,6 +25,7 @@ Level = Literal[
     "RECOMMENDED",
     "OPTIONAL",
 ]
+Ground = Literal["", "arithmetic", "identity", "integrity", "practice"]
 Check = Literal["load", "schema", "rule", "stream", "artifact", "runtime", "manual", "user"]
 
 
@@ -59,6 +60,10 @@ class Requirement:
     """What a reviewer looks at, for `check=manual`."""
     documents: tuple[str, ...] = ()
     """Kinds of documents that the rule judges together, for `check=rule`."""
+    ground: Ground = ""
+    """Why a MUST is one; empty for the other levels."""
+    former_names: tuple[str, ...] = ()
+    """Names that the requirement had before, which are still understood."""
     module: str = ""
     """Module of `rules` that holds the rule; only in the packaged index."""
 
@@ -120,11 +125,16 @@ class Index:
         )
 
     def find(self, word: str) -> Requirement | None:
-        """The requirement with this id or name, whatever its case."""
+        """The requirement with this id, name or former name, whatever its case."""
         wanted = word.strip().upper()
         if wanted in self.by_id:
             return self.by_id[wanted]
-        return self._by_name.get(word.strip().lower().replace("_", "-"))
+        name = _name(word)
+        return self._by_name.get(name) or self._by_former_name.get(name)
+
+    def renamed(self, word: str) -> Requirement | None:
+        """The requirement whose former name a word is, None for every other word."""
+        return self._by_former_name.get(_name(word))
 
     def words(self) -> Iterable[str]:
         """Every id, name and chapter prefix that `--select` takes."""
@@ -135,6 +145,15 @@ class Index:
     @property
     def _by_name(self) -> Mapping[str, Requirement]:
         return {requirement.name: requirement for requirement in self.by_id.values()}
+
+    @property
+    def _by_former_name(self) -> Mapping[str, Requirement]:
+        return {name: requirement for requirement in self.by_id.values() for name in requirement.former_names}
+
+
+def _name(word: str) -> str:
+    """A word as names are written."""
+    return word.strip().lower().replace("_", "-")
 
 
 @cache
@@ -149,6 +168,6 @@ def parse_index(text: str) -> Index:
     requirements = {}
     for entry in raw["requirements"]:
         bad, good = (tuple(Example(**example) for example in entry.pop(key)) for key in ("bad", "good"))
-        documents = tuple(entry.pop("documents", ()))
-        requirements[entry["id"]] = Requirement(**entry, bad=bad, good=good, documents=documents)
+        documents, former = (tuple(entry.pop(key, ())) for key in ("documents", "former_names"))
+        requirements[entry["id"]] = Requirement(**entry, bad=bad, good=good, documents=documents, former_names=former)
     return Index(raw["specification_version"], raw["site"], requirements)

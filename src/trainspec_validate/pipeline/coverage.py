@@ -12,7 +12,8 @@ from typing import Any
 from trainspec_validate.checkpoints.checks import all_checks as artifact_checks
 from trainspec_validate.documents.schema import load_schema
 from trainspec_validate.documents.types import KINDS
-from trainspec_validate.model.requirements import DATA_DIRECTORY, Index, load_index
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.requirements import DATA_DIRECTORY, Index, Requirement, load_index
 from trainspec_validate.rules import all_rules
 from trainspec_validate.telemetry.checks import all_checks
 
@@ -84,6 +85,9 @@ def holes(index: Index | None = None) -> list[Hole]:
         found += [
             Hole(identifier, f"has a check ({kind}) but no heading") for identifier in identifiers - index.by_id.keys()
         ]
+    for requirement in index.by_id.values():
+        if (requirement.severity is Severity.ERROR) != bool(requirement.ground):
+            found.append(Hole(requirement.id, f"is a {requirement.level}, and its ground is {requirement.ground!r}"))
     names = [
         *((identifier, one.name) for identifier, one in all_rules().items()),
         *((identifier, one.name) for identifier, one in all_checks().items()),
@@ -94,6 +98,15 @@ def holes(index: Index | None = None) -> list[Hole]:
         if identifier in index.by_id and index.by_id[identifier].name != name:
             found.append(Hole(identifier, f"is named {index.by_id[identifier].name!r}, its function {name!r}"))
     return sorted(found, key=lambda hole: hole.requirement)
+
+
+def by_ground(index: Index | None = None) -> dict[str, list[Requirement]]:
+    """Every MUST by the ground on which it is one, in reading order."""
+    found: dict[str, list[Requirement]] = {}
+    for requirement in (index or load_index()).by_id.values():
+        if requirement.ground:
+            found.setdefault(requirement.ground, []).append(requirement)
+    return dict(sorted(found.items()))
 
 
 def table(index: Index | None = None) -> list[tuple[str, Counter[str]]]:

@@ -20,7 +20,7 @@ def _noise(plan: TrainingPlan) -> NoiseScale:
 
 
 @rule("TS-BAT-023")
-def noise_tap(plan: TrainingPlan) -> Iterator[Violation]:
+def noise_measurement_point(plan: TrainingPlan) -> Iterator[Violation]:
     """Gradients are read after the loss scale is taken out and before anything bends them."""
     noise = _noise(plan)
     if noise.tap != "after-unscale-before-clip":

@@ -68,7 +68,7 @@ def hang_signal(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 
 @rule("TS-CKP-040")
-def patient_time_outs(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+def minimum_time_outs(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """A healthy job does not run into the time-outs that notice hangs."""
     step = checkpoint.job.step_seconds_p99 or checkpoint.interval.step_seconds
     blocking = checkpoint.save.blocking_seconds
@@ -91,7 +91,7 @@ def patient_time_outs(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 
 @rule("TS-CKP-041")
-def patient_heartbeat(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
+def heartbeat_time_out(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
     """A layer that waits for heartbeats waits for two of the plan's."""
     heartbeat = plan.communication.heartbeat_seconds if plan.communication else None
     judged = [(index, layer) for index, layer in enumerate(checkpoint.detection) if layer.signal == "heartbeat"]
@@ -223,7 +223,7 @@ def restore_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
 
 
 @rule("TS-CKP-046")
-def limits_bind(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+def tight_limits(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """A budget or promise is not far above what it consists of."""
     for index, path in enumerate(checkpoint.recovery):
         total = recovery_seconds(checkpoint, path)

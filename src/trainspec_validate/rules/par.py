@@ -127,7 +127,7 @@ def sharding_with_pipeline(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 @rule("TS-PAR-006")
-def axis_order(plan: TrainingPlan) -> Iterator[Violation]:
+def dimension_order(plan: TrainingPlan) -> Iterator[Violation]:
     """The order names each axis in use exactly once."""
     p = plan.parallelism
     place = at(plan, "parallelism", "order")

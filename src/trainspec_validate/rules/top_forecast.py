@@ -21,7 +21,7 @@ WORTH = 1.3
 
 
 @rule("TS-TOP-024")
-def best_axis_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+def predicted_dimension_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """No other order of the axes makes the step much faster."""
     in_use = set(used_axes(plan))
     used = [axis for axis in plan.parallelism.order if axis in in_use]

@@ -193,7 +193,7 @@ def _below_tier(
 
 
 @rule("TS-TOP-021")
-def nested_axes(plan: TrainingPlan) -> Iterator[Violation]:
+def dimension_nesting(plan: TrainingPlan) -> Iterator[Violation]:
     """Tensor ranks are adjacent, and stages enclose the groups of a layer."""
     used = list(used_axes(plan))
     order = [axis for axis in plan.parallelism.order if axis in used]

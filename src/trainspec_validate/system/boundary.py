@@ -136,10 +136,16 @@ def words_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:_LONGEST] or type(error).__name__
 
 
+def reason_of(error: OSError) -> str:
+    """Why the system refused, in small letters; text that is not the system's, such as a path, keeps its letters."""
+    reason = error.strerror or str(error)
+    return reason.lower() if error.errno and reason == os.strerror(error.errno) else reason
+
+
 def _of_storage(error: OSError) -> Refusal:
     if error.errno == errno.ENODEV and error.strerror == "this is not a regular file":
         return Refusal(error.strerror, "name a file, or use standard input")
-    reason = f"the file cannot be read: {(error.strerror or str(error)).lower()}"
+    reason = f"the file cannot be read: {reason_of(error)}"
     if error.errno in {errno.ENOENT, errno.ESTALE}:
         return Refusal(reason, "check the name; if the file was there, run again when nothing changes the files")
     return Refusal(reason, "check the path and its permissions")

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from trainspec_validate.system.boundary import reason_of
+
 READER_GONE = 128 + 13
 """As a shell tells the end by SIGPIPE."""
 _ENDING = ("SIGTERM", "SIGHUP")
@@ -77,7 +79,7 @@ class Guard:
         except BrokenPipeError:
             self.is_gone = True
         except (OSError, ValueError) as error:
-            self.trouble = (getattr(error, "strerror", None) or str(error)).lower()
+            self.trouble = reason_of(error) if isinstance(error, OSError) else str(error)
         if self.is_gone or self.trouble:
             self._drop()
         if self.trouble and self._refuse is not None:
@@ -154,7 +156,7 @@ def refusal_of_the_system(error: OSError) -> str:
     lacks = error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE)
     if lacks or _is_of_the_user(error.filename):
         place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{(error.strerror or str(error)).lower()}"
+        return f"{place}{reason_of(error).replace(_NO_PLACE, _NO_PLACE.lower(), 1)}"
     return ""
 
 

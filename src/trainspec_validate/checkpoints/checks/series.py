@@ -42,7 +42,7 @@ def pointer_resolves(series: Series) -> Iterator[Violation]:
 
 
 @check("TS-CKP-092")
-def pointer_honest(series: Series) -> Iterator[Violation]:
+def pointer_complete(series: Series) -> Iterator[Violation]:
     """The checkpoint that a pointer names is whole."""
     for pointer, target in _resolved(series):
         if not target.is_complete:
@@ -127,7 +127,7 @@ def _disorder(before: Checkpoint, after: Checkpoint) -> Iterator[str]:
 
 
 @check("TS-CKP-098")
-def saved_steps_are_there(series: Series) -> Iterator[Violation]:
+def reported_checkpoints_present(series: Series) -> Iterator[Violation]:
     """What the streams say was saved can be restored, from the oldest checkpoint that is kept."""
     if series.saved is None:
         raise NotApplicable("no stream of one run next to the checkpoints")

@@ -14,6 +14,7 @@ from trainspec_validate.checkpoints.protobuf import fields, signed
 from trainspec_validate.checkpoints.tables import entries
 from trainspec_validate.checkpoints.tiles import Box, volume
 from trainspec_validate.checkpoints.view import is_count
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count
 
 _MAX_DIMENSIONS = 254  # tensorflow/core/framework/tensor_shape.h, MaxDimensions
@@ -99,7 +100,7 @@ def read_index(path: Path) -> Index:
             num_shards, is_little = _header(first[1])
             return Index(num_shards, is_little, tuple(_tensor(key, value, num_shards, budget) for key, value in pairs))
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
 
 
 def _header(message: memoryview) -> tuple[int, bool]:

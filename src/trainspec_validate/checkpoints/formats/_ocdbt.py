@@ -15,6 +15,7 @@ from typing import NamedTuple
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.limits import STORE_NODE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count
 
 _MANIFEST = bytes.fromhex("0cdb3a2a")
@@ -176,7 +177,7 @@ def needed_bytes(root: Path, folder: str, top: Stretch) -> dict[str, int]:
         except UnreadableError as error:
             raise DamagedNodeError(place, str(error)) from error
         except OSError as error:
-            raise DamagedNodeError(place, f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+            raise DamagedNodeError(place, f"cannot be read: {reason_of(error)}") from error
         needed = dict.fromkeys((file.name for file in files if file.name), 0) | needed
         for value in values:
             _need(needed, value)

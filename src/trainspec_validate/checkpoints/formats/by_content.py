@@ -9,6 +9,7 @@ from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, code_of
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
+from trainspec_validate.system.boundary import reason_of
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
@@ -40,18 +41,18 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
             start = file.read(_START_BYTES)
             kind = kind_of_start(start, checkpoint.files[path].size_bytes)
             if start.startswith(_ZIP_START) or start[:2] in torch_zip.PICKLE_STARTS:
-                denied = []
+                code = Content(None, [])
             else:
                 file.seek(0)
-                denied = code_of(file)
+                code = code_of(file)
     except OSError as error:
         if is_named:
             return  # told by its reader
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if kind in JUDGED and not is_named:
         checkpoint.formats.append(kind)
-    if denied:
-        torch_zip.tell_code(checkpoint, path, Content(None, denied))
+    if code.denied:
+        torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
         torch_zip.read_archive(checkpoint, Archive(path))

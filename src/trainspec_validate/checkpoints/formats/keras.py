@@ -11,6 +11,7 @@ from trainspec_validate.checkpoints.limits import JSON_BYTES
 from trainspec_validate.checkpoints.opening import open_file, read_json
 from trainspec_validate.checkpoints.view import Archive, Aspect, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
+from trainspec_validate.system.boundary import reason_of
 
 _ARCHIVE = ".keras"
 _WEIGHTS = (".h5", ".hdf5")
@@ -92,7 +93,7 @@ def _read_weights(checkpoint: Checkpoint, path: str) -> None:
         with open_file(checkpoint.root / path) as file:
             words = _fault(file, checkpoint.files[path].size_bytes)
     except OSError as error:
-        words = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        words = f"cannot be read: {reason_of(error)}"
     if words:
         aspect: Aspect = "files" if words.startswith("has") else "container"
         checkpoint.report(aspect, path, f"the file {words}", _BROKEN)

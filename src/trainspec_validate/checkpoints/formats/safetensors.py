@@ -17,6 +17,7 @@ from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import shown, volume
 from trainspec_validate.checkpoints.view import Checkpoint, is_count
+from trainspec_validate.system.boundary import reason_of
 
 SUFFIX = ".safetensors"
 _INDEX = tuple(f".{end}.index.json" for end in ("safetensors", "bin", "h5", "msgpack"))
@@ -115,7 +116,7 @@ def header(path: Path) -> tuple[int, list[Tensor]]:
                 JSON_BYTES.check(length)
             content = file.read(length)
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if len(content) < length or not content.startswith(b"{"):
         what = f"ends within its header of {length:,} bytes" if len(content) < length else "has no header: { is missing"
         raise UnreadableError(what)

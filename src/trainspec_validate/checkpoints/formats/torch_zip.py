@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.pickles import Content, code_after, code_of,
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
+from trainspec_validate.system.boundary import reason_of
 
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
@@ -49,7 +50,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         with open_file(checkpoint.root / path) as file:
             start = file.read(len(_ZIP_START))
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if start in PICKLE_STARTS:
         read_bare(checkpoint, path)
     elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):
@@ -77,8 +78,9 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
             else:
-                further = [name for name in code_after(file) if name not in content.denied]
-                tell_code(checkpoint, path, Content(None, further))
+                further = code_after(file)
+                further.denied = [name for name in further.denied if name not in content.denied]
+                tell_code(checkpoint, path, further)
     except LimitError as error:
         checkpoint.report("limits", path, f"the pickle {error}")
     except UnreadableError as error:
@@ -100,6 +102,7 @@ def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
 def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
     """Report the names of code that are not those of plain state."""
     checkpoint.examined.add("code")
+    checkpoint.note_functions(path, content.functions)
     for name in content.denied:
         words = f"loading it would run {name}, which is not among the names that plain state needs"
         checkpoint.report("code", path, words, _HELP_CODE)
@@ -126,7 +129,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                 )
             for name in container.unnamed():
                 with container.stream(name) as file:
-                    tell_code(checkpoint, archive.path, Content(None, code_of(file)))
+                    tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
     return found or {}
 

@@ -14,7 +14,7 @@ from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
-from trainspec_validate.checkpoints.newest import Judgement, SeveralSeriesError, judged_newest_first
+from trainspec_validate.checkpoints.newest import Code, Judgement, SeveralSeriesError, judged_newest_first
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, check_damage, seal, unsealed_matches, write
@@ -22,6 +22,7 @@ from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, C
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.types.checkpoint import StateItem
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.neutral import printable
 
 Result = TypeVar("Result")
@@ -115,7 +116,7 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> list[st
     except (SealError, ValueError) as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"{checkpoint.root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{checkpoint.root}: cannot be written: {reason_of(error)}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
     terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
@@ -145,7 +146,7 @@ def _sign(root: Path, key: Path) -> None:
     except signature.SignatureError as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{root}: cannot be written: {reason_of(error)}") from error
     terminal.say(f"{path.as_posix()}: signed with {key}")
 
 
@@ -260,8 +261,15 @@ def _wrong(checkpoint: Checkpoint, no_progress: bool, *, is_strict: bool) -> lis
 @command.command("newest-good")
 @click.argument("directory", type=_directory)
 @click.option("--structure-only", is_flag=True, help="Compare no content with digests and checksums.")
+@click.option(
+    "--code",
+    type=click.Choice(get_args(Code)),
+    default="classes",
+    show_default=True,
+    help="What pickles may name: plain state alone, classes too, or anything.",
+)
 @click.pass_context
-def newest_good(context: click.Context, directory: str, structure_only: bool) -> None:
+def newest_good(context: click.Context, directory: str, structure_only: bool, code: Code) -> None:
     """Print the path of the newest whole checkpoint in DIRECTORY, for a launcher that resumes from it.
 
     Standard output is that one line, or nothing. Standard error says why newer checkpoints are not whole.
@@ -270,10 +278,13 @@ def newest_good(context: click.Context, directory: str, structure_only: bool) ->
     content with every digest and checksum that there is. Each file is read at most once, from the newest checkpoint on
     until one is whole. Nothing is unpickled and no link is followed.
 
+    A checkpoint is passed over if its name holds a character that a shell could misread, or if unpickling it would run
+    a function of Python, PyTorch or NumPy that makes no plain state. A class of a program is noted.
+
     Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY.
     """
     try:
-        for one in judged_newest_first(Path(directory), reads_content=not structure_only):
+        for one in judged_newest_first(Path(directory), reads_content=not structure_only, code=code):
             _tell_judgement(one)
             if not one.faults:
                 terminal.emit_document(f"{one.path}\n")

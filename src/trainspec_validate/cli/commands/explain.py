@@ -16,6 +16,12 @@ from trainspec_validate.cli.commands.lookup import complete_requirement, require
 from trainspec_validate.model.requirements import Example, Index, Requirement, load_index
 
 _WRAPPER = TextWrapper(100, break_on_hyphens=False, break_long_words=False)
+GROUNDS = {
+    "arithmetic": "arithmetic",
+    "identity": "identity",
+    "integrity": "safety and integrity",
+    "practice": "practice of independent implementations",
+}
 _CHECKS = {
     "load": "while files are read, before anything about their content",
     "schema": "by the published JSON Schema, so any JSON Schema validator sees it too",
@@ -55,7 +61,10 @@ def as_plain(entry: Requirement, index: Index) -> dict[str, Any]:
 def _page(entry: Requirement, index: Index, *, bold: bool) -> Iterator[str]:
     yield _strong(f"{entry.id}  {entry.name}", bold=bold)
     yield entry.title
-    yield f"{entry.level} ({entry.severity}) · profile {entry.profile} · since {entry.since}"
+    ground = f" · on the ground of {GROUNDS[entry.ground]}" if entry.ground else ""
+    yield f"{entry.level} ({entry.severity}){ground} · profile {entry.profile} · since {entry.since}"
+    if entry.former_names:
+        yield f"Before: {', '.join(entry.former_names)}"
     yield ""
     for paragraph in (entry.statement, *filter(None, entry.details.split("\n\n"))):
         yield from _WRAPPER.wrap(paragraph)

@@ -16,7 +16,7 @@ from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import Document, read
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.system.atomic import new_file, refuse_link
-from trainspec_validate.system.boundary import InputError
+from trainspec_validate.system.boundary import InputError, reason_of
 
 _OUTPUTS = {"output", "plot", "directory"}
 """Parameters of commands that name what is written."""
@@ -116,7 +116,7 @@ def refuse_inputs(outputs: Iterable[Path], *, foreign: bool = False) -> None:
 def cannot_write(path: str | Path, error: OSError) -> Failure:
     """What to raise where a file cannot be written."""
     place = error.filename or Path(path).as_posix()
-    return Failure(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}")
+    return Failure(f"{place}: cannot be written: {reason_of(error)}")
 
 
 def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force overwrites") -> None:

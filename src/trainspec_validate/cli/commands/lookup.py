@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from trainspec_validate.checking.selection import renamed
 from trainspec_validate.cli import terminal
 from trainspec_validate.model.accelerator_names import accelerators_named
 from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
@@ -58,6 +59,8 @@ def requirement(word: str, index: Index) -> Requirement:
         click.UsageError: there is none.
     """
     found = index.find(word)
+    for note in renamed([word], index):
+        terminal.tell(note)
     return found or pick(word, dict(_by_word(index)), "requirement", "`trainspec rules`")
 
 

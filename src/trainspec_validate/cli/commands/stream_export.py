@@ -14,6 +14,7 @@ from trainspec_validate.cli.commands.stream_files import Inputs, Told, print_jso
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.pipeline.files import STDIN
 from trainspec_validate.system.atomic import new_file
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.telemetry.formats import Given, Record, SourceError
 from trainspec_validate.telemetry.formats.items import Loss
 from trainspec_validate.telemetry.formats.otlp.write import Signal, write
@@ -62,7 +63,7 @@ def run(file: Told, inputs: Inputs, wanted: str, output: str | None, *, force: b
         raise Failure(f"{error} ({error.help})") from None
     except OSError as error:
         shown = path.as_posix() if path else "standard output"
-        raise Failure(f"{shown}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{shown}: cannot be written: {reason_of(error)}") from error
     except ValueError as error:
         raise Failure(f"{file.path}: {error}") from None
     file.losses += lost

@@ -17,7 +17,15 @@ Number = float | Literal["NaN", "+Inf", "-Inf"]
 SampleIds = Annotated[tuple[Annotated[int, Meta(ge=0, le=2**63 - 1)], ...], Meta(max_length=1_000_000)]
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True, forbid_unknown_fields=True):
+class _Record(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="k",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,  # a history has many, and none refers to itself
+):
     time_us: Time
     """Microseconds since 1970 by the clock of the writer."""
     attempt: Attempt = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, without_empty
 
 _LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
@@ -36,7 +38,10 @@ def drop_from_checkpoint(draft: Draft) -> None:
     for key in _FORCED:
         value = draft.get("model", key)
         if value is not None and not isinstance(value, dict):
-            draft.drop([("model", key)], f"{str(value).lower()} by the arguments, but {source}")
+            draft.drop(
+                [("model", key)],
+                f"{json.dumps(value) if isinstance(value, bool) else value} by the arguments, but {source}",
+            )
     for key, value in (draft.get("model", "experts") or {}).items():
         draft.drop([("model", "experts", key)], f"{value} by the arguments, but {source}")
 

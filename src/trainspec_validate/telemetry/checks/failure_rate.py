@@ -21,7 +21,7 @@ PER_NODE_DAYS = 1000
 
 
 @check("TS-REC-014")
-def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
+def observed_failure_rate(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """The faults of the run lie inside the 95 % interval that the failure rate of the cluster gives."""
     if cluster.reliability is None:
         raise NotApplicable("the profile has no failure rate")

@@ -50,7 +50,7 @@ def _has_outcome(episode: Episode) -> bool:
 
 
 @check("TS-REC-016")
-def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
+def observed_fault_paths(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """The policy has a recovery path from every class of fault that the job had to come back from."""
     judged, found = False, []
     for episode in recovered_episodes(run):

@@ -51,6 +51,7 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
     written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
     anywhere = frozenset().union(*written.values()) if written else frozenset()
     unread = {damage.location.file for damage in run.damage}
+    errors = {(event.emitter, event.attempt) for event in run.events_named("train.device.error")}
     contested = {
         (trail.attempt, scope)
         for trail in run.trails_of(Trouble.SECOND_WRITER)
@@ -58,7 +59,8 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
     }
     found = []
     for head in run.heads:
-        mine = written.get((head.record.emitter, head.record.att), frozenset())
+        writer = (head.record.emitter, head.record.att)
+        mine = written.get(writer, frozenset()) | ({"device"} if writer in errors else frozenset())
         empty = [
             scope for scope in head.record.scopes if scope not in mine and (head.record.att, scope) not in contested
         ]
@@ -109,14 +111,14 @@ def scopes_covered(run: RunView) -> Iterator[Violation]:
 
 
 @check("TS-TEL-004")
-def owed_metrics(run: RunView) -> Iterator[Violation]:
+def required_metrics(run: RunView) -> Iterator[Violation]:
     """Every metric of the core profile that the run owes has a value in each attempt."""
     yield from damaged(run, "TS-TEL-004")
     yield from _absent(run, "core")
 
 
 @check("TS-TEL-070")
-def owed_metrics_full(run: RunView) -> Iterator[Violation]:
+def required_metrics_full(run: RunView) -> Iterator[Violation]:
     """Every metric of the full profile that the run owes has a value in each attempt."""
     yield from _absent(run, "full")
 

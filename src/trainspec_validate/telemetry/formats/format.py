@@ -112,6 +112,10 @@ def _is_exposition(head: bytes) -> bool:
     return not _starts_with_brace(head) and _IS_EXPOSITION(head)
 
 
+_KERNEL_LINE = (
+    r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
+    r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
+)
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
     StreamFormat("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET), sequenced=True),
@@ -119,7 +123,7 @@ _FORMATS = (
     StreamFormat(
         *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
         snapshot=True,
-        events=frozenset(),
+        events=frozenset({"train.device.error"}),
         module="prometheus.reader",
     ),
     StreamFormat(
@@ -172,6 +176,13 @@ _FORMATS = (
         has_rhythm=True,
         mark=b"step:",
         module="nanogpt",
+    ),
+    StreamFormat(
+        *("kernel-log", "errors of devices in a kernel log: Xid, SXid, RAS of amdgpu", _search(_KERNEL_LINE)),
+        metrics=frozenset(),
+        events=frozenset({"train.device.error"}),
+        mark=b"Xid (",
+        module="kernel_log",
     ),
     StreamFormat(
         *("alibaba-minibatch", "mini-batch times of the Alibaba PAI trace, CSV"),

@@ -14,6 +14,7 @@ from trainspec_validate.system.budget import Count, Limit
 from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.names import Names
+from trainspec_validate.telemetry.formats.prometheus import device_state
 from trainspec_validate.telemetry.formats.prometheus.line import Comment, Point, parse
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -87,6 +88,10 @@ class Reader:
         self._num_values = Count(_MOST_VALUES)
         self._seen: dict[int, fit.Number] = {}
         """Values by the hash of their series and time, which Python salts anew in each process."""
+        self._states: dict[tuple[Any, ...], float] = {}
+        """Newest value of each series that says what errors a device had."""
+        self._errors: list[tuple[int, int, str, dict[str, Any]]] = []
+        """Place, time, code and subject of each such error."""
         self._has_ended = self._is_told = False
         self._told: set[str] = set()
         self._run: str | None = None
@@ -123,6 +128,8 @@ class Reader:
                 yield Refusal(message, f"# TYPE {comment.name} {wanted}", "instrument")
 
     def _point(self, offset: int, point: Point) -> Refusal | None:
+        if point.name in device_state.NAMES:
+            return self._state(offset, point)
         known = _by_name().get(point.name)
         implied = () if known else self._names.aliases(point.name)
         metric = known[0] if known else metrics()[implied[0].metric] if implied else None
@@ -148,6 +155,26 @@ class Reader:
         for key, value in values.items():
             parts = keys.split(key) or (key, {})
             self._put(subject, keys.join(parts[0], {**series, **parts[1]}), value, offset)
+        return None
+
+    def _state(self, offset: int, point: Point) -> Refusal | None:
+        """The error that a value says a device has had, where it is not that of the value before."""
+        if not isinstance(point.value, float):
+            return None
+        place, _ = self._place(offset, point, metrics()[device_state.THROTTLED])
+        time_us = self._transcript.given.start_us if point.time_us is None else point.time_us
+        self._num_values.add()
+        series = (point.name, point.labels.get("xid"), *sorted(place.items()))
+        before, self._states[series] = self._states.get(series), point.value
+        code = device_state.vendor_code(point.name, point.value, point.labels)
+        if code is not None and point.value != before:
+            if before is None:
+                message = f"{point.name} does not say when: the error is not newer than its first value"
+                self._transcript.lose("time", point.name, message, offset)
+            self._errors.append((offset, time_us or 0, code, place))
+        for key, value in device_state.throttled(point.name, point.value):
+            subject = self._subject((time_us, *sorted(place.items())), offset)
+            subject.values.setdefault(key, value)
         return None
 
     def _other_unit(self, name: str) -> Refusal | None:
@@ -213,16 +240,17 @@ class Reader:
 
     def end(self) -> Iterator[Found]:
         """The head, and a sample for each subject and moment."""
-        if not self._subjects:
+        if not self._subjects and not self._errors:
             return
         times = [identity[0] for identity in self._subjects if identity[0] is not None]
-        if len(times) < len(self._subjects):
+        times += [time_us for _, time_us, _, _ in self._errors if time_us]
+        if len(times) < len(self._subjects) + len(self._errors):
             self._transcript.clock = "none"
             self._transcript.lose("time", "time", "values have no time stamps; their times are 0", 0)
         scopes = self._scopes()
-        first = min(self._subjects.values(), key=lambda subject: subject.offset)
+        first = min([*(s.offset for s in self._subjects.values()), *(error[0] for error in self._errors)])
         yield (
-            first.offset,
+            first,
             self._transcript.head(min(times, default=0), scopes, run=self._transcript.given.run or self._run),
         )
         for identity, subject in self._subjects.items():
@@ -234,6 +262,9 @@ class Reader:
             if subject.values:
                 place = dict(identity[1:])
                 yield subject.offset, self._transcript.sample(identity[0] or 0, subject.values, **place)
+        for offset, time_us, code, place in self._errors:
+            told = {"train.fault.vendor_code": code}
+            yield offset, self._transcript.event(time_us, "train.device.error", a=told, **place)
 
     def _scopes(self) -> tuple[ScopeName, ...]:
         found: dict[Any, None] = {}
@@ -242,6 +273,8 @@ class Reader:
                 metric = metrics().get(key.partition("{")[0])
                 scopes = metric.scopes if metric else ("emitter",)
                 found["nic" if "nic" in scopes and "hw.type=network" in key else scopes[0]] = None
+        if self._errors:
+            found["device"] = None
         return tuple(found) or ("emitter",)
 
 

@@ -1,0 +1,227 @@
+"""A checkpoint that would run a function is passed over, and one with classes of a program is not."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import enum
+import functools
+import pickle
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate.checkpoints.functions import runs_by_name, runs_when_called
+from trainspec_validate.cli.toolbox import command as toolbox
+
+torch = pytest.importorskip("torch")
+
+
+def newest(directory: Path, *options: str) -> Result:
+    return CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(directory), *options])
+
+
+def placed(module: str, kind: type) -> type:
+    """A class under the name of a module that is not installed."""
+    made = types.ModuleType(module)
+    for end in range(len(module.split("."))):
+        sys.modules.setdefault(".".join(module.split(".")[: end + 1]), types.ModuleType(module))
+    kind.__module__ = module
+    sys.modules[module] = made
+    setattr(made, kind.__qualname__, kind)
+    return kind
+
+
+class ModelType(enum.Enum):
+    encoder_or_decoder = 1
+
+
+class RerunState(enum.IntEnum):
+    NOT_RUNNING = 0
+
+
+@dataclass
+class Settings:
+    width: int = 8
+    activation: Any = torch.nn.functional.gelu
+
+
+class AttributeDict(dict[str, Any]):
+    pass
+
+
+class TrainingArguments:
+    def __init__(self) -> None:
+        self.output_dir = Path("out")
+        self.scheduler = ModelType.encoder_or_decoder
+
+
+def _trained() -> tuple[Any, Any, Any]:
+    model = torch.nn.TransformerEncoderLayer(8, 2, 16, activation="gelu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    model(torch.rand(3, 1, 8)).sum().backward()
+    optimizer.step()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+    return model, optimizer, schedule
+
+
+def states() -> Any:
+    model, optimizer, schedule = _trained()
+    scaler = torch.amp.GradScaler("cpu").state_dict()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "lr": schedule.state_dict(), "s": scaler}
+
+
+def whole_objects() -> Any:
+    model, optimizer, _ = _trained()
+    half = torch.nn.Linear(4, 4).to(torch.bfloat16)
+    return {"model": model, "optimizer": optimizer, "half": half, "version": torch.__version__}
+
+
+def random_states() -> Any:
+    import random
+
+    generator = np.random.default_rng(7)
+    older = np.random.RandomState(7)
+    return {
+        "python": random.getstate(),
+        "own": random.Random(7),
+        "numpy": np.random.get_state(),
+        "objects": (generator, older, np.random.PCG64(3)),
+        "cpu": torch.get_rng_state(),
+        "generator": torch.Generator().get_state(),
+    }
+
+
+def arrays() -> Any:
+    masked = np.ma.masked_array([1.0, 2.0], [0, 1])
+    scalars = [kind(1) for kind in (np.int64, np.float16, np.longdouble, np.complex64, np.bool_, np.str_)]
+    return {"masked": masked, "scalars": scalars, "when": np.datetime64("2026-01-01"), "dtype": np.dtype("<f4")}
+
+
+def tensors() -> Any:
+    sparse = torch.eye(3).to_sparse()
+    quantized = torch.quantize_per_tensor(torch.rand(4), 0.1, 0, torch.quint8)
+    nested = torch.nested.nested_tensor([torch.rand(2), torch.rand(3)])
+    meta = torch.rand(2, device="meta")
+    of_type = [torch.rand(4).to(kind) for kind in (torch.float8_e4m3fn, torch.complex64, torch.int8, torch.float64)]
+    buffer = torch.nn.Buffer(torch.rand(2))
+    return {"a": sparse, "b": quantized, "c": nested, "d": meta, "e": of_type, "f": buffer}
+
+
+def settings() -> Any:
+    namespace = argparse.Namespace(
+        model_type=ModelType.encoder_or_decoder,
+        params_dtype=torch.bfloat16,
+        activation=torch.nn.functional.silu,
+        warm_up=functools.partial(max, 1),
+        none=type(None),
+        table=collections.defaultdict(list, {"a": [1]}),
+    )
+    return {"args": namespace, "hyper_parameters": AttributeDict(width=8), "config": Settings(), "state": RerunState(0)}
+
+
+def arguments() -> Any:
+    return TrainingArguments()
+
+
+MODULES = {
+    "megatron.core.enums_made": ModelType,
+    "megatron.core.rerun_made": RerunState,
+    "my_trainer.settings": Settings,
+    "lightning.fabric.utilities.made": AttributeDict,
+    "transformers.made_args": TrainingArguments,
+}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [states, whole_objects, random_states, arrays, tensors, settings, arguments],
+    ids=lambda made: made.__name__,
+)
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_what_trainers_save_is_whole(state: Callable[[], Any], protocol: int, tmp_path: Path) -> None:
+    for module, kind in MODULES.items():
+        placed(module, kind)
+    torch.save(state(), tmp_path / "ckpt_30.pt", pickle_protocol=protocol)
+    result = newest(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'ckpt_30.pt'}\n"), result.stderr
+
+
+class Calling:
+    """Unpickled, it calls a function."""
+
+    def __init__(self, function: Any, *given: Any) -> None:
+        self.call = function, given
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def _named(module: str, name: str, protocol: bytes = b"\x80\x02") -> bytes:
+    """A pickle that calls a name which is not looked up while it is made."""
+    return protocol + b"c" + f"{module}\n{name}\n".encode() + b"(X\x01\x00\x00\x00xtR."
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "system": lambda: _named("posix", "system"),
+    "eval": lambda: _named("__builtin__", "eval"),
+    "popen": lambda: _named("subprocess", "Popen"),
+    "older name": lambda: _named("commands", "getoutput"),
+    "file": lambda: _named("_io", "FileIO"),
+    "run": lambda: _named("runpy", "run_path"),
+    "dotted": lambda: b"\x80\x04\x8c\x13torch.serialization\x8c\x09os.system\x93(X\x01\x00\x00\x00xtR.",
+    "nested": lambda: pickle.dumps(Calling(torch.storage._load_from_bytes, b"x")),
+    "hub": lambda: pickle.dumps(Calling(torch.hub.load, "x", "y")),
+    "handed": lambda: pickle.dumps(Calling(torch._tensor._rebuild_from_type_v2, torch.load, torch.Tensor, ("x",), {})),
+    "attribute": lambda: b"\x80\x02c__builtin__\ngetattr\n(cbuiltins\nobject\nX\x01\x00\x00\x00xtR(tR.",
+    "numpy": lambda: _named("numpy.testing._private.utils", "runstring"),
+    "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
+    "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",
+    "after others": lambda: b"".join(
+        [b"\x80\x02(", *(f"cmine.n{number}\nKind\n".encode() for number in range(2_000)), _named("os", "system")[2:]]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+@pytest.mark.parametrize("place", ["model.pt", "rng_state.pth"])
+def test_what_would_run_a_function_is_passed_over(name: str, place: str, tmp_path: Path) -> None:
+    good, bad = tmp_path / "step_10", tmp_path / "step_20"
+    for root in (good, bad):
+        root.mkdir()
+        torch.save({"w": torch.rand(4)}, root / "model.pt")
+        torch.save({"r": torch.rand(4)}, root / "rng_state.pth")
+    (bad / place).write_bytes(HOSTILE[name]())
+    result = newest(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{good}\n"), result.stderr
+    assert "loading it would run" in result.stderr
+    assert newest(tmp_path, "--code", "any").stdout == f"{bad}\n"
+
+
+def test_only_plain_state_is_taken_where_that_is_asked(tmp_path: Path) -> None:
+    for step, state in ((10, states()), (20, {"args": Settings()})):
+        torch.save(state, tmp_path / f"ckpt_{step}.pt")
+    assert newest(tmp_path).stdout == f"{tmp_path / 'ckpt_20.pt'}\n"
+    assert newest(tmp_path, "--code", "listed").stdout == f"{tmp_path / 'ckpt_10.pt'}\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("os", "system"),
+        ("importlib", "import_module"),
+        ("typing", "_eval_type"),
+        ("operator", "call"),
+        ("imp", "load_source"),
+    ],
+)
+def test_names_that_run_what_they_are_given(module: str, name: str) -> None:
+    assert runs_by_name(module, name)
+    assert not runs_when_called(module, name)
