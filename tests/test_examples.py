@@ -11,6 +11,7 @@ import pytest
 from tests.every import every
 from trainspec_validate import Report, Severity, validate
 from trainspec_validate.documents.load import load_text
+from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -122,3 +123,21 @@ def test_departures_carry_reasons() -> None:
     assert suppressed
     assert {Path(entry.finding.path).parent.name for entry in suppressed} <= {"clusters", "plans"}
     assert all(len(entry.reason) > 10 for entry in suppressed)
+
+
+def test_core_is_what_published_systems_meet() -> None:
+    """The table of the introduction counts the examples, and at least eight of ten have no core error."""
+    core = {requirement.id for requirement in load_index().by_id.values() if requirement.profile == "core"}
+    departures: dict[str, set[str]] = {}
+    for entry in report().suppressed:
+        if entry.finding.severity is Severity.ERROR and entry.finding.requirement in core:
+            departures.setdefault(Path(entry.finding.path).stem, set()).add(entry.finding.requirement)
+    page = (ROOT / "spec" / "v1" / "00-introduction.md").read_text(encoding="utf-8")
+    for kind, words in (("ClusterProfile", "cluster profiles"), ("TrainingPlan", "training plans"),
+                        ("CheckpointPolicy", "checkpoint policies")):  # fmt: skip
+        names = [Path(document.path).stem for document in report().documents if document.kind == kind]
+        departed = [f"{name}: {', '.join(sorted(departures[name]))}" for name in sorted(names) if name in departures]
+        clean = len(names) - len(departed)
+        assert f"| {words} | {len(names)} | {clean} | {'; '.join(departed)}".rstrip() in page
+        assert clean >= 0.8 * len(names)
+    assert not report().at_or_above(Severity.ERROR)

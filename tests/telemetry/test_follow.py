@@ -396,3 +396,63 @@ def test_a_format_that_following_cannot_write_is_refused(wanted: str, tmp_path: 
     assert found.exit_code == terminal.WRONG_USE
     assert "use --format concise with it" in found.stderr
     assert not Path("out.sarif").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Path.unlink, lambda path: path.rename(path.with_suffix(".old")), _shortened],
+    ids=["gone", "moved", "cut"],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_it_ends_once_no_stream_is_left(
+    change: Callable[[Path], object], is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text,) = together(make_run(SMALL).streams).values()
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(text[: len(text) // 2].rpartition(b"\n")[0] + b"\n")
+    looks: list[float] = []
+
+    def wait(_seconds: float) -> None:
+        looks.append(len(looks) * 30.0)
+        if len(looks) == 2:
+            change(path)
+
+    monkeypatch.setattr(following, "sleep", wait)
+    monkeypatch.setattr(following, "monotonic", lambda: len(looks) * 30.0)
+    result = invoke(path if is_named else tmp_path)
+    assert result.exit_code == 2
+    assert "no stream is left to follow, and none came in 60 s" in result.output
+    assert f"Error: {path}: " in result.output
+    assert 4 <= len(looks) <= 5
+
+
+def test_another_stream_that_comes_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = by_emitter(make_run(SMALL).streams)
+    names = sorted(files)
+    (tmp_path / names[0]).write_bytes(files[names[0]][: len(files[names[0]]) // 2].rpartition(b"\n")[0] + b"\n")
+    looks: list[int] = []
+
+    def wait(_seconds: float) -> None:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            (tmp_path / names[0]).unlink()
+        if len(looks) == 3:
+            for name in names[1:]:
+                (tmp_path / name).write_bytes(files[name])
+
+    monkeypatch.setattr(following, "sleep", wait)
+    monkeypatch.setattr(following, "monotonic", lambda: len(looks) * 25.0)
+    result = invoke(tmp_path)
+    assert result.exit_code == 2  # the one that is gone
+    assert "no stream is left" not in result.output
+
+
+def test_a_file_without_a_head_that_goes_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b'{"k":"head"')
+    follower = Follower(WANTED[:1], INDEX, {})
+    follower.look([path], 0)
+    assert follower.headless
+    path.unlink()
+    follower.look([], 0)
+    assert not follower.headless

@@ -35,7 +35,8 @@ JSON_BYTES = Limit(_JSON, 100_000_000, "bytes")
 JSON_LEVELS = Limit(_JSON, 64, "levels of nesting")
 JSON_VALUE_BYTES = Limit(_JSON, 320_000_000, "bytes of values in memory")
 _PICKLE = "a pickle"
-PICKLE_OPERATIONS = Limit(_PICKLE, 40_000_000, "operations")
+PICKLE_OPERATIONS = Limit(_PICKLE, 30_000_000, "operations")
+"""An index of DCP has some 106 for each piece, and as many pieces as its values may have take 24,000,000."""
 PICKLE_VALUE_BYTES = Limit(_PICKLE, 384_000_000, "bytes of values in memory (about 225,000 pieces in an index of DCP)")
 _ZIP = "a zip container"
 ZIP_ENTRIES = Limit(_ZIP, 400_000, "entries")

@@ -13,7 +13,11 @@ from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS
 from trainspec_validate.checkpoints.pickle_values import Skipped
 from trainspec_validate.system.budget import Count
 
-_CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
+_CODES: dict[bytes, tuple[str, Any]] = {
+    operation.code.encode("latin-1"): (operation.name, operation.arg and operation.arg.reader)
+    for operation in pickletools.opcodes
+}
+"""Name of each operation, and what reads its argument."""
 _MAX_HELD_BYTES = 65_536
 """Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
 FETCHES = frozenset({"GET", "BINGET", "LONG_BINGET"})
@@ -54,22 +58,24 @@ class _Source:
 
 def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """The name and the argument of each operation, as `pickletools.genops` gives them, in bounded memory."""
-    source = _Source(file)
-    while code := file.read(1):
-        operation = _CODES.get(code)
-        if operation is None:
+    source, take = _Source(file), file.read
+    while code := take(1):
+        if code not in _CODES:
             raise ValueError(f"the operation {code!r} is unknown")
+        name, reader = _CODES[code]
         argument: Any = None
-        if operation.arg is not None:
+        if reader is pickletools.read_uint1:
+            argument = take(1)[0]
+        elif reader is not None:
             try:
-                argument = operation.arg.reader(source)  # type: ignore[arg-type]
+                argument = reader(source)
             except _SkippedError as skipped:
                 argument = Skipped(skipped.num_bytes)
             except ValueError:
-                if operation.name not in {"INT", "LONG"}:
+                if name not in {"INT", "LONG"}:
                     raise
                 argument = int(source.line.rstrip(b"L\n"), 0)  # unpicklers read 0x10, which `pickletools` does not
-        yield operation.name, argument
+        yield name, argument
 
 
 @dataclass(slots=True)

@@ -36,13 +36,13 @@ _INERT_BYTES = 200 + 3 * SLOT_BYTES
 """Of what stands for an object, which a record replaces, with its class and its empty arguments on the stack."""
 _MEMO_BYTES = 100
 _PAIR_BYTES = 72
-# What Python takes for a value of each operation, at most, beside its slots on the stack; measured with 3.11.
+# What Python takes for a value of each operation, at most, with its slots on the stack; measured with 3.11.
 _COSTS = {
-    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 88),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), 136),
-    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "BUILD"), 200),
-    **dict.fromkeys(("PERSID", "BINPERSID"), 400),
-    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 200),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 104),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), 152),
+    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "BUILD"), 216),
+    **dict.fromkeys(("PERSID", "BINPERSID"), 416),
+    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 216),
 }
 
 
@@ -132,18 +132,24 @@ class Machine:
             OverLimitError: the pickle has more operations or values than the limits.
             UnreadableError: it breaks the format.
         """
-        frame_end = 0
+        frame_end, stack, value_bytes = 0, self.stack, self.value_bytes
         try:
-            for name, argument in operations(file):
-                self.operations.add()
+            for number, (name, argument) in enumerate(operations(file), start=int(self.operations.used) + 1):
+                self.operations.used = number
+                PICKLE_OPERATIONS.check(number)
+                value_bytes.used += _COSTS.get(name, SLOT_BYTES)
+                if argument is not None and name not in FETCHES:
+                    value_bytes.used += sys.getsizeof(argument)
+                PICKLE_VALUE_BYTES.check(value_bytes.used)
+                if name in _LITERALS:
+                    stack.append(argument)
+                    continue
                 if name in {"STOP", "FRAME"}:
                     if file.tell() < frame_end and not self.is_tolerant:
                         raise ValueError("a frame states more bytes than it has")
                     frame_end = file.tell() + (argument or 0)
-                if name == "STOP":
-                    return self._pop()
-                held = 0 if argument is None or name in FETCHES else sys.getsizeof(argument)
-                self.value_bytes.add(SLOT_BYTES + held + _COSTS.get(name, 0))
+                    if name == "STOP":
+                        return self._pop()
                 self._take(name, argument)
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
             raise UnreadableError(f"is no pickle that can be followed: {error or type(error).__name__}") from error
@@ -163,12 +169,10 @@ class Machine:
         return self.stack.pop()
 
     def _step(self, name: str, argument: Any) -> None:
-        if name in _LITERALS:
-            self.stack.append(argument)
+        if name in _OPERATIONS:
+            _OPERATIONS[name](self, argument)
         elif name in _CONSTANTS:
             self.stack.append(_CONSTANTS[name])
-        elif name in _OPERATIONS:
-            _OPERATIONS[name](self, argument)
         elif name == "PROTO":
             if argument > _MAX_PROTOCOL:
                 raise ValueError(f"protocol {argument} is unknown")
@@ -461,8 +465,7 @@ def code_of(file: BinaryIO) -> Content:
     if file.read(len(NUMPY_START)) != NUMPY_START:
         file.seek(0)
         return code_at_start(file)
-    version = file.read(2)
-    width = 2 if version[:1] == b"\x01" else 4
+    width = 2 if file.read(2)[:1] == b"\x01" else 4
     file.seek(int.from_bytes(file.read(width), "little"), io.SEEK_CUR)
     return code_at_start(file)
 

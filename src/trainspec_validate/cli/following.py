@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import sleep, time_ns
+from time import monotonic, sleep, time_ns
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
@@ -24,6 +24,8 @@ from trainspec_validate.system.neutral import printable
 from trainspec_validate.telemetry.decode.run_file import NATIVE
 from trainspec_validate.telemetry.follow import Follower
 
+LOST_SECONDS = 60.0
+"""How long another stream is waited for once every stream that was followed is gone."""
 _MOST_NAMED = 5
 
 
@@ -43,11 +45,17 @@ def follow(request: Request, interval_seconds: float) -> int:
         raise Failure("\n".join(map(str, error.args))) from error
     follower = Follower(wanted, index, beside)
     told = _Told(follower)
+    lost_since: float | None = None
     try:
         while True:
             new, judgement = follower.look(_streams(request, told), time_ns() // 1_000)
             told.tell(new, judgement, follower.refused)
             if follower.has_ended:
+                break
+            is_lost = follower.is_lost or (bool(request.paths) and told.refused.keys() >= set(request.paths))
+            lost_since = (lost_since or monotonic()) if is_lost else None
+            if lost_since is not None and monotonic() - lost_since >= LOST_SECONDS:
+                terminal.tell(f"Error: no stream is left to follow, and none came in {LOST_SECONDS:g} s")
                 break
             sleep(interval_seconds)
     except KeyboardInterrupt:  # a signal that ends the process is one too

@@ -105,8 +105,10 @@ class Follower:
         Returns:
             The new findings, and the judgement of all that was read; None as long as no file has a head.
         """
-        for path in paths:
-            if path.as_posix() not in self.followed and path.as_posix() not in self.refused:
+        seen = {path.as_posix(): path for path in paths}
+        self.headless = {name: path for name, path in self.headless.items() if name in seen}
+        for name, path in seen.items():
+            if name not in self.followed and name not in self.refused:
                 self._begin(path)
         if not self.followed:
             return [], None
@@ -117,6 +119,11 @@ class Follower:
         new = [finding for finding in judgement.findings if _identity(finding) not in self.told]
         self.told |= {_identity(finding) for finding in new}
         return new, judgement
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there were streams, and none of them can be read any further."""
+        return bool(self.followed) and not self.headless and self.followed.keys() <= self.refused.keys()
 
     @property
     def has_ended(self) -> bool:

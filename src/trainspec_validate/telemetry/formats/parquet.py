@@ -5,7 +5,8 @@ and `emitter` are those of the record, and empty where it has none. Each metric 
 that is empty where the record does not have the key. The column `json` is the whole record, as on a line of JSON, for
 rows that are more than plain numbers: heads, events, histograms, values that are not finite, attributes. Where it is
 filled it is what counts, and the other columns repeat what they can for queries. The metadata of the file have the key
-`trainspec.stream` with the version of this layout. Compression is zstd.
+`trainspec.stream` with the version of this layout. Compression is zstd, and each page has a checksum. Where a file has
+checksums they are compared; a changed byte in a page without one, in a header of a page or in the footer may go unseen.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def write(records: Iterable[Record], target: Path | BinaryIO, keys: Sequence[str
     num, most, every = 0, _most_rows(len(schema)), itertools.chain(rows, source)
     del rows
     groups = iter(lambda: list(itertools.islice(every, most)), [])
-    with pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=[*_TEXTS]) as writer:
+    with pq.ParquetWriter(
+        target, schema, compression="zstd", use_dictionary=[*_TEXTS], write_page_checksum=True
+    ) as writer:
         for group in itertools.chain([next(groups, [])], groups):
             writer.write_table(_table(pa, schema, columns, group))
             num += len(group)
@@ -280,7 +283,13 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO, tuple[RowGroup, ...]]]:
             raise ValueError("its footer can be read in two ways")
         texts = _in_dictionaries(metadata.schema, groups)
         with pq.ParquetFile(
-            content, metadata=metadata, read_dictionary=texts, pre_buffer=False, buffer_size=buffer_bytes, **limits
+            content,
+            metadata=metadata,
+            read_dictionary=texts,
+            pre_buffer=False,
+            buffer_size=buffer_bytes,
+            page_checksum_verification=True,
+            **limits,
         ) as file:
             yield file, content, groups
 
