@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.every import every
 from tests.mutation.operators import leaves, replaced, without
+from trainspec_validate import validate
 from trainspec_validate.documents import schema
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.documents.types import KINDS, read, read_plain
@@ -158,3 +159,31 @@ def test_integral_floats_are_whole_numbers() -> None:
     document = read("ClusterProfile", data)
     assert document.num_nodes == 16  # type: ignore[union-attr]
     assert isinstance(document.num_nodes, int)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("num_nodes: 16\n", "num_nodes: 016\n", 7, "016 is 16 in YAML 1.2 and 14 in YAML 1.1 (write 16)"),
+        (
+            "name: example-cluster",
+            "name: no",
+            5,
+            "no is 'no' in YAML 1.2 and false in YAML 1.1 (write \"no\" in quotes",
+        ),
+    ],
+)
+def test_values_that_readers_of_yaml_take_differently_are_reported(
+    tmp_path: Path, old: str, new: str, line: int, says: str
+) -> None:
+    """A count with a leading zero is no silent 16, and a name `no` no silent name: other readers have 14 and false."""
+    text = (ROOT / "spec" / "v1" / "base" / "cluster.yaml").read_text(encoding="utf-8")
+    assert text.count(old) >= 1
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+    (found,) = [finding for finding in validate([file]).findings if finding.requirement == "TS-DOC-020"]
+    assert found.span is not None
+    assert found.span.line == line
+    assert says in f"{found.message} ({found.help})"
+    file.write_text(text, encoding="utf-8")
+    assert not validate([file]).findings

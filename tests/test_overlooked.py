@@ -206,11 +206,43 @@ def test_however_a_document_writes_its_version_it_is_judged(written: str) -> Non
     assert "tree/renamed.yaml:" in done.output
 
 
-def test_a_document_without_a_version_is_named() -> None:
-    put("tree/renamed.yaml", BAD_PLAN.replace("apiVersion: trainspec/v1\n", "", 1))
+@pytest.mark.parametrize(
+    "emptied",
+    [
+        BAD_PLAN.replace("apiVersion: trainspec/v1\n", "", 1),
+        "kind: ClusterProfile\n",
+        "# moved\napiVersion:\nkind: ClusterProfile\n",
+        "apiVersion: null  # later\r\nkind: TrainingPlan\r\nmetadata:\r\n",
+        '{"kind": "CheckpointPolicy"}',
+        '{\n  "apiVersion": "",\n  "kind": "CheckpointPolicy"\n}\n',
+        "apiVersion: trainspec/v1\n",
+    ],
+)
+def test_a_document_of_which_little_is_left_is_an_error(emptied: str) -> None:
+    put("tree/h100.yaml", emptied)
     put("tree/other.yaml", "apiVersion: multicluster.x-k8s.io/v1\nkind: ClusterProfile\n")
+    done = invoke("tree")
+    assert done.exit_code == 1, done.output
+    assert "tree/h100.yaml:" in done.output
+    assert "other.yaml" not in done.output
+
+
+def test_a_kind_below_other_keys_is_named() -> None:
+    put("tree/renamed.yaml", "wrapped:\n  kind: ClusterProfile\n")
+    put("tree/other.yaml", "apiVersion: multicluster.x-k8s.io/v1\nkind: ClusterProfile\n")
+    put("tree/several.yaml", "kind: ClusterProfile\n---\napiVersion: multicluster.x-k8s.io/v1\n")
     put("tree/letter.yaml", "spec:\n  kinds: [TrainingPlan]\n")
     assert left_out() == [("tree/renamed.yaml", "has the kind of a document and no apiVersion")]
+
+
+@pytest.mark.parametrize("left", ["", "# moved\n", "{}\n", "---\n", "metadata: {name: example-cluster}\n", "kind:\n"])
+def test_a_named_file_of_which_nothing_is_left_is_an_error(left: str) -> None:
+    plan = PLAN
+    put("tree/job.yaml", plan.replace("cluster: {name: example-cluster}", "cluster: {file: h100.yaml}", 1))
+    put("tree/h100.yaml", left)
+    done = invoke("tree")
+    assert done.exit_code == 1, done.output
+    assert "tree/h100.yaml" in done.output
 
 
 def test_a_circle_of_links_ends() -> None:

@@ -458,3 +458,59 @@ def test_several_plans_leave_a_stream_without_one() -> None:
     Path("plans/other.yaml").write_text(text.replace("name: example", "name: other", 1), encoding="utf-8")
     entries = [e for e in validate(["."]).unjudged if e.reason == "is judged without a TrainingPlan"]
     assert [e.help.rpartition("; ")[2] for e in entries] == ["which one it is of 2 of kind TrainingPlan is not known"]
+
+
+# --- values that name nothing -------------------------------------------------------------------------------
+
+
+def both(old: str, new: str) -> list[str]:
+    """The base plan and cluster in one directory, one of them with a change."""
+    paths = []
+    for name in ("plan.yaml", "cluster.yaml"):
+        text = (BASE / name).read_text(encoding="utf-8")
+        Path("both").mkdir(exist_ok=True)
+        Path("both", name).write_text(text.replace(old, new, 1), encoding="utf-8")
+        paths.append(f"both/{name}")
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("old", "key", "among", "not_among"),
+    [
+        ("schedule: 1f1b", "parallelism.schedule", {"TS-PAR-011", "TS-PAR-012"}, {"TS-PAR-019"}),
+        ("family: dense-transformer", "model.family", {"TS-PAR-013", "TS-PAR-019"}, {"TS-PAR-001"}),
+        ("topology: rail-optimised", "fabrics.topology", {"TS-TOP-010", "TS-TOP-014"}, {"TS-TOP-009"}),
+        ("technology: infiniband", "node_groups.nics.technology", {"TS-CLU-024"}, {"TS-CLU-023"}),
+    ],
+)
+def test_other_in_a_key_that_a_rule_needs_is_not_judged(
+    old: str, key: str, among: set[str], not_among: set[str]
+) -> None:
+    report = validate(both(old, f"{old.partition(':')[0]}: other"))
+    (entry,) = [entry for entry in report.unjudged if entry.reason == f"gives {key}: other"]
+    assert among <= set(entry.requirements)
+    assert not not_among & set(entry.requirements)
+    assert entry.span is not None
+    assert all(verdict(report, requirement) is Verdict.NOT_RUN for requirement in among)
+
+
+def test_other_fails_where_everything_is_to_be_judged() -> None:
+    paths = both("schedule: 1f1b", "schedule: other")
+    assert invoke(*paths).exit_code == 0
+    result = invoke("--fail-on", "unjudged", *paths)
+    assert result.exit_code == 1
+    assert "gives parallelism.schedule: other" in result.output
+
+
+def test_other_that_no_rule_needs_is_no_lack() -> None:
+    """What carries routes is looked at by one rule, on networks of another kind; listed values are no lack."""
+    for paths in (both("control_plane: subnet-manager", "control_plane: other"), both("", "")):
+        assert not [entry for entry in validate(paths).unjudged if "other" in entry.reason]
+
+
+def test_other_is_found_in_documents_that_lack_something() -> None:
+    plan, cluster = both("schedule: 1f1b", "schedule: other")
+    text = Path(plan).read_text(encoding="utf-8")
+    Path(plan).write_text(text.replace("  hidden_size: 8192\n", "  hidden_size: null\n"), encoding="utf-8")
+    report = validate([plan, cluster])
+    assert any(entry.reason == "gives parallelism.schedule: other" for entry in report.unjudged)

@@ -192,3 +192,14 @@ def test_versions_stay_text(version: str) -> None:
 def ranked_once() -> tuple[Request, Ranking]:
     asked = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=16)
     return asked, search(asked.goal, 1)
+
+
+@pytest.mark.parametrize("place", range(len(CASES)))
+def test_a_planned_time_out_outlasts_a_first_set_up(place: int) -> None:
+    """A library waits as long for its first connections as for a hang: as long as `init` writes, not a minute."""
+    asked, ranking = ranked(place)
+    plan, policy = written(asked, ranking, ranking.plans[0])
+    assert plan.communication is not None
+    assert (plan.communication.timeout_seconds or 0) >= TIMEOUT_SECONDS == 600
+    watching = [layer.timeout_seconds for layer in policy.detection if layer.signal == "collective-timeout"]
+    assert watching == [plan.communication.timeout_seconds]

@@ -212,8 +212,8 @@ def overflowed(formation: Formation) -> tuple[Gradients, bool, Gradients]:
     return told, backend.digest() == before, step(backend, setup, formation, 0, loss_scale=1024.0)
 
 
-def lose_a_peer(formation: Formation, is_stopped: bool) -> tuple[str, float, float]:
-    """Steps until the last rank has ended itself; the error, seconds until it, and seconds that leaving takes."""
+def lose_a_peer(formation: Formation, is_stopped: bool) -> tuple[str, float]:
+    """Steps until the last rank has ended itself, and leaves; the error, and seconds until it."""
     setup = Setup()
     backend = setup.backend(formation)
     step(backend, setup, formation, 0)
@@ -225,9 +225,9 @@ def lose_a_peer(formation: Formation, is_stopped: bool) -> tuple[str, float, flo
         error = "none"
     except PeerLostError as lost:
         error = str(lost)
-    seen = time.monotonic()
+    seconds = time.monotonic() - begin
     backend.leave()
-    return error, seen - begin, time.monotonic() - seen
+    return error, seconds
 
 
 def losses(formation: Formation, name: str, setup: Setup, num_steps: int) -> tuple[str, list[float]]:

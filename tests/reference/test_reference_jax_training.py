@@ -156,12 +156,11 @@ def test_a_lost_peer_is_told_in_time(is_stopped: bool) -> None:
     crew = JaxCrew(timeout_seconds=4.0)
     try:
         crew.send(tasks.lose_a_peer, 2, is_stopped)
-        error, seconds, leaving_seconds = crew.answer(2, 0)
+        error, seconds = crew.answer(2, 0)
     finally:
         crew.close()
     assert ("no answer" if is_stopped else "gone") in error
     assert seconds >= 4.0 or not is_stopped
-    assert leaving_seconds < 60
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_nothing_observed_is_not_a_pass(verdict: Verdicts, requirement: str) -> 
 
 def test_a_transport_that_is_not_standard_is_not_judged(verdict: Verdicts) -> None:
     cluster = seen(transport="other")
-    assert verdict("TS-CLU-057", cluster=cluster, plan=None, checkpoint=None) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-CLU-057", cluster=cluster, plan=None, checkpoint=None) is Verdict.NOT_RUN
 
 
 def test_the_transport_of_any_compute_fabric_will_do(findings: Findings) -> None:

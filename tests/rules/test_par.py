@@ -204,7 +204,7 @@ def test_ranks_of_the_named_group(findings: Callable[..., set[tuple[str, str]]])
         ("TS-PAR-009", ""),
         ("TS-PAR-010", "parallelism: {pipeline: 1}"),
         ("TS-PAR-011", ""),
-        ("TS-PAR-012", "parallelism: {schedule: other}"),
+        ("TS-PAR-012", "parallelism: {pipeline: 1, schedule: null}"),
         ("TS-PAR-013", "model: {family: cnn}"),
         ("TS-PAR-014", ""),
         ("TS-PAR-015", "model: {family: cnn, num_attention_heads: null}"),
@@ -281,3 +281,7 @@ def test_one_digit_is_not_the_whole_count(
     """The 547 billion of 170 such layers round to one trillion, and not to two."""
     plan = LLAMA_405B.replace("405.85e9", count).replace("num_layers: 126", "num_layers: 170")
     assert bool(findings(plan=plan, select=("TS-PAR-019",))) is wrong
+
+
+def test_a_schedule_without_a_name_leaves_its_bubble_unjudged(verdict: Callable[..., Verdict]) -> None:
+    assert verdict("TS-PAR-012", plan="parallelism: {schedule: other}") is Verdict.NOT_RUN

@@ -106,7 +106,6 @@ def test_layers_of_a_hybrid_may_share_their_weights(findings) -> None:
     "model",
     [
         {**NEMOTRON_H, "num_ffn_layers": None},
-        {**NEMOTRON_H, "state_space": {"kind": "other", "state_size": 256}},
         {**MAMBA, "state_space": None},
         {**VIT_L, "image": {"size_pixels": 224}},
         {**VIT_L, "family": "cnn"},
@@ -114,6 +113,11 @@ def test_layers_of_a_hybrid_may_share_their_weights(findings) -> None:
 )
 def test_counts_without_a_shape_are_taken_as_stated(verdict, model) -> None:
     assert verdict("TS-PAR-019", plan={"model": model}) is Verdict.NOT_APPLICABLE
+
+
+def test_layers_of_another_kind_leave_the_count_unjudged(verdict) -> None:
+    model = {**NEMOTRON_H, "state_space": {**NEMOTRON_H["state_space"], "kind": "other"}}
+    assert verdict("TS-PAR-019", plan={"model": model}) is Verdict.NOT_RUN
 
 
 @pytest.mark.parametrize("model", [VIT_L, MAMBA, NEMOTRON_H], ids=("vit", "mamba", "hybrid"))

@@ -40,6 +40,9 @@ _ALIKE: Final = 0.85
 """Above this share of common letters two names are taken for one with a slip."""
 _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
+_KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
+_NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
+_VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
 _KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", "cluster-profile"})
 """Starts of names that documents of a kind have, and now and then files of other programs."""
 _MOST_NEIGHBOURS: Final = 1_000
@@ -110,7 +113,8 @@ def is_emptied(path: Path) -> bool:
 def why_no_document(path: Path) -> str | None:
     """Why the text of a file is no document of ours; None where it claims to be one.
 
-    The reason is empty for the text of another program: only what cannot be read as text may be ours in disguise.
+    The reason is empty for the text of another program: only what cannot be read as text may be ours in disguise. A
+    kind of ours at the top without a version claims to be one: no other program names such kinds without it.
 
     Raises:
         OSError: the file cannot be read.
@@ -123,8 +127,8 @@ def why_no_document(path: Path) -> str | None:
     if not content.strip():
         return "is empty"
     reason = _no_text(content, is_whole=not is_longer)
-    if not reason and b"apiVersion" not in content and _KIND.search(content):
-        return NO_VERSION
+    if not reason and not _VERSION_GIVEN.search(content) and _KIND.search(content):
+        return None if content.lstrip().startswith(b"{") or _KIND_AT_TOP.search(content) else NO_VERSION
     return reason or (_TOO_LONG if is_longer else "")
 
 

@@ -12,6 +12,7 @@ from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
 from trainspec_validate.rules._groups import MAX_VIOLATIONS, violations_of
+from trainspec_validate.rules._others import kept_off
 
 _NO_VALUE = "lacks a value, or another document does"
 
@@ -105,11 +106,12 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
             tally.add(finding)
             yield finding
     except Unresolved as answer:
-        place = answer.place
-        tally.unknown.append(Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help))
+        tally.unknown.append(_lack(rule, answer, paths))
         return
     except NotApplicable as answer:
-        tally.reasons[str(answer)] = None
+        lacks = [_lack(rule, hidden, paths) for hidden in kept_off(rule, arguments)]
+        tally.unknown += lacks
+        tally.reasons |= {} if lacks else {str(answer): None}
         return
     except UnknownValueError as answer:
         tally.unknown.append(Lack(rule.requirement, answer.path, answer.pointer))
@@ -122,6 +124,11 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
         error.add_note(f"while judging {', '.join(sorted(paths.values()))} by {rule.requirement}")
         raise
     tally.num_judged += 1
+
+
+def _lack(rule: Rule, answer: Unresolved, paths: Mapping[int, str]) -> Lack:
+    place = answer.place
+    return Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help)
 
 
 def _others(violation: Violation) -> Violation:

@@ -63,9 +63,10 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
     for index, path in paths:
         wait = waits[path.action]
         if path.action == "replace-from-spares" and not (known and known.num_spare_nodes):
-            lack = "declares none" if known is None or known.num_spare_nodes is None else "has none"
+            stated = known is not None and known.num_spare_nodes is not None
+            lack = "has no spare nodes" if stated else "does not give reliability.num_spare_nodes"
             message = f"{path.fault} is met with spares, but the cluster {lack}"
-            help_text = "declare reliability.num_spare_nodes, or take another action"
+            help_text = "write reliability.num_spare_nodes, or take another action"
             yield Violation(at(checkpoint, "recovery", index, "action"), message, help_text)
         elif wait is not None and path.restart_seconds < wait:
             what = "a spare joins" if path.action == "replace-from-spares" else "the node is replaced"

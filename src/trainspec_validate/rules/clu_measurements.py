@@ -126,8 +126,10 @@ def measured_ranks(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(at(cluster, "measurements", i, "num_domains"), message, f"at most {limit}")
         elif own.num_ranks > own.num_domains * per_domain:
             least = math.ceil(own.num_ranks / per_domain)
-            message = f"{own.num_ranks:,} ranks do not fit into {own.num_domains} domains of {per_domain}"
-            key = "num_ranks" if own.num_domains == 1 else "num_domains"
+            one = own.num_domains == 1
+            where = "one domain, which num_domains is where it is absent," if one else f"{own.num_domains} domains"
+            message = f"{own.num_ranks:,} ranks do not fit into {where} of {per_domain}"
+            key = "num_ranks" if one else "num_domains"
             yield Violation(at(cluster, "measurements", i, key), message, f"set num_domains to {least} or more")
 
 

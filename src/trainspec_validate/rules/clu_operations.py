@@ -217,7 +217,11 @@ def clock_offset(cluster: ClusterProfile) -> Iterator[Violation]:
         return
     limit = _OFFSET_SECONDS[clock.discipline]
     if clock.max_offset_seconds is None:
-        yield Violation(place, f"{clock.discipline} without a bound on the offset", f"at most {units.base(limit)}")
+        yield Violation(
+            place,
+            f"{clock.discipline} without a bound on the offset",
+            f"write max_offset_seconds, at most {units.base(limit)}",
+        )
     elif clock.max_offset_seconds > limit:
         own = units.seconds(clock.max_offset_seconds)
         message = f"an offset of {own} means that {clock.discipline} is not at work"

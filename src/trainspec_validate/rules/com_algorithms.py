@@ -145,7 +145,9 @@ def _hardware_problem(plan: TrainingPlan, cluster: ClusterProfile, axis: Axis, a
     nodes = job_nodes(plan, cluster)
     scale_up, group = nodes.group.scale_up, axis_span(plan, axis)
     if algorithm == "torus":
-        shape = scale_up.topology if scale_up else "absent"
+        if scale_up is None:
+            return f"{nodes.group.name!r} gives no scale_up, and so no torus", "write scale_up, or choose another one"
+        shape = scale_up.topology
         return ("", "") if shape == "torus" else (f"the scale-up domain is {shape}, no torus", "choose another one")
     if group is None or group.degree == 1:
         return "", ""
@@ -153,19 +155,20 @@ def _hardware_problem(plan: TrainingPlan, cluster: ClusterProfile, axis: Axis, a
     one_domain = plan.parallelism.num_accelerators <= domain
     near = group.degree if one_domain else members_in_block(group, domain)
     text = f"{axis} groups of {number(group.degree)} have {number(near)} in one scale-up domain"
+    if scale_up is None:
+        text += f" ({nodes.group.name!r} gives no scale_up)"
     if algorithm in {"hierarchical", "in-network-tree"} and near in {1, group.degree}:
         return f"{text}, so there are no two levels to reduce over", "choose an algorithm of one level"
     fabrics = used_fabrics(plan, cluster, nodes)
     fabric_reduces = bool(fabrics) and all(fabric.in_network_reduction for _, fabric in fabrics)
     if algorithm in {"in-network", "in-network-tree"} and near > 1 and not (scale_up and scale_up.in_network_reduction):
-        return (
-            "the scale-up domain does not declare that its switches reduce",
-            "declare it, or choose ring or tree",
-        )
+        stated = scale_up is not None and scale_up.in_network_reduction is not None
+        lack = "has switches that do not reduce" if stated else "does not give in_network_reduction"
+        return f"the scale-up domain {lack}", "write in_network_reduction: true, or choose ring or tree"
     if algorithm == "in-network" and near < group.degree and not fabric_reduces:
         return (
-            f"{text}, and the fabric does not declare that its switches reduce",
-            "choose in-network-tree, ring or tree, or declare in_network_reduction of the fabric",
+            f"{text}, and the fabric does not give in_network_reduction: true",
+            "choose in-network-tree, ring or tree, or write in_network_reduction of the fabric",
         )
     return "", ""
 

@@ -85,16 +85,18 @@ def prefetch(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("no copy overlaps with computation")
     if not memory.prefetch_depth:
         stated = memory.prefetch_depth is not None
+        lack = "no batch is prefetched" if stated else "prefetch_depth is absent"
         yield Violation(
             at(plan, "memory", "prefetch_depth" if stated else "asynchronous_copies"),
-            "copies overlap with computation, but no batch is prefetched",
+            f"copies overlap with computation, but {lack}",
             "set prefetch_depth to 1 or more",
         )
     if not memory.pinned_input:
         stated = memory.pinned_input is not None
+        lack = "input is not page-locked, so each copy waits" if stated else "pinned_input is absent"
         yield Violation(
             at(plan, "memory", "pinned_input" if stated else "asynchronous_copies"),
-            "copies overlap with computation, but input is not page-locked, so each copy waits",
+            f"copies overlap with computation, but {lack}",
             "set pinned_input to true",
         )
 

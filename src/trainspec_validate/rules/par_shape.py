@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan, changed
+from trainspec_validate.documents.types.model import Model
 from trainspec_validate.model.units import billions, number
 from trainspec_validate.performance.costs.transformer import parameters
 from trainspec_validate.performance.derived.families import TRANSFORMERS, implied_parameters, shape_lacks
@@ -214,8 +215,19 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "model", "num_parameters"),
             f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(likely)}"
             + (f", or {billions(low)} where layers share weights" if low < likely and model.family == "hybrid" else ""),
-            "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
+            _other_flag(model) or "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
         )
+
+
+def _other_flag(model: Model) -> str:
+    """The flag of the shape, absent or wrong, with whose other value the shape has the parameters that are declared."""
+    for key in ("gated_ffn", "tied_embeddings") if model.family in TRANSFORMERS else ():
+        other = not getattr(model, key)
+        implied = implied_parameters(changed(model, **{key: other}))
+        if implied is not None and not _outside(model.num_parameters, implied[0], implied[2]):
+            value = str(other).lower()
+            return f"write {key}: {value}, with which the shape has {billions(implied[1])}, or correct the count"
+    return ""
 
 
 @rule("TS-PAR-020")

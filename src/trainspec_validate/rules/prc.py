@@ -215,10 +215,15 @@ def high_precision_operations(plan: TrainingPlan) -> Iterator[Violation]:
     wanted = ["softmax"] if "transformer" in plan.model.family else []
     wanted += ["normalization", "loss"]
     lacking = [operation for operation in wanted if operation not in p.high_precision_operations]
-    if lacking:
-        place = ("precision", "high_precision_operations") if p.high_precision_operations else ("precision",)
+    if lacking and not p.high_precision_operations:
         yield Violation(
-            at(plan, *place) if p.high_precision_operations else at_key(plan, *place),
+            at_key(plan, "precision"),
+            f"compute is {p.compute}, and high_precision_operations is absent or empty",
+            f"write high_precision_operations: [{', '.join(lacking)}]",
+        )
+    elif lacking:
+        yield Violation(
+            at(plan, "precision", "high_precision_operations"),
             f"compute is {p.compute}, and {', '.join(lacking)} is not among the operations that stay in fp32",
             f"add {', '.join(lacking)} to high_precision_operations",
         )
@@ -231,10 +236,11 @@ def router_precision(plan: TrainingPlan) -> Iterator[Violation]:
     if plan.model.family != "moe-transformer" or p.compute in ("fp64", "fp32"):
         raise NotApplicable("no router is computed below fp32")
     if "router" not in p.high_precision_operations:
-        place = ("precision", "high_precision_operations") if p.high_precision_operations else ("precision",)
+        named = bool(p.high_precision_operations)
+        why = "" if named else ", since high_precision_operations is absent or empty"
         yield Violation(
-            at(plan, *place),
-            f"the router of {plan.model.name} computes in {p.compute}",
+            at(plan, "precision", "high_precision_operations") if named else at_key(plan, "precision"),
+            f"the router of {plan.model.name} computes in {p.compute}{why}",
             "add router to high_precision_operations",
         )
 

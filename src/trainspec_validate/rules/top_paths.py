@@ -54,11 +54,14 @@ def _loss_conflicts(fabric: Fabric) -> Iterator[tuple[tuple[str, ...], str, str]
     if loss is None:
         return
     if loss.lossless:
-        if not loss.priority_flow_control and not loss.credit_flow_control:
+        means = {key: getattr(loss, key) for key in ("credit_flow_control", "priority_flow_control")}
+        absent = [key for key, value in means.items() if value is None]
+        if not any(means.values()):
+            lack = f"does not give {' or '.join(absent)}" if absent else "has neither credits nor priority flow control"
             yield (
                 ("loss", "lossless"),
-                "promises not to drop packets, but has neither credits nor priority flow control",
-                "declare credit_flow_control or priority_flow_control, or set lossless: false",
+                f"promises not to drop packets, but {lack}",
+                f"write {': true or '.join(absent or means)}: true, or set lossless: false",
             )
         if loss.packet_trimming:
             yield (

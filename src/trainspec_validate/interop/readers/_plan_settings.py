@@ -12,8 +12,8 @@ from trainspec_validate.interop.readers._plan_parts import Lines
 
 MAX_SETTINGS = 100_000
 _JSON_PART = re.compile(
-    r'"(?P<key>[^"\\\n]{0,200})"(?=[ \t\r\n]{0,1000}:)|"(?:[^"\\\n]|\\.){0,65536}"'
-    r'|//[^\n]*|(?<=[\s,])#[^\n]*|"[^\n]{0,65536}|[{}\[\]]'
+    r'"(?P<key>[^"\\\n]{0,200}+)"(?=[ \t\r\n]{0,1000}+:)|"(?:[^"\\\n]|\\.){0,65536}+"'
+    r'|//[^\n]*+|(?<=[\s,])#[^\n]*+|"[^\n]{0,65536}+|[{}\[\]]'
 )
 """A key, another string, a comment, a string without its end, or a bracket of a JSON text."""
 _MAX_KEY = 100

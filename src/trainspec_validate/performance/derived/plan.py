@@ -26,6 +26,10 @@ FORMATS_OF_RECIPE: Mapping[str, tuple[str, ...]] = {
 """Names under which the peak rate of a recipe's products may be listed, the nearest first."""
 
 
+_FEWER_HEADS = frozenset({"grouped-query", "multi-query"})
+"""Variants of attention whose key and value heads are not as many as query heads, which an absent key means."""
+
+
 def compute_formats(precision: Precision) -> tuple[str, ...]:
     """Names under which the peak rate of most matrix products may be listed, the nearest first."""
     return FORMATS_OF_RECIPE[precision.recipe.format] if precision.recipe else (precision.compute,)
@@ -36,6 +40,8 @@ def shape_of(model: Model) -> Shape | None:
     if model.family not in {"dense-transformer", "moe-transformer"}:
         return None
     if not (model.num_layers and model.hidden_size and model.num_attention_heads and model.vocabulary_size):
+        return None
+    if model.attention in _FEWER_HEADS and model.num_key_value_heads is None:
         return None
     experts = model.experts
     num_expert_layers = (experts.num_layers or model.num_layers) if experts else 0

@@ -1,0 +1,113 @@
+"""Findings on documents that lack a key say that it is absent, in place of a value that the document does not have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainspec_validate import validate
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.model.finding import Finding
+
+BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
+FILES = ("cluster.yaml", "plan.yaml", "checkpoint.yaml")
+Path_ = tuple[str | int, ...]
+# Keys whose absence has a meaning that their description states: one rank, one domain, no copy, as often as saves.
+MEANING = {
+    ("plan.yaml", "parallelism", "data"),
+    ("plan.yaml", "parallelism", "tensor"),
+    ("plan.yaml", "parallelism", "pipeline"),
+    ("plan.yaml", "precision", "master_parameters"),
+    ("cluster.yaml", "node_groups", 0, "scale_up"),
+    ("cluster.yaml", "node_groups", 0, "nics"),
+    ("cluster.yaml", "node_groups", 0, "nics", 1, "role"),
+    ("cluster.yaml", "fabrics"),
+}
+
+
+def base() -> dict[str, Any]:
+    return {file: load_text((BASE / file).read_text(encoding="utf-8"), file).data for file in FILES}
+
+
+def without(document: Any, path: Path_) -> Any:
+    """The document without one key."""
+    step, *rest = path
+    if isinstance(document, list):
+        return [without(item, tuple(rest)) if number == step else item for number, item in enumerate(document)]
+    if not rest:
+        return {key: value for key, value in document.items() if key != step}
+    return {key: without(value, tuple(rest)) if key == step else value for key, value in document.items()}
+
+
+def keys(value: Any, place: Path_ = ()) -> Iterator[Path_]:
+    """Every key of a document, below lists too."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in items:
+        if isinstance(step, str):
+            yield (*place, step)
+        yield from keys(item, (*place, step))
+
+
+def judged(documents: dict[str, Any], directory: Path) -> list[Finding]:
+    for file, document in documents.items():
+        (directory / file).write_text(json.dumps(document), encoding="utf-8")
+    return list(validate([directory]).findings)
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "requirement", "says"),
+    [
+        ("plan.yaml", "precision high_precision_operations", "TS-PRC-008", "high_precision_operations is absent"),
+        ("plan.yaml", "memory prefetch_depth", "TS-MEM-014", "prefetch_depth is absent"),
+        ("plan.yaml", "memory pinned_input", "TS-MEM-014", "pinned_input is absent"),
+        ("cluster.yaml", "reliability num_spare_nodes", "TS-CKP-047", "does not give reliability.num_spare_nodes"),
+        ("cluster.yaml", "fabrics 0 loss credit_flow_control", "TS-TOP-005", "does not give credit_flow_control"),
+        ("cluster.yaml", "node_groups 0 scale_up in_network_reduction", "TS-COM-009", "does not give in_network_"),
+        ("cluster.yaml", "node_groups 0 scale_up", "TS-COM-009", "'compute' gives no scale_up"),
+        ("cluster.yaml", "measurements 0 num_domains", "TS-CLU-044", "where it is absent"),
+        ("cluster.yaml", "clock max_offset_seconds", "TS-CLU-039", "without a bound"),
+    ],
+)
+def test_what_is_absent_is_called_absent(tmp_path: Path, file: str, path: str, requirement: str, says: str) -> None:
+    documents = base()
+    place = tuple(int(step) if step.isdecimal() else step for step in path.split())
+    documents[file] = without(documents[file], place)
+    (found,) = [finding for finding in judged(documents, tmp_path) if finding.requirement == requirement]
+    assert says in found.message
+    assert str(place[-1]) in found.message + found.help
+
+
+def test_no_shape_is_guessed_without_its_heads(tmp_path: Path) -> None:
+    """Grouped-query attention without its groups is one finding on them, and none on the count of parameters."""
+    documents = base()
+    documents["plan.yaml"] = without(documents["plan.yaml"], ("model", "num_key_value_heads"))
+    found = {finding.requirement for finding in judged(documents, tmp_path)}
+    assert "TS-PAR-015" in found
+    assert "TS-PAR-019" not in found
+
+
+def test_the_flag_that_explains_the_count_is_named(tmp_path: Path) -> None:
+    documents = base()
+    documents["plan.yaml"] = without(documents["plan.yaml"], ("model", "gated_ffn"))
+    (found,) = [finding for finding in judged(documents, tmp_path) if finding.requirement == "TS-PAR-019"]
+    assert found.help.startswith("write gated_ffn: true, with which the shape has 70.55 billion")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", FILES)
+def test_every_finding_on_an_absent_key_names_it(tmp_path: Path, file: str) -> None:
+    documents = base()
+    before = {(finding.requirement, finding.message) for finding in judged(documents, tmp_path)}
+    silent = []
+    for path in keys(documents[file]):
+        if (file, *path) in MEANING or path[0] in {"apiVersion", "kind", "metadata"}:
+            continue
+        for finding in judged(documents | {file: without(documents[file], path)}, tmp_path):
+            told = finding.message + finding.help
+            if (finding.requirement, finding.message) not in before and str(path[-1]) not in told:
+                silent.append(f"{'.'.join(map(str, path))}: {finding.requirement}: {told}")
+    assert not silent, "\n".join(silent)
