@@ -447,6 +447,14 @@ def test_a_text_without_arguments() -> None:
         read(text)
 
 
+def test_a_vocabulary_is_padded_to_what_is_asked() -> None:
+    """BLOOM: bigscience-workshop/bigscience, train/tr11-176B-ml/tr11-176B-ml.slurm."""
+    fragment = run("--tensor-model-parallel-size 4 --pad-vocab-size-to 250880")
+    assert at(fragment, "model", "vocabulary_size") == 250_880
+    assert not any("pad_vocab_size_to" in remark for remark in remarks_of(fragment))
+    assert at(run("--tensor-model-parallel-size 4"), "model", "vocabulary_size") == 50_688
+
+
 def test_a_mixture_without_a_vocabulary_lacks_both_counts() -> None:
     arguments = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --num-experts 8"
     fragment = read(ForeignText("run.sh", f"torchrun pretrain_gpt.py {arguments} --micro-batch-size 1 --bf16\n"))
