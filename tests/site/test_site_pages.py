@@ -213,6 +213,12 @@ def test_every_term_of_a_page_is_defined() -> None:
     assert named <= {slug for slug, meaning in meanings.items() if meaning}
 
 
+def test_a_link_to_a_requirement_of_its_chapter_holds_on_the_page_of_a_requirement() -> None:
+    entry = INDEX[0] | {"statement": "See [TS-DOC-002](#TS-DOC-002) and [files](10-artifacts.md)."}
+    text = rule_pages.page(entry, rule_pages.SchemaPlaces(), "")
+    assert f"See [TS-DOC-002](../../v1/{entry['chapter']}.md#TS-DOC-002) and [files](../../v1/10-artifacts.md)." in text
+
+
 def test_every_page_is_in_the_navigation() -> None:
     text = navigation.settings(ROOT)
     pages = [path.relative_to(ROOT / "spec").as_posix() for path in (ROOT / "spec").rglob("*.md")]

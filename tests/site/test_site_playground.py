@@ -52,6 +52,26 @@ def test_documents_are_judged_together(page: Page) -> None:
     expect(finding(page, "TS-PAR-002")).to_have_count(1)
 
 
+def test_a_link_holds_the_text_in_its_fragment(page: Page, visit: Visit) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_label("Example").select_option("none")
+    page.locator("[data-part=editor]").fill("apiVersion: trainspec/v1\nkind: ClusterProfile\nnum_nods: 1  # \u00fc\n")
+    page.get_by_role("button", name="Copy a link").click()
+    expect(status(page)).to_contain_text("The link is copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert re.fullmatch(r"http://[^#?]*/draft/playground/#files=[\w-]+", link)
+    other = page.context.new_page()
+    other.goto(link)
+    expect(other.locator("[data-part=editor]")).to_have_value(re.compile("num_nods: 1  # \u00fc"))
+    expect(finding(other, "TS-DOC-005")).to_have_count(1)
+
+
+def test_a_link_without_a_readable_text_shows_the_first_example(page: Page, visit: Visit) -> None:
+    other = page.context.new_page()
+    other.goto(page.url.partition("#")[0] + "#files=AAAA")
+    expect(finding(other, "TS-CLU-001")).to_have_count(1)
+
+
 def test_what_a_schema_refuses_is_told_with_its_place(page: Page) -> None:
     page.get_by_label("Example").select_option("none")
     expect(status(page)).to_contain_text("Nothing to judge")

@@ -133,12 +133,12 @@ def _head(entry: Entry) -> Iterator[str]:
 
 
 def _body(entry: Entry) -> Iterator[str]:
-    yield _linked(str(entry["statement"]))
+    yield _linked(str(entry["statement"]), entry)
     yield ""
     if entry["details"]:
-        yield _linked(str(entry["details"]))
+        yield _linked(str(entry["details"]), entry)
         yield ""
-    yield f"*Why:* {_linked(str(entry['why']))}"
+    yield f"*Why:* {_linked(str(entry['why']), entry)}"
     for title, examples in (("Bad", entry["bad"]), ("Good", entry["good"])):
         if examples:
             yield from ("", f"## {title} example", "")
@@ -158,7 +158,7 @@ def _check(entry: Entry, places: SchemaPlaces, module: str) -> Iterator[str]:
     if kinds:
         yield f"It reads {' and '.join(f'`{kind}`' for kind in kinds)}."
     if entry["checklist"]:
-        yield from ("", f"*Checklist:* {_linked(str(entry['checklist']))}")
+        yield from ("", f"*Checklist:* {_linked(str(entry['checklist']), entry)}")
     if module:
         kind = "Scenario" if entry["check"] == "runtime" else "Source of the check"
         yield from ("", f"{kind}: [{module}](../../../{module}).")
@@ -179,6 +179,12 @@ def _words(chapter: str) -> str:
     return chapter.partition("-")[2].replace("-", " ")
 
 
-def _linked(text: str) -> str:
-    """The text with links that hold from the folder of the page, not from that of the chapters."""
-    return RELATIVE_LINK.sub(r"](../../v1/\g<target>)", text)
+def _linked(text: str, entry: Entry) -> str:
+    """A text of a requirement with links that hold from the folder of its page, not from its chapter."""
+    page = f"{entry['chapter']}.md"
+
+    def follow(link: re.Match[str]) -> str:
+        target = link["target"]
+        return f"](../../v1/{page if target.startswith('#') else ''}{target})"
+
+    return RELATIVE_LINK.sub(follow, text)

@@ -4,9 +4,12 @@
   if (!root) return;
   const base = new URL(root.dataset.assets, document.baseURI);
   const find = (name) => root.querySelector(`[data-part="${name}"]`);
-  const [picker, tabs, editor, status, list] = ["examples", "files", "editor", "status", "findings"].map(find);
+  const PARTS = ["examples", "files", "editor", "status", "findings", "share"];
+  const [picker, tabs, editor, status, list, sharer] = PARTS.map(find);
   const NAMES = ["cluster.yaml", "plan.yaml", "checkpoint.yaml", "job.jsonl"];
   const PAUSE_MILLISECONDS = 250;
+  const SHARED = "#files=";
+  const MOST_SHARED_BYTES = 1_000_000;
   let files = {};
   let shown = NAMES[0];
   let sent = 0;
@@ -111,6 +114,42 @@
     timer = setTimeout(judge, PAUSE_MILLISECONDS);
   };
 
+  const through = async (bytes, transform) => {
+    const reader = new Blob([bytes]).stream().pipeThrough(transform).getReader();
+    const parts = [];
+    for (let size = 0, part = await reader.read(); !part.done; part = await reader.read()) {
+      size += part.value.length;
+      if (size > MOST_SHARED_BYTES) throw new RangeError("the text is too long to share");
+      parts.push(part.value);
+    }
+    return new Uint8Array(await new Blob(parts).arrayBuffer());
+  };
+
+  const share = async () => {
+    try {
+      const packed = await through(new TextEncoder().encode(JSON.stringify(files)), new CompressionStream("gzip"));
+      const text = btoa(Array.from(packed, (byte) => String.fromCharCode(byte)).join(""));
+      history.replaceState(null, "", SHARED + text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", ""));
+      await navigator.clipboard.writeText(location.href);
+      say("The link is copied. It holds the text itself, after the #, which browsers send to no server.");
+    } catch (error) {
+      say(`The address of this page is the link; it could not be copied: ${error.message}`);
+    }
+  };
+
+  const shared = async () => {
+    if (!location.hash.startsWith(SHARED)) return null;
+    try {
+      const text = atob(location.hash.slice(SHARED.length).replaceAll("-", "+").replaceAll("_", "/"));
+      const packed = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+      const given = JSON.parse(new TextDecoder().decode(await through(packed, new DecompressionStream("gzip"))));
+      return Object.fromEntries(NAMES.filter((name) => typeof given[name] === "string").map((name) => [name, given[name]]));
+    } catch {
+      say("The link holds no text that can be read; the first example is shown.");
+      return null;
+    }
+  };
+
   const receive = ({ data }) => {
     if (data.kind === "failed") say(`The validator does not work here: ${data.message}`);
     if (data.kind === "judged" && data.number === sent) {
@@ -146,8 +185,17 @@
     editor.addEventListener("input", typed);
     editor.disabled = false;
     picker.disabled = false;
-    picker.selectedIndex = 1;
-    picker.dispatchEvent(new Event("change"));
+    sharer.disabled = false;
+    sharer.addEventListener("click", share);
+    const given = await shared();
+    if (given) {
+      files = given;
+      open(NAMES.find((name) => files[name]) ?? NAMES[0]);
+      judge();
+    } else {
+      picker.selectedIndex = 1;
+      picker.dispatchEvent(new Event("change"));
+    }
     say(`Loading the validator: ${Math.round(manifest.num_bytes / 1e6)} MB, once.`);
   };
   start();
