@@ -87,3 +87,15 @@ def test_rules_on_a_document_with_errors_of_form_are_not_run(directory: Path) ->
     assert told(report) == [("TS-DOC-005", "plan.yaml", 24)]
     assert verdict(report, "TS-PAR-001") is Verdict.NOT_RUN
     assert verdict(report, "TS-CLU-001") is Verdict.PASS
+
+
+@pytest.mark.parametrize(("bad", "good"), [("cluster", "plan"), ("plan", "cluster")])
+def test_a_reference_that_is_not_followed_hides_no_other(directory: Path, bad: str, good: str) -> None:
+    lines = Path("checkpoint.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(("cluster:", "plan:"))]
+    named = [f"{bad}: {{file: /nowhere/{bad}.yaml}}\n", f"{good}: {{file: {good}.yaml}}\n"]
+    Path("checkpoint.yaml").write_text("".join([*kept, *named]), encoding="utf-8")
+    report = validate(["checkpoint.yaml"])
+    refused = [(found.requirement, found.pointer) for found in report.findings if found.path == "checkpoint.yaml"]
+    assert refused == [("TS-DOC-012", (bad, "file"))]
+    assert f"{good}.yaml" in [document.path for document in report.documents]

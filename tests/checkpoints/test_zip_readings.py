@@ -103,6 +103,17 @@ def test_two_ends_that_contradict_each_other_are_told(tmp_path: Path, content: b
     assert read_checkpoint(tmp_path).troubles != []
 
 
+@pytest.mark.parametrize("place", [1, -30, -29, -22])
+def test_an_entry_that_is_not_where_its_directory_says(tmp_path: Path, place: int) -> None:
+    """The last entry of the directory leads into another one, or to where too few bytes are left for an entry."""
+    content = bytearray(container(STATE))
+    struct.pack_into("<L", content, content.rindex(b"PK\x01\x02") + 42, place % len(content))
+    (tmp_path / "model.pt").write_bytes(content)
+    (trouble,) = read_checkpoint(tmp_path).troubles
+    assert (trouble.aspect, trouble.path) == ("code", "model.pt")
+    assert "the entry 'archive/version' is not where its directory says" in trouble.message
+
+
 def test_entries_whose_sizes_follow_them_have_one_reading(tmp_path: Path) -> None:
     """As PyTorch writes them, and Python where it cannot go back."""
 

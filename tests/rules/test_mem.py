@@ -241,6 +241,14 @@ def test_traffic_fits_through_the_link(findings, traffic, cluster, wrong) -> Non
     assert found == ({("TS-MEM-011", "memory.offload.0.bytes_per_step")} if wrong else set())
 
 
+@pytest.mark.parametrize(("num_ranks", "wrong"), [(1, False), (2, True)])
+def test_ranks_of_one_accelerator_share_its_link(findings, num_ranks, wrong) -> None:
+    shared = {"name": "compute", "accelerator": {"num_ranks_per_accelerator": num_ranks}}
+    plan = offload({**OPTIMIZER, "bytes_per_step": 2 * 63e9 * 20})
+    found = findings(plan=plan, cluster={"node_groups": [shared]}, select=("TS-MEM-011",))
+    assert found == ({("TS-MEM-011", "memory.offload.0.bytes_per_step")} if wrong else set())
+
+
 def test_offload_of_megatron_bridge(findings) -> None:
     # NVIDIA-NeMo/Megatron-Bridge docs: Qwen3-30B-A3B on 16 GPUs, all of the optimizer offloaded.
     plan = {

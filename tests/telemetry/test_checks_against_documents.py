@@ -117,6 +117,21 @@ def test_a_rate_that_the_plan_does_not_schedule() -> None:
     assert why_not("TS-TEL-065", updates(1, 1, learning_rate=[1e-4, 1e-4]), plan=RAMPED).startswith("no train.learning")
 
 
+@pytest.mark.parametrize(
+    ("read", "rates"),
+    [
+        ([1, 1, 1], [1e-4, 1e-4, 1e-4]),  # the update that begins with the stage is not there
+        ([4, 2, 2], [1e-4, 1e-4, 1e-4]),  # nor the last one before
+        ([1, 1, 1, 2], [0, 0, 0, 2e-4]),  # nothing is a multiple of no rate
+    ],
+)
+def test_a_factor_needs_rates_on_both_sides(read: list[float], rates: list[float]) -> None:
+    run, later = updates(*read, learning_rate=rates), Stream(1, 500)
+    later.update(530, len(read) + 1, **{TOKENS: 9 * STEP, "learning_rate": 9e-4})
+    for streams in ([run], [run, later]):
+        assert why_not("TS-TEL-065", *streams, plan=RAMPED).startswith("no train.learning_rate before and after")
+
+
 # --- TS-TEL-066 and TS-TEL-067
 
 

@@ -64,6 +64,43 @@ def test_lost_time_leaves_out_evaluations() -> None:
     assert places("TS-REC-015", run, goes_on(140, 1, 3), policy={"recovery_point_seconds": 20}) == [(1, 4)]
 
 
+def seldom(*steps: int) -> Stream:
+    """Updates of half a minute, of which only some are reported, with their time."""
+    run = Stream()
+    for step in steps:
+        run.update(30 * step, step, **{"step.duration": 30.0})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("reported", "restored", "words"),
+    [
+        ((4, 5, 8), 4, "2 min of training (4 updates)"),  # from one report to the other
+        ((5, 8), 4, "2 min of training (4 updates)"),  # the restored update was reported later: 4 times 30 s
+        ((5, 8), 6, "1 min of training (2 updates)"),
+        ((8,), 0, "4 min of training (8 updates)"),
+    ],
+)
+def test_lost_time_where_the_restored_update_was_not_reported(
+    reported: tuple[int, ...], restored: int, words: str
+) -> None:
+    run = seldom(*reported).fault(250).recovery(251)
+    (message,) = messages("TS-REC-015", run, goes_on(260, restored, 9), policy={"recovery_point_seconds": 10})
+    assert words in message
+
+
+def test_lost_time_is_not_known_without_the_time_of_an_update() -> None:
+    run = Stream().update(150, 5).update(240, 8).fault(250).recovery(251)
+    assert why_not("TS-REC-015", run, goes_on(260, 4, 9), policy={"recovery_point_seconds": 10}) == (
+        "the time of the lost updates is not known"
+    )
+
+
+def test_a_restored_update_that_is_the_last_one_costs_no_time() -> None:
+    run = seldom(5, 8).fault(250).recovery(251)
+    assert places("TS-REC-015", run, goes_on(260, 8, 9), policy={"recovery_point_seconds": 1e-3}) == []
+
+
 def test_a_recovery_without_restore_loses_nothing() -> None:
     run = stopped(2).update(120, 3).recovered(120)
     assert why_not("TS-REC-005", run, policy=every(2)).startswith("no recovery of the run has a restored step")

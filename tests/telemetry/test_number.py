@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import struct
 from decimal import Decimal
 from typing import Any
@@ -19,7 +20,9 @@ if not jit.can_compile():
     pytest.skip("numba is not installed", allow_module_level=True)
 
 MOST_SURE_DIGITS = 17
-ENDS = st.sampled_from((b",", b"}", b" ", b"\n", b""))
+ALL_ENDS = (b",", b"}", b" ", b"\n", b"")
+ENDS = st.sampled_from(ALL_ENDS)
+NUM_DRAWN = 10_000
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +51,16 @@ def assert_exact(text: str, end: bytes = b",") -> None:
     assert struct.pack("d", found) == struct.pack("d", float(text)), text
 
 
-@settings(max_examples=3_000, deadline=None)
+def assert_decimal(digits: int, power: int, tail: str, sign: str, end: bytes) -> None:
+    text = sign + format(Decimal(digits).scaleb(power), "f") + tail
+    found = read(text, end)
+    if found is not None:
+        assert struct.pack("d", found) == struct.pack("d", float(text)), text
+    else:
+        assert len(text.lstrip("-0.")) > MOST_SURE_DIGITS or "e" in text.lower() or float(text) == 0
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     digits=st.integers(0, 10**MOST_SURE_DIGITS - 1),
     power=st.integers(-17, 0),
@@ -57,12 +69,16 @@ def assert_exact(text: str, end: bytes = b",") -> None:
     end=ENDS,
 )
 def test_any_decimal(digits: int, power: int, tail: str, sign: str, end: bytes) -> None:
-    text = sign + format(Decimal(digits).scaleb(power), "f") + tail
-    found = read(text, end)
-    if found is not None:
-        assert struct.pack("d", found) == struct.pack("d", float(text)), text
-    else:
-        assert len(text.lstrip("-0.")) > MOST_SURE_DIGITS or "e" in text.lower() or float(text) == 0
+    assert_decimal(digits, power, tail, sign, end)
+
+
+def test_many_decimals() -> None:
+    """As above, a hundred times faster: numbers of any length, since most of all numbers are as long as can be."""
+    drawn = random.Random(1)
+    for _ in range(NUM_DRAWN):
+        digits = drawn.randrange(10 ** drawn.randint(1, MOST_SURE_DIGITS))
+        tail = drawn.choice(("", f"{drawn.choice('eE')}{drawn.randint(-40, 40)}"))
+        assert_decimal(digits, drawn.randint(-17, 0), tail, drawn.choice(("", "-")), drawn.choice(ALL_ENDS))
 
 
 @settings(max_examples=2_000, deadline=None)
@@ -75,14 +91,24 @@ def test_the_shortest_text_of_any_float(value: float) -> None:
     assert_exact(f"{value:.16e}")
 
 
-@settings(max_examples=2_000, deadline=None)
-@given(mantissa=st.integers(2**52, 2**53 - 1), power=st.integers(-12, 8), step=st.sampled_from((-1, 0, 1)))
-def test_next_to_the_middle_between_two_floats(mantissa: int, power: int, step: int) -> None:
+def assert_near_middle(mantissa: int, power: int, step: int) -> None:
     middle = (2 * mantissa + 1) * 2**power if power >= 0 else Decimal(2 * mantissa + 1) / Decimal(2**-power)
     digits, exponent = f"{Decimal(middle):.16e}".split("e")
     whole = int(digits.replace(".", "")) + step
     found = read(f"{whole}e{int(exponent) - 16}")
     assert found is None or found == float(f"{whole}e{int(exponent) - 16}")
+
+
+@settings(max_examples=200, deadline=None)
+@given(mantissa=st.integers(2**52, 2**53 - 1), power=st.integers(-12, 8), step=st.sampled_from((-1, 0, 1)))
+def test_next_to_the_middle_between_two_floats(mantissa: int, power: int, step: int) -> None:
+    assert_near_middle(mantissa, power, step)
+
+
+def test_many_next_to_the_middle() -> None:
+    drawn = random.Random(1)
+    for _ in range(NUM_DRAWN):
+        assert_near_middle(drawn.randrange(2**52, 2**53), drawn.randint(-12, 8), drawn.randint(-1, 1))
 
 
 @pytest.mark.parametrize(

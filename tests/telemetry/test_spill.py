@@ -10,7 +10,7 @@ import pytest
 from trainspec_validate.telemetry.decode.batch import Batch, from_columns, in_order, join, take
 from trainspec_validate.telemetry.fold import spill
 
-NUM = 3_000
+NUM = 1_500
 NUM_SAVED_AT_ONCE = 100
 
 
