@@ -126,16 +126,15 @@ def _write_model(draft: Draft) -> None:
 
 def _write_ffn(draft: Draft, hidden: int | None) -> None:
     """The width of the feed-forward layer, and whether it is gated: by activation, in some versions by `mlp_type`."""
-    activation, kind = draft.word("activation"), draft.word("mlp_type")
-    if kind not in {None, "regular"}:
-        draft.lacks(("model", "gated_ffn"), f"the version decides what mlp_type: {kind[:40]} is")
-    gated = activation in _GATED
-    if kind in {None, "regular"}:
+    activation, kind = draft.word("activation"), draft.word("mlp_type") or "regular"
+    gated, own = activation in _GATED, activation
+    if kind == "regular":
         draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
-    if draft.get("model", "ffn_hidden_size") is not None:
-        return
-    if gated or kind not in {None, "regular"}:
-        draft.lacks(("model", "ffn_hidden_size"), f"the version decides on the width of {(kind or activation)[:40]}")
+    else:
+        gated, own = True, f"mlp_type {kind[:40]}"
+        draft.lacks(("model", "gated_ffn"), f"the version decides what {own} is")
+    if gated and draft.get("model", "ffn_hidden_size") is None:
+        draft.lacks(("model", "ffn_hidden_size"), f"the version decides on the width of {own}")
     elif hidden:
         draft.default(("model", "ffn_hidden_size"), 4 * hidden, f"4 times the hidden size, the default of {SOURCE}")
 
