@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._megatron_model import expert_layers
 from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
 from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS, _Scanner, tokens
 from trainspec_validate.interop.readers.megatron import looks_like, read
+from trainspec_validate.model.finding import Severity
 
 SHAPE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 50304"
 BATCH = "--micro-batch-size 4 --global-batch-size 64 --train-iters 100"
@@ -447,6 +448,14 @@ def test_a_text_without_arguments() -> None:
     assert not looks_like(text)
     with pytest.raises(ForeignFormatError, match="no command"):
         read(text)
+
+
+def test_a_vocabulary_is_padded_to_what_is_asked() -> None:
+    """BLOOM: bigscience-workshop/bigscience, train/tr11-176B-ml/tr11-176B-ml.slurm."""
+    fragment = run("--tensor-model-parallel-size 4 --pad-vocab-size-to 250880")
+    assert at(fragment, "model", "vocabulary_size") == 250_880
+    assert not any("pad_vocab_size_to" in remark for remark in remarks_of(fragment))
+    assert at(run("--tensor-model-parallel-size 4"), "model", "vocabulary_size") == 50_688
 
 
 def test_a_mixture_without_a_vocabulary_lacks_both_counts() -> None:
