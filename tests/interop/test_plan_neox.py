@@ -82,3 +82,22 @@ def test_the_type_of_the_section_fp16_counts(section: str, wanted: str) -> None:
     fragment = neox(FILE.replace('{"enabled": true, "loss_scale": 0}', section))
     assert at(fragment, "precision", "compute") == wanted
     assert ("loss_scaling" in fragment.facts["precision"]) == (wanted == "fp16")
+
+
+@pytest.mark.parametrize(
+    ("activation", "size", "multiple", "width"),
+    [
+        ("swiglu", 86016, 256, 28672),  # configs/llama2/70B.yml, and the width of Llama 2 70B
+        ("swiglu", 32768, 256, 11008),  # configs/llama2/7B.yml, and the width of Llama 2 7B
+        ("geglu", 8192, None, 2730),
+        ("gelu", 8192, None, 8192),
+    ],
+)
+def test_a_gated_width_is_a_third_of_what_is_written(
+    activation: str, size: int, multiple: int | None, width: int
+) -> None:
+    more = f'"activation": "{activation}", "intermediate_size": {size},'
+    more += f' "mlp_multiple_of": {multiple},' if multiple else ""
+    fragment = neox(FILE.replace('"num-layers": 16,', f'"num-layers": 16, {more}'))
+    assert at(fragment, "model", "ffn_hidden_size") == width
+    assert at(fragment, "model", "gated_ffn") is (activation != "gelu")

@@ -131,7 +131,7 @@ def _node(place: Path, root: Path, failures: list[str], count: Count) -> _Node:
             failures.append(f"{name}: {error}")
             continue
         if is_read:
-            node.files.append({"path": name, "sha256": sha256(content).hexdigest()})
+            node.files.append({"path": name, "digest": f"sha256:{sha256(content).hexdigest()}"})
         else:
             node.unknown.append(name)
     return node

@@ -106,7 +106,7 @@ class ObservedFile(Record, frozen=True, kw_only=True):
 
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Path below the directory of what was gathered."""
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
     """Digest of its bytes, by which both parties know that they judge the same file."""
 
 
