@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from plan_files import assert_sound, at, broken, converted, document, findings, how, imported, remarks_of, unknown_keys
 
-from trainspec_validate import Severity
 from trainspec_validate.interop.document import facts_of
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
