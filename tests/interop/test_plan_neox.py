@@ -84,6 +84,20 @@ def test_the_type_of_the_section_fp16_counts(section: str, wanted: str) -> None:
     assert ("loss_scaling" in fragment.facts["precision"]) == (wanted == "fp16")
 
 
+@pytest.mark.parametrize(("kind", "gated", "width"), [("regular", False, 8192), ("gated", None, None)])
+def test_a_feed_forward_layer_of_another_kind_stays_open(kind: str, gated: bool | None, width: int | None) -> None:
+    fragment = neox(FILE.replace('"seq-length"', f'"mlp_type": "{kind}", "seq-length"'))
+    assert fragment.facts["model"].get("gated_ffn") is gated
+    assert fragment.facts["model"].get("ffn_hidden_size") == width
+    assert ("model.gated_ffn" in unknown_keys(fragment)) == (gated is None)
+
+
+@pytest.mark.parametrize(("word", "wanted"), [("true", "fp32"), ("false", "fp16")])
+def test_a_reduction_in_fp32_is_read(word: str, wanted: str) -> None:
+    fragment = neox(FILE.replace('"seq-length"', f'"fp32_allreduce": {word}, "seq-length"'))
+    assert at(fragment, "precision", "reduction") == wanted
+
+
 @pytest.mark.parametrize(
     ("activation", "size", "multiple", "width"),
     [

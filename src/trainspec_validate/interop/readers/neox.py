@@ -117,14 +117,23 @@ def _write_model(draft: Draft) -> None:
     heads, hidden = draft.counted("model", "num_attention_heads"), draft.counted("model", "hidden_size")
     if heads:
         draft.default(("model", "num_key_value_heads"), heads, f"no num_kv_heads, the default of {SOURCE}")
-    activation = draft.word("activation")
-    gated = activation in _GATED
-    draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
-    _write_width(draft, activation if gated else None, hidden)
+    _write_ffn(draft, hidden)
     untied = draft.flag("no_weight_tying")
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
     draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
+
+
+def _write_ffn(draft: Draft, hidden: int | None) -> None:
+    """The feed-forward layer, and whether it is gated: by activation, in some versions by `mlp_type`."""
+    activation, kind = draft.word("activation"), draft.word("mlp_type") or "regular"
+    if kind != "regular":
+        for key in ("gated_ffn", "ffn_hidden_size"):
+            draft.lacks(("model", key), f"the version decides what mlp_type {kind[:40]} is")
+        return
+    gated = activation in _GATED
+    draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
+    _write_width(draft, activation if gated else None, hidden)
 
 
 def _write_degrees(draft: Draft) -> None:
@@ -169,6 +178,8 @@ def _write_precision(draft: Draft) -> None:
         keys = ("compute", "parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
         why = f"precision is {word[:40]}, and no section of DeepSpeed says how"
         draft.drop([("precision", key) for key in keys], why)
+    if draft.flag("fp32_allreduce"):
+        draft.put(("precision", "reduction"), "fp32", "fp32_allreduce")
 
 
 def _write_rest(draft: Draft) -> None:
