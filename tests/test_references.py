@@ -73,6 +73,21 @@ def test_a_reference_that_leads_nowhere_is_told(directory: Path, reference: str,
     assert told(validate(["."])) == [(requirement, "plan.yaml", 6)]
 
 
+def test_a_file_that_is_judged_anyway_may_be_anywhere(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = directory / "clusters"
+    clusters.mkdir()
+    (directory / "cluster.yaml").rename(clusters / "cluster.yaml")
+    plans = directory / "plans"
+    plans.mkdir()
+    (directory / "plan.yaml").rename(plans / "plan.yaml")
+    change(str(plans / "plan.yaml"), "cluster: {name: example-cluster}", "cluster: {file: ../clusters/cluster.yaml}")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert told(validate([plans, clusters])) == []
+    assert [found.requirement for found in validate([plans]).findings] == ["TS-DOC-012"]
+
+
 def test_a_link_out_of_the_tree_is_not_followed(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "cluster.yaml"
     Path("cluster.yaml").rename(outside)

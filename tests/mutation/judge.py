@@ -52,7 +52,7 @@ def complaints(data: Mapping[str, Any]) -> set[Complaint]:
             members[path] = Member(path, read(kind, value))
     if found:
         return found
-    for _, target in referenced_files(members.values()):
+    for _, target in referenced_files(members.values(), lambda _: False):
         if isinstance(target, ReferenceFailure):
             found.add((target.requirement, target.path, target.pointer))
     by_path = {os.path.realpath(path): member for path, member in members.items()}

@@ -69,7 +69,7 @@ def _with_referenced(done: Completion, pending: Iterable[Member]) -> Completion:
     left = list(pending)
     while left:
         member = left.pop()
-        for link, target in referenced_files([member]):
+        for link, target in referenced_files([member], done.documents.knows):
             if isinstance(target, ReferenceFailure):
                 done = done.reporting(target.finding(done.documents.index))
                 continue

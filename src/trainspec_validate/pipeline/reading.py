@@ -136,6 +136,10 @@ class DocumentSet:
         """The name of a file that was read."""
         return self._names.get(os.path.realpath(path))
 
+    def knows(self, path: str | Path) -> bool:
+        """Whether a file was read."""
+        return self.known_as(path) is not None
+
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
         for file in self.files.values():

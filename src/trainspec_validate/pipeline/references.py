@@ -55,12 +55,17 @@ def links(member: Member) -> Iterator[Link]:
         yield Link(member, "plan", TrainingPlan, document.plan)
 
 
-def referenced_files(members: Iterable[Member]) -> Iterator[tuple[Link, Path | ReferenceFailure]]:
-    """The file behind each reference by file, or why it is not followed. Nothing is opened here."""
+def referenced_files(
+    members: Iterable[Member], is_given: Callable[[Path], bool]
+) -> Iterator[tuple[Link, Path | ReferenceFailure]]:
+    """The file behind each reference by file, or why it is not followed. Nothing is opened here.
+
+    `is_given` tells whether a file is judged anyway, so that a reference to it opens nothing.
+    """
     for member in members:
         for link in links(member):
             if link.reference.file:
-                yield link, _inside_tree(link, link.reference.file)
+                yield link, _inside_tree(link, link.reference.file, is_given)
 
 
 def tree_of(path: str) -> Path:
@@ -72,8 +77,8 @@ def tree_of(path: str) -> Path:
     return Path.cwd() if directory.is_absolute() else Path()
 
 
-def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
-    """The path of a referenced file, if it stays below the working directory or beside the document."""
+def _inside_tree(link: Link, file: str, is_given: Callable[[Path], bool]) -> Path | ReferenceFailure:
+    """The path of a referenced file, if it is given, or stays below the working directory or beside the document."""
     pointer: Pointer = (link.key, "file")
     if Path(file).is_absolute() or "://" in file or "\\" in file or "\0" in file:
         message = f"{file!r} is not a relative path with forward slashes"
@@ -84,7 +89,7 @@ def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
     except ValueError:
         message = f"{_shown(file)} is no name of a file"
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, "write the path of a file in UTF-8")
-    if not target.is_relative_to(os.path.realpath(tree_of(link.member.path))):
+    if not target.is_relative_to(os.path.realpath(tree_of(link.member.path))) and not is_given(target):
         message = f"{file!r} leads out of the tree that is being validated"
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
@@ -192,7 +197,7 @@ class _Resolver:
             self.failures.append(ReferenceFailure(DANGLING, path, (link.key,), message, help_text))
             return None
         if reference.file:
-            target = _inside_tree(link, reference.file)
+            target = _inside_tree(link, reference.file, lambda path: self._by_file(str(path)) is not None)
             found = self._by_file(str(target)) if isinstance(target, Path) else None
             if found is None:
                 return None  # already reported, or the file has findings of its own
