@@ -155,7 +155,7 @@ _RATES = ("model_flops_per_second_per_accelerator", "model_flops_per_second")
 
 
 def _two_speeds(plan: TrainingPlan, keys: tuple[str, ...]) -> tuple[StepTime, StepTime] | None:
-    """The time of a step by its operations, stated under one of the keys, and by a speed in steps, tokens or samples."""
+    """The time of a step by operations stated under one of the keys, and by a speed in steps, tokens or samples."""
     times = list(step_times(plan))
     by_flops = next((time for time in times if time.key in keys), None)
     by_steps = next((time for time in times if "flops" not in time.key), None)

@@ -27,7 +27,7 @@ def _stated(plan: TrainingPlan, performance: Performance) -> StepTime:
         raise NotApplicable("no predicted or measured time of a step is stated")
     first = times[0]
     if any(first.apart(other, CONTRADICTION) for other in times):
-        raise NotApplicable("the figures of speed contradict each other")
+        raise NotApplicable(f"the time of a step by {first.key} contradicts another figure of speed")
     return first
 
 
