@@ -176,9 +176,31 @@ def test_workflow_runs_the_same_script_on_every_supported_python() -> None:
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
 
 
+WORKFLOWS = sorted(path.name for path in (ROOT / ".github" / "workflows").iterdir())
+
+
 def steps() -> list[dict[str, Any]]:
-    workflow = document(".github/workflows/ci.yml")["jobs"]["run"]["steps"]
+    jobs = [job for name in WORKFLOWS for job in document(f".github/workflows/{name}")["jobs"].values()]
+    workflow = [step for job in jobs for step in job["steps"]]
     return [*(step for name in ACTIONS for step in document(name)["runs"]["steps"]), *workflow]
+
+
+def test_the_release_installs_what_it_built_on_every_supported_python() -> None:
+    jobs = document(".github/workflows/release.yml")["jobs"]
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert jobs["install"]["strategy"]["matrix"]["python"] == supported
+    assert [job.get("needs") for job in jobs.values()] == [None, "build", "install", "attest"]
+    assert any(step.get("run", "").startswith("make dist") for step in jobs["build"]["steps"])
+
+
+def test_only_the_jobs_that_sign_can_get_an_identity_and_only_a_tag_is_signed() -> None:
+    workflow = document(".github/workflows/release.yml")
+    assert workflow["permissions"] == {"contents": "read"}
+    allowed = {name: set(job.get("permissions", ())) for name, job in workflow["jobs"].items()}
+    assert {name for name, words in allowed.items() if "id-token" in words} == {"attest", "publish"}
+    assert workflow["jobs"]["attest"]["if"] == "github.ref_type == 'tag'"
+    assert workflow["jobs"]["publish"]["environment"] == "release"
+    assert "secrets." not in text(".github/workflows/release.yml")
 
 
 def test_foreign_actions_are_pinned_by_commit() -> None:

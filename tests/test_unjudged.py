@@ -446,7 +446,7 @@ def test_a_stream_with_its_documents_leaves_nothing_unjudged_for_lack_of_them() 
     put_stream()
     put("cluster.yaml")
     shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
-    assert without(validate(["."])) == {}
+    assert not [reason for reason in without(validate(["."])) if reason.startswith("is judged without")]
     assert not {"is judged without a TrainingPlan"} & without(validate(["run.jsonl", "plans/plan.yaml"])).keys()
     assert invoke("run.jsonl", "--select", "TS-TEL-001", "--fail-on", "never,unjudged").exit_code == 0
 

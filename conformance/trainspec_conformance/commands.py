@@ -27,6 +27,7 @@ from trainspec_validate.documents.types.conformance_report import ConformanceRep
 from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.suggest import did_you_mean
 from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.boundary import reason_of
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
 _MAX_NAMED = 4
@@ -131,7 +132,9 @@ def verify(directory: Path) -> int:
     try:
         found = list(differences(directory))
         others = list(not_looked_at(directory))
-    except (DocumentError, OSError, ValueError) as error:
+    except OSError as error:
+        return _refuse(_of_storage(error, directory))
+    except (DocumentError, ValueError) as error:
         return _refuse(str(error))
     for line in found:
         terminal.say(line)
@@ -148,7 +151,7 @@ def init(directory: Path) -> int:
     try:
         paths = write_templates(directory)
     except OSError as error:
-        return _refuse(str(error))
+        return _refuse(_of_storage(error, directory))
     for path in paths:
         terminal.say(f"wrote {path}")
     out = directory / "report"
@@ -167,6 +170,11 @@ def diff(before: Path, after: Path, form: str) -> int:
     else:
         terminal.emit(as_text(found) + "\n")
     return FOUND if any(one.is_worse for one in found) else OK
+
+
+def _of_storage(error: OSError, directory: Path) -> str:
+    """What the storage says of a file, or of something in a directory."""
+    return f"{error.filename or directory}: {reason_of(error)}"
 
 
 def _refuse(message: str) -> int:

@@ -25,8 +25,10 @@ from trainspec_conformance.reporting import (
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 _MOST_FILES = 1_000_000
+EVIDENCE_BYTES = Limit("the evidence of a report", 256 * 1024**3, "bytes")
 
 
 def differences(directory: Path) -> Iterator[str]:
@@ -48,7 +50,12 @@ def differences(directory: Path) -> Iterator[str]:
         yield "the requirements of this version of the specification are not those of the report"
     yield from _files(directory, report)
     yield from _repeated(report)
+    judged: set[str] = set()
     for one in report.scenarios:
+        if one.scenario in judged:
+            yield f"{one.scenario}: the report names the scenario twice; the second is not judged"
+            continue
+        judged.add(one.scenario)
         yield from _scenario(directory, report, one)
     yield from _documents(directory, report)
     is_described = bool(report.documents) and not report.document_errors
@@ -84,11 +91,23 @@ def not_looked_at(directory: Path) -> Iterator[str]:
 
 
 def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
+    num_bytes, seen = Count(EVIDENCE_BYTES), set()
     for one in report.evidence:
+        if one.path in seen:
+            yield f"{one.path}: the report names the file twice"
+            continue
+        seen.add(one.path)
         path = _below(directory, one.path)
         if path is None:
             yield f"{one.path}: the file is not there"
             continue
+        if path.stat().st_size != one.size_bytes:
+            yield f"{one.path}: the file has changed since the report: it has another size"
+            continue
+        try:
+            num_bytes.add(one.size_bytes)
+        except OverLimitError as error:
+            raise ValueError(f"{path}: {error}") from error
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != one.sha256:
@@ -149,7 +168,8 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
         yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
     control = f"{one.control}/{HISTORY}" if one.control is not None else None
     calm: list[Entry] | None = None
-    for trial in one.trials:
+    first = {trial.directory: trial for trial in reversed(one.trials)}  # a second one of a directory is told elsewhere
+    for trial in reversed(first.values()):
         history = f"{trial.directory}/{HISTORY}"
         for name in filter(None, (history, control)):
             if name not in listed or _below(directory, name) is None:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from job import ActionError, Job
+from log import complain
 from steps import STEPS
 
 
@@ -16,9 +17,8 @@ def main() -> int:
             raise ActionError(f"name one step, and nothing else: {', '.join(STEPS)}; actions do so in action.yml")
         program, step = STEPS[sys.argv[1]]
         step(Job.of(os.environ, program.directory), program)
-    except (ActionError, OSError) as error:
-        text = str(error).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        print(f"::error title=TrainSpec::{text}")
+    except (ActionError, OSError, ValueError) as error:
+        complain(str(error))
         return 2
     return 0
 

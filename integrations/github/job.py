@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from log import say
+
 _LISTS = ("PATH", "LD_LIBRARY_PATH")
 """Lists of directories: a relative entry, or an empty one, is the directory that a program runs in."""
 _PLACES = frozenset(
@@ -93,7 +95,7 @@ class Job:
                 yield name, os.pathsep.join(one for one in entries if not self.names_workspace(one))
             elif name in _PLACES | _WORDS and value:
                 if self.names_workspace(value) or (name in _PLACES and not Path(value).is_absolute()):
-                    print(f"{name} is not used: it is relative or names the workspace")
+                    say(f"{name} is not used: it is relative or names the workspace")
                 else:
                     yield name, value
 

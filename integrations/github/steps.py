@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from job import ActionError, Job, call
+from log import say
 from target import TargetBranch, target_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,13 +88,13 @@ def settings(job: Job, program: Program) -> None:
     arguments += job.lines("ARGS")
     name = target_of(job)
     if name is None:
-        print("settings: those of the checkout")
+        say("settings: those of the checkout")
     else:
         branch = TargetBranch(job, name)
         found = branch.copy_settings() if program is VALIDATOR else []
         if program is VALIDATOR:
             branch.copy_documents()
-        print(f"settings: those of branch {name} at {branch.commit}: {', '.join(map(ascii, found)) or 'none'}")
+        say(f"settings: those of branch {name} at {branch.commit}: {', '.join(map(ascii, found)) or 'none'}")
         arguments = [*_of_target(arguments, program, branch), f"--settings-from={branch.directory}"]
     (job.state / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
 
@@ -109,7 +110,7 @@ def _of_target(arguments: Iterable[str], program: Program, branch: TargetBranch)
         value = value if equals else next(waiting, "")
         copy = branch.instead_of(value)
         if copy is None:
-            print(f"{option} {value!a} is not used: branch {branch.name} has no such file")
+            say(f"{option} {value!a} is not used: branch {branch.name} has no such file")
             continue
         if option == "--config" and copy.is_relative_to(branch.directory):
             branch.copy_settings(copy.relative_to(branch.directory).as_posix())

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from job import ActionError, Job
+from log import say
 
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
@@ -115,7 +116,7 @@ class TargetBranch:
         """
         for number, name in enumerate(_with_ignores(self._workspace)):
             if number == _MOST_DOCUMENTS:
-                print(f"comments that silence findings count in {_MOST_DOCUMENTS:,} files; the others silence nothing")
+                say(f"comments that silence findings count in {_MOST_DOCUMENTS:,} files; the others silence nothing")
                 return
             self.copy(name)
 

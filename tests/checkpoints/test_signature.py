@@ -144,7 +144,9 @@ def test_keys_that_cannot_be_used_are_told(root: Path, signed: Path, tmp_path: P
         folder = tmp_path / words.replace(" ", "-").replace("/", "")
         folder.mkdir()
         private, public = write_keys(folder, key, password)
+        before = {path: path.read_bytes() for path in root.iterdir() if path.is_file()}
         result = invoke("seal", root, "--force", "--signing-key", private)
+        assert before == {path: path.read_bytes() for path in root.iterdir() if path.is_file()}
         assert (result.exit_code, words in result.stderr) == (2, True), result.output
         if password is None:
             assert words in invoke("verify", signed, "--public-key", public).stderr

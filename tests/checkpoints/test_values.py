@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,15 @@ def test_runs_of_zeros_are_followed_over_blocks(blocks: list[list[bool]]) -> Non
     for block in blocks:
         found.add(memoryview(b"".join(bytes([page]) * PAGE for page in block)))
     assert found.zero_bytes == longest([page for block in blocks for page in block])
+
+
+@pytest.mark.parametrize(("num_levels", "refused"), [(300, False), (2_000, True)])
+def test_a_state_that_is_nested_without_end_is_refused(num_levels: int, refused: bool, tmp_path: Path) -> None:
+    (tmp_path / "step-1").mkdir()
+    state = b"\x80\x02}q\0" + b"}X\1\0\0\0ah\0sq\0" + b"0" + b"}X\1\0\0\0ah\0sq\0000" * (num_levels - 1) + b"h\0."
+    with zipfile.ZipFile(tmp_path / "step-1" / "state.pt", "w") as file:
+        file.writestr("archive/data.pkl", state)
+        file.writestr("archive/version", "3\n")
+    found = {finding.requirement: finding.message for finding in examine([tmp_path], Terms(values=True)).findings}
+    assert ("TS-SEC-003" in found) is refused
+    assert not refused or "at most 1,000 levels of values in values" in found["TS-SEC-003"]

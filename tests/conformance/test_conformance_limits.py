@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,15 +14,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 import pytest
-from trainspec_conformance import history
+from conformance_reports import report, scenario_report, trial
+from trainspec_conformance import commands, history, verifying
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.reading import all_scenarios, read
 from trainspec_conformance.records import Ended, Entry, Started, Streamed
+from trainspec_conformance.verifying import differences
 from trainspec_conformance.view import View
 
 from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, Evidence
 from trainspec_validate.documents.types.trace import FaultSeen, Refused, Restore, Save, StepDone
 
 HERE = Path(__file__).parent
@@ -187,3 +194,46 @@ def test_a_trial_writes_no_more_than_can_be_read_again(tmp_path: Path, monkeypat
     own.close()
     assert read_history(path) == own.entries
     assert 90 < len(own.entries) < 100
+
+
+def _judged_again(directory: Path, made: ConformanceReport) -> list[str]:
+    (directory / "report.json").write_bytes(msgspec.json.encode(made))
+    return list(differences(directory))
+
+
+def test_each_file_and_history_is_read_once_however_often_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "x" / "trial-1"
+    place.mkdir(parents=True)
+    (place / "history.jsonl").write_bytes(LINE)
+    listed = Evidence(path="x/trial-1/history.jsonl", size_bytes=len(LINE), sha256=hashlib.sha256(LINE).hexdigest())
+    one = scenario_report("kill-rank", "fail", *[trial(1)] * 50, control="x/trial-1")
+    reads: list[Path] = []
+    monkeypatch.setattr(verifying, "read_history", lambda path: reads.append(path) or read_history(path))
+    told = _judged_again(tmp_path, report(*[one] * 50, evidence=(listed,) * 50))
+    assert len(reads) <= 2
+    assert "kill-rank: the report names the scenario twice; the second is not judged" in told
+    assert "x/trial-1/history.jsonl: the report names the file twice" in told
+    assert "kill-rank: 50 trials name 1 directories" in told
+
+
+def test_a_file_of_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").touch()
+    os.truncate(tmp_path / "x", 1 << 40)  # sparse
+    told = _judged_again(tmp_path, report(evidence=(Evidence(path="x", size_bytes=1, sha256="0" * 64),)))
+    assert "x: the file has changed since the report: it has another size" in told
+    claimed = report(evidence=(Evidence(path="x", size_bytes=1 << 40, sha256="0" * 64),))
+    with pytest.raises(ValueError, match="the evidence of a report may have at most 274,877,906,944 bytes"):
+        _judged_again(tmp_path, claimed)
+
+
+def test_what_the_storage_refuses_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(commands, "write_templates", full)
+    assert commands.init(tmp_path / "Mine") == 2
+    assert capsys.readouterr().err == f"trainspec-conformance: {tmp_path / 'Mine'}: no space left on device\n"

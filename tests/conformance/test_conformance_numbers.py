@@ -12,6 +12,7 @@ import psutil
 import pytest
 from conformance_stacks import failed, fake, run
 from trainspec_conformance.arrays import packed, unpacked
+from trainspec_conformance.criteria import numbers_narrow
 from trainspec_conformance.criteria.numbers_noise import readings
 from trainspec_conformance.criteria.numbers_planning import operations, world_sizes
 from trainspec_conformance.criteria.numbers_training import scales
@@ -134,3 +135,23 @@ def test_a_process_that_a_probe_leaves_is_ended(tmp_path: Path) -> None:
     assert told
     running = [one for one in psutil.process_iter(["pid", "status"]) if one.info["pid"] in told]
     assert not [one for one in running if one.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+def test_numbers_of_four_bits_are_those_that_ocp_lists() -> None:
+    assert numbers_narrow.E2M1.all().tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "library_type"),
+    [
+        (numbers_narrow.E4M3, "float8_e4m3fn"),
+        (numbers_narrow.E5M2, "float8_e5m2"),
+        (numbers_narrow.E2M1, "float4_e2m1fn"),
+    ],
+)
+def test_narrow_numbers_are_those_of_a_library(numbers: numbers_narrow.Numbers, library_type: str) -> None:
+    library = pytest.importorskip("ml_dtypes")
+    positive = np.arange(2 ** (numbers.num_exponent_bits + numbers.num_mantissa_bits), dtype=np.uint8)
+    wanted = positive.view(getattr(library, library_type)).astype(np.float64)
+    assert numbers.all().tolist() == wanted[np.isfinite(wanted)].tolist()
+    assert numbers.smallest_normal == float(library.finfo(getattr(library, library_type)).smallest_normal)

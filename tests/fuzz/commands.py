@@ -90,6 +90,11 @@ def _seal(files: Files, dice: random.Random) -> list[str]:
     return ["checkpoint", "seal", f"tree/{place}", "--no-progress", "--force"]
 
 
+def _newest(_files: Files, dice: random.Random) -> list[str]:
+    words = ["--structure-only"] if dice.random() < 0.3 else []
+    return ["checkpoint", "newest-good", "tree", "--code", dice.choice(("listed", "classes", "any")), *words]
+
+
 def _words(_files: Files, dice: random.Random) -> list[str]:
     """Odd words on a command line of the toolbox."""
     odd = dice.choice(ODD).replace(b"\0", b"")[:300].decode("utf-8", "surrogateescape")
@@ -139,6 +144,8 @@ COMMANDS: Final = (
     Command("checkpoint seal", toolbox, seeds.checkpoints, _seal, 4),
     Command("odd words", toolbox, _documents_alone, _words, 3),
     Command("conformance verify", conformance, seeds.reports, lambda _f, _d: ["verify", "tree"], 2),
+    Command("conformance verify, histories", conformance, seeds.evidence, lambda _f, _d: ["verify", "tree"], 4),
+    Command("checkpoint newest-good", toolbox, seeds.resumable, _newest, 8),
     Command("conformance diff", conformance, seeds.reports, lambda _f, _d: ["diff", "tree", "tree"], 2),
 )
 FOLLOWED: Final = Command("validate --follow", gate, seeds.streams, lambda _files, _dice: [], 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import re
 import tempfile
@@ -18,6 +19,7 @@ from tests.streams_made.write import by_emitter, together
 from tests.trees import build
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.documents.types.conformance_report import Evidence
 from trainspec_validate.model.requirements import load_index
 
 Files = dict[str, bytes]
@@ -148,3 +150,35 @@ def reports() -> tuple[Files, ...]:
 
     made = report(scenario_report("kill-rank", "fail", trial(failed="it did not end"), trial(2)))
     return ({"report.json": msgspec.json.format(msgspec.json.encode(made))},)
+
+
+@cache
+def evidence() -> tuple[Files, ...]:
+    """Reports of the conformance suite with the histories that they are judged by."""
+    import made_stories as stories
+    from conformance_reports import report, scenario_report, trial
+    from trainspec_conformance.reading import all_scenarios
+
+    told = {"null-run": stories.calm, "kill-rank": stories.struck, "hang-rank": stories.hung, "full-disk": stories.full}
+    found = []
+    for name in sorted(told.keys() & all_scenarios().keys()):
+        scenario = all_scenarios()[name]
+        files = {"x/trial-1/history.jsonl": told[name](scenario), "c/control-1/history.jsonl": stories.calm(scenario)}
+        lines = {path: b"".join(msgspec.json.encode(one) + b"\n" for one in told) for path, told in files.items()}
+        listed = [Evidence(path=p, size_bytes=len(t), sha256=hashlib.sha256(t).hexdigest()) for p, t in lines.items()]
+        one = scenario_report(name, "pass", trial(), control="c/control-1")
+        made = report(one, evidence=tuple(listed))
+        found.append({"report.json": msgspec.json.format(msgspec.json.encode(made)), **lines})
+    return tuple(found)
+
+
+@cache
+def resumable() -> tuple[Files, ...]:
+    """Directories of checkpoints that a launcher may resume from: each of one series with another next to it."""
+    found = []
+    for files in checkpoints():
+        tops = sorted({name.partition("/")[0] for name in files if "/" in name})
+        if tops:
+            beside = {f"step-9/{n.partition('/')[2]}": c for n, c in files.items() if n.startswith(f"{tops[0]}/")}
+            found.append({**files, **beside})
+    return tuple(found)

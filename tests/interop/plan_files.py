@@ -63,9 +63,9 @@ def findings(plan: Mapping[str, Any], folder: Path, least: Severity = Severity.E
     return list(validate([path]).at_or_above(least))
 
 
-def broken(plan: Mapping[str, Any], folder: Path) -> set[tuple[str, str]]:
+def broken(plan: Mapping[str, Any], folder: Path, least: Severity = Severity.ERROR) -> set[tuple[str, str]]:
     """Requirements that a plan breaks, each with the dotted key that is to blame."""
-    return {(found.requirement, ".".join(map(str, found.pointer))) for found in findings(plan, folder)}
+    return {(found.requirement, ".".join(map(str, found.pointer))) for found in findings(plan, folder, least)}
 
 
 def remarks_of(fragment: Fragment) -> str:

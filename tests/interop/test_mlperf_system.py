@@ -224,7 +224,7 @@ def test_every_published_description_is_read() -> None:
     with_network = [
         f for f in fragments if any(nic["role"] == "compute" for nic in f.facts["node_groups"][0].get("nics", []))
     ]
-    assert len(with_network) == 135
+    assert len(with_network) == 138
     several = [f for f in fragments if f.facts["num_nodes"] > 1]
     assert len(several) == 197
     assert sum("host_networking says nothing" in told(f) for f in several) == 41
@@ -236,3 +236,17 @@ def test_a_published_slip_of_generation() -> None:
     fragment = read(sample("mlperf-system-oracle-gb200-declared-nvlink4.json"))
     assert "but NVIDIA GB200 has nvlink generation 5" in told(fragment)
     assert "8 compute interfaces for 4 accelerators" in told(fragment)
+
+
+def test_compute_interfaces_have_the_link_layer_of_the_network() -> None:
+    text = "Storage: 2x BF3 ConnectX-7 400Gb/s, Compute: 8x BF3 ConnectX-7 400Gb/s, Management: 100Gb/s Ethernet NIC"
+    fragment = changed(host_networking=text, host_networking_topology="Ethernet Fabric")
+    nics_read = {nic["role"]: nic for nic in value(fragment, *GROUP, "nics")}
+    assert nics_read["compute"]["technology"] == "ethernet"
+    assert nics_read["compute"]["num_per_node"] == 8
+
+
+def test_a_list_that_lacks_the_compute_interfaces_is_open() -> None:
+    text = "Compute: 8x BF3 ConnectX-7 400Gb/s, Management: 100Gb/s Ethernet NIC"
+    fragment = changed(host_networking=text, host_networking_topology="")
+    assert (*GROUP, "nics") in {item.pointer for item in fragment.unknown}

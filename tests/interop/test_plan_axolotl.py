@@ -150,3 +150,10 @@ def test_a_remark_has_the_line_and_the_name_of_the_file() -> None:
     told = next(entry for entry in named.remarks if "many" in entry.message)
     assert told.line == 4
     assert told.message == "micro_batch_size is 'many', where a whole number of at least 1 belongs"
+
+
+@pytest.mark.parametrize(("lines", "compute"), [([], None), (["bf16: false"], "fp32"), (["fp16: true"], "fp16")])
+def test_the_default_format_is_that_of_the_accelerator(lines: list[str], compute: str | None) -> None:
+    fragment = read("micro_batch_size: 2", *lines)
+    assert fragment.facts.get("precision", {}).get("compute") == compute
+    assert ("precision.compute" in unknown_keys(fragment)) == (compute is None)

@@ -82,3 +82,36 @@ def test_the_type_of_the_section_fp16_counts(section: str, wanted: str) -> None:
     fragment = neox(FILE.replace('{"enabled": true, "loss_scale": 0}', section))
     assert at(fragment, "precision", "compute") == wanted
     assert ("loss_scaling" in fragment.facts["precision"]) == (wanted == "fp16")
+
+
+@pytest.mark.parametrize(("kind", "gated", "width"), [("regular", False, 8192), ("gated", None, None)])
+def test_a_feed_forward_layer_of_another_kind_stays_open(kind: str, gated: bool | None, width: int | None) -> None:
+    fragment = neox(FILE.replace('"seq-length"', f'"mlp_type": "{kind}", "seq-length"'))
+    assert fragment.facts["model"].get("gated_ffn") is gated
+    assert fragment.facts["model"].get("ffn_hidden_size") == width
+    assert ("model.gated_ffn" in unknown_keys(fragment)) == (gated is None)
+
+
+@pytest.mark.parametrize(("word", "wanted"), [("true", "fp32"), ("false", "fp16")])
+def test_a_reduction_in_fp32_is_read(word: str, wanted: str) -> None:
+    fragment = neox(FILE.replace('"seq-length"', f'"fp32_allreduce": {word}, "seq-length"'))
+    assert at(fragment, "precision", "reduction") == wanted
+
+
+@pytest.mark.parametrize(
+    ("activation", "size", "multiple", "width"),
+    [
+        ("swiglu", 86016, 256, 28672),  # configs/llama2/70B.yml, and the width of Llama 2 70B
+        ("swiglu", 32768, 256, 11008),  # configs/llama2/7B.yml, and the width of Llama 2 7B
+        ("geglu", 8192, None, 2730),
+        ("gelu", 8192, None, 8192),
+    ],
+)
+def test_a_gated_width_is_a_third_of_what_is_written(
+    activation: str, size: int, multiple: int | None, width: int
+) -> None:
+    more = f'"activation": "{activation}", "intermediate_size": {size},'
+    more += f' "mlp_multiple_of": {multiple},' if multiple else ""
+    fragment = neox(FILE.replace('"num-layers": 16,', f'"num-layers": 16, {more}'))
+    assert at(fragment, "model", "ffn_hidden_size") == width
+    assert at(fragment, "model", "gated_ffn") is (activation != "gelu")

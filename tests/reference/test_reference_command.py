@@ -62,8 +62,9 @@ def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_a_run_of_a_framework_validates_clean(tmp_path: Path, backend: str) -> None:
+def test_a_run_of_a_framework_validates_clean(tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(backend)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiles in half of the time
     _validates(tmp_path / "run", backend, of_storage=COMPRESSED.get(backend, frozenset()))
     assert any((tmp_path / "run" / ".programs").iterdir()) == (backend == "jax")
 

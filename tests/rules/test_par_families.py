@@ -103,6 +103,20 @@ def test_layers_of_a_hybrid_may_share_their_weights(findings) -> None:
 
 
 @pytest.mark.parametrize(
+    "slip",
+    [
+        {"num_attention_layers": 100},
+        {"num_ffn_layers": 5},
+        {"state_space": {**NEMOTRON_H["state_space"], "state_size": 2560}},
+    ],
+)
+def test_layers_in_place_of_others_share_no_weights(findings, slip) -> None:
+    """Nemotron-H has layers of three kinds, each with weights of its own (arXiv:2504.03624, table 1)."""
+    assert findings(plan={"model": NEMOTRON_H}, select=COUNT) == set()
+    assert findings(plan={"model": NEMOTRON_H | slip}, select=COUNT) == {("TS-PAR-019", "model.num_parameters")}
+
+
+@pytest.mark.parametrize(
     "model",
     [
         {**NEMOTRON_H, "num_ffn_layers": None},

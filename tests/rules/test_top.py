@@ -441,6 +441,14 @@ def test_expert_groups_replace_tensor_ranks(findings: Findings, expert_tensor: i
     assert bool(of(found, "TS-TOP-020")) is bad
 
 
+@pytest.mark.parametrize(("ranks", "bad"), [(2, False), (1, True)])
+def test_the_dies_of_a_package_need_no_scale_up_domain(findings: Findings, ranks: int, bad: bool) -> None:
+    accelerator = {"num_ranks_per_accelerator": ranks}
+    group = {"name": "compute", "num_accelerators_per_node": 4, "accelerator": accelerator, "scale_up": None}
+    plan = {"parallelism": {"tensor": 2, "placements": None}}
+    assert bool(of(findings(cluster={"node_groups": [group]}, plan=plan), "TS-TOP-019")) is bad
+
+
 def test_no_scale_up_domain_to_place_in(findings: Findings) -> None:
     cluster = {"node_groups": [{"name": "compute", "scale_up": None}]}
     found = findings(cluster=cluster)

@@ -83,6 +83,6 @@ def on_text(*requirements: str, file: str = "job.0.jsonl", base: str = "plain") 
 @cache
 def kinds() -> tuple[Damage, ...]:
     """Every kind of damage, in the order of what is meant to notice it."""
-    for part in ("text", "identity", "values", "times", "pace", "life", "recovery", "promises"):
+    for part in ("text", "identity", "values", "times", "pace", "life", "recovery", "promises", "devices"):
         import_module(f".damage_{part}", __package__)
     return tuple(sorted(_KINDS, key=lambda kind: (kind.requirements[0], kind.name)))

@@ -30,7 +30,7 @@ SECTIONS = {
         "Documents": ("cluster", "import", "plan", "export", "validate", "silence", "extension"),
         "Runs": ("streams", "record", "adapters", "checkpoints", "run", "report", "dashboards", "device-errors"),
         "Conformance": ("conformant", "conformance"),
-        "Tools": ("ci", "editor", "python", "own-rules", "propose"),
+        "Tools": ("ci", "editor", "python", "agents", "own-rules", "propose"),
     },
     "reference": {
         "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy"),

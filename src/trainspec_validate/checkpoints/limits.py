@@ -38,6 +38,7 @@ _PICKLE = "a pickle"
 PICKLE_OPERATIONS = Limit(_PICKLE, 30_000_000, "operations")
 """An index of DCP has some 106 for each piece, and as many pieces as its values may have take 24,000,000."""
 PICKLE_VALUE_BYTES = Limit(_PICKLE, 384_000_000, "bytes of values in memory (about 225,000 pieces in an index of DCP)")
+STATE_LEVELS = Limit(_PICKLE, 1_000, "levels of values in values where the names of its state are read")
 _ZIP = "a zip container"
 ZIP_ENTRIES = Limit(_ZIP, 400_000, "entries")
 ZIP_DIRECTORY_BYTES = Limit(_ZIP, 64_000_000, "bytes of directory")

@@ -24,7 +24,7 @@ from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, C
 from trainspec_validate.system.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _PAYLOAD = "application/vnd.in-toto+json"
@@ -98,8 +98,13 @@ def read(checkpoint: Checkpoint) -> Signature:
         raise SignatureError(f"the signature is no bundle of the model-signing format: {error}") from error
     except Exception as error:
         raise SignatureError(f"the signature {failure(error)[1]}") from error
-    if (envelope.payload_type, statement.type_, statement.predicate_type) != (_PAYLOAD, _STATEMENT, _PREDICATE):
-        raise SignatureError(f"the signature says {statement.predicate_type!r}, wanted {_PREDICATE!r}")
+    for said, wanted in (
+        (envelope.payload_type, _PAYLOAD),
+        (statement.type_, _STATEMENT),
+        (statement.predicate_type, _PREDICATE),
+    ):
+        if said != wanted:
+            raise SignatureError(f"the signature says {said!r}, wanted {wanted!r}")
     resources = statement.predicate.resources
     if {resource.algorithm for resource in resources} - {"sha256"}:
         raise SignatureError("the signature has digests other than SHA-256, which the manifest has")
@@ -177,12 +182,11 @@ def bundle(payload: bytes, signature: bytes, key_digest: str) -> dict[str, Any]:
     return {"mediaType": _BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
 
 
-def sign(checkpoint: Checkpoint, key_file: Path) -> Path:
-    """Write the signature of a sealed checkpoint beside its manifest, whole or not at all.
+def private_key(key_file: Path) -> EllipticCurvePrivateKey:
+    """The key of a file, if signatures can be made with it.
 
     Raises:
-        SignatureError: there is no manifest, or the key cannot be used.
-        OSError: the signature cannot be written.
+        SignatureError: it cannot be used.
     """
     serialization, ec = _library()
     try:
@@ -191,6 +195,19 @@ def sign(checkpoint: Checkpoint, key_file: Path) -> Path:
         raise SignatureError(f"{key_file}: no private key in PEM without a password: {_first_line(error)}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SignatureError(f"{key_file}: the format takes keys on elliptic curves, such as P-256")
+    _algorithm(key.public_key())
+    usable: EllipticCurvePrivateKey = key
+    return usable
+
+
+def sign(checkpoint: Checkpoint, key: EllipticCurvePrivateKey) -> Path:
+    """Write the signature of a sealed checkpoint beside its manifest, whole or not at all.
+
+    Raises:
+        SignatureError: there is no manifest.
+        OSError: the signature cannot be written.
+    """
+    serialization, _ = _library()
     payload, public = statement(checkpoint), key.public_key()
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     signed = bundle(payload, key.sign(_encoded(payload), _algorithm(public)), hashlib.sha256(pem).hexdigest())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
+from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, STATE_LEVELS, LimitError, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
 from trainspec_validate.checkpoints.pickles import follow
@@ -33,6 +33,9 @@ def storages(checkpoint: Checkpoint) -> Iterator[Piece]:
         try:
             with opened(checkpoint.root / archive.path, archive) as container:
                 found = list(_of_container(container, archive, budget))
+        except LimitError as error:
+            checkpoint.report("limits", archive.path, f"the state {error}")
+            continue
         except UnreadableError:
             continue  # told by the reader of the format
         yield from (replace(one, path=archive.path, offset=one.offset + archive.offset) for one in found)
@@ -74,6 +77,8 @@ def names(checkpoint: Checkpoint) -> set[str]:
                     with within():
                         for label in filter(None, (label for _, label in _walk(value))):
                             _add(found, label, characters)
+        except LimitError as error:
+            checkpoint.report("limits", archive.path, f"the state {error}")
         except UnreadableError:
             continue  # told by the reader of the format
     return found
@@ -93,7 +98,11 @@ def _references(value: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _walk(value: Any) -> Iterator[tuple[Any, str]]:
-    """Every part of a state once, with the keys that lead to it."""
+    """Every part of a state once, with the keys that lead to it.
+
+    Raises:
+        LimitError: it is nested deeper than any state is; each level costs the keys that lead to it.
+    """
     yield value, ""
     pending = [_inside(value, "")]
     seen = {id(value)}
@@ -106,6 +115,8 @@ def _walk(value: Any) -> Iterator[tuple[Any, str]]:
         if isinstance(held, (Inert, Pairs, list, tuple)) and id(held) not in seen:
             seen.add(id(held))
             pending.append(_inside(held, label))
+            with within():
+                STATE_LEVELS.check(len(pending))
 
 
 def _inside(held: Any, label: str) -> Iterator[tuple[Any, str]]:

@@ -25,6 +25,7 @@ COMMANDS = {
     "checkpoint": "Seal a checkpoint with a manifest of its files, or verify one at the speed of the storage.",
     "export": "Write a job for launchers and frameworks.",
     "import": "Write a document of what files of other programs say.",
+    "accept": "Compare what was gathered from nodes with the profile of the cluster.",
     "discover": "Describe this machine as one node of a cluster profile.",
     "mcp": "Serve these programs to agents, over standard input and output.",
     "completion": "Print the completion script for a shell.",

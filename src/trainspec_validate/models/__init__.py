@@ -126,7 +126,12 @@ from trainspec_validate.models.model import (
     StateSpace,
 )
 from trainspec_validate.models.observation import (
+    BusBandwidth,
     CollectiveObservation,
+    DeviceObservation,
+    NodeObservation,
+    ObservedFile,
+    PortObservation,
 )
 from trainspec_validate.models.optimizer import (
     AuxiliaryOptimizer,
@@ -188,6 +193,7 @@ __all__ = [
     "Batch",
     "BatchController",
     "BatchStage",
+    "BusBandwidth",
     "CheckVerdict",
     "Claims",
     "Clock",
@@ -203,6 +209,7 @@ __all__ = [
     "Data",
     "Dataset",
     "DetectionLayer",
+    "DeviceObservation",
     "Document",
     "DocumentPart",
     "ElasticBatch",
@@ -245,7 +252,9 @@ __all__ = [
     "MomentFigures",
     "Nic",
     "NodeGroup",
+    "NodeObservation",
     "NoiseScale",
+    "ObservedFile",
     "Offload",
     "OmittedState",
     "Optimizer",
@@ -254,6 +263,7 @@ __all__ = [
     "Performance",
     "Placement",
     "PortKind",
+    "PortObservation",
     "Power",
     "Precision",
     "Probe",

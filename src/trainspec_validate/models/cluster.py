@@ -27,7 +27,7 @@ from trainspec_validate.models.base import (
 )
 from trainspec_validate.models.fabric import Fabric, Layout
 from trainspec_validate.models.hardware import NodeGroup
-from trainspec_validate.models.observation import CollectiveObservation
+from trainspec_validate.models.observation import CollectiveObservation, NodeObservation
 
 FailureDomain = Literal["process", "node", "scale-up-domain", "rack", "cluster", "site"]
 """What is lost together, smallest first."""
@@ -211,6 +211,8 @@ class ClusterProfile(Document):
     """Measured collectives."""
     observations: ListOf[CollectiveObservation] = []
     """What the collective library of real jobs reported, to hold against what is declared."""
+    observed_nodes: ListOf[NodeObservation] = []
+    """What was found on each node, to hold against what is declared; `trainspec accept` writes it."""
     notes: Text | None = None
     """Anything a reader should know."""
     unknowns: ListOf[KeyPath] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 import unicodedata
 from difflib import SequenceMatcher
@@ -128,8 +129,19 @@ def why_no_document(path: Path) -> str | None:
         return "is empty"
     reason = _no_text(content, is_whole=not is_longer)
     if not reason and not _VERSION_GIVEN.search(content) and _KIND.search(content):
-        return None if content.lstrip().startswith(b"{") or _KIND_AT_TOP.search(content) else NO_VERSION
+        return None if _has_kind_at_top(content) else NO_VERSION
     return reason or (_TOO_LONG if is_longer else "")
+
+
+def _has_kind_at_top(content: bytes) -> bool:
+    """Whether a kind of ours is a key of the whole text: a report of ours has kinds further below."""
+    if not content.lstrip().startswith(b"{"):
+        return bool(_KIND_AT_TOP.search(content))
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(data, dict) and data.get("kind") in KINDS
 
 
 def _no_text(content: bytes, *, is_whole: bool) -> str:

@@ -290,7 +290,7 @@ def virtual_topology(cluster: ClusterProfile) -> Iterator[Violation]:
             key = "virtualised" if host.ats_enabled is None else "ats_enabled"
             yield Violation(
                 at(cluster, "node_groups", i, "host", key),
-                "training runs in virtual machines without address translation services or a topology file",
+                "training runs in virtual machines that state neither address translation services nor a topology file",
                 "write ats_enabled: true, or name the topology_file that the collective library is given",
             )
     if not judged:

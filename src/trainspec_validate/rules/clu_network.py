@@ -119,7 +119,8 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
                 f"{count} compute NICs do not spread evenly over {size} accelerators",
-                f"write a multiple or a divisor of {size}; NICs for storage have role: storage",
+                f"write those that carry collectives, a multiple or a divisor of {size} where all are served alike; "
+                "NICs for storage have role: storage",
             )
         elif count > _MAX_NICS_PER_ACCELERATOR * size and not all(nic.num_per_accelerator > 1 for _, nic in nics):
             yield Violation(
@@ -255,7 +256,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         message = (
             f"{nic.technology} {nic.generation} carries {units.bits_per_second(row)}, not {units.bits_per_second(own)}"
         )
-        return "rate_bytes_per_second", message, f"write {units.base(row)}, in bytes per second"
+        return "rate_bytes_per_second", message, f"write {units.base(row)}, in bytes per second{_slowed(nic, row)}"
     generations = [name for technology, name in table if technology == nic.technology]
     near = did_you_mean(generation, generations) if generation else None
     if near is not None:
@@ -277,6 +278,14 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
     told = f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}"
     return "rate_bytes_per_second", message, told
+
+
+def _slowed(nic: Nic, row: float) -> str:
+    """What to write where the network lets an interface run no faster than an earlier generation."""
+    for (technology, name), rate in links().nic_rate_bytes_per_second.items():
+        if technology == nic.technology and rate < row and within(nic.rate_bytes_per_second, rate, _RATE_TOLERANCE):
+            return f"; where the network lets it run no faster, write the generation of that rate: {name}"
+    return ""
 
 
 @rule("TS-CLU-025")

@@ -92,6 +92,8 @@ def tensor_domain(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     nodes = job_nodes(plan, cluster)
     domain = nodes.domain_num_ranks
     place = at(plan, "parallelism", "tensor")
+    if domain == 0 and nodes.group.accelerator.num_ranks_per_accelerator % tensor == 0:
+        return  # the ranks of one package
     if domain == 0:
         message = f"tensor groups of {tensor} have no scale-up domain: {nodes.group.name} declares none"
         yield Violation(place, message, "declare scale_up, or use tensor: 1")

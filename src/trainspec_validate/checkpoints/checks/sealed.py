@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
@@ -28,7 +29,7 @@ def manifest_present(series: Series) -> Iterator[Violation]:
         if one.manifest is None and not one.manifest_problem and not one.is_covered:
             what = "only the checksums of tensors" if any(piece.crc32c for piece in one.pieces) else "nothing"
             words = f"there is no {MANIFEST_NAME}: {what} would notice a changed byte"
-            remedy = f"write one when the save ends, or now: trainspec checkpoint seal {one.name}"
+            remedy = f"write one when the save ends, or now: trainspec checkpoint seal {quote(one.name)}"
             if one.is_bundle:
                 remedy = "save each into a directory of its own, and write one there: trainspec checkpoint seal"
             yield Violation(one.name, words, remedy)

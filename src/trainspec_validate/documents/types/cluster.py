@@ -26,7 +26,7 @@ from trainspec_validate.documents.types.base import (
 )
 from trainspec_validate.documents.types.fabric import Fabric, Layout
 from trainspec_validate.documents.types.hardware import NodeGroup
-from trainspec_validate.documents.types.observation import CollectiveObservation
+from trainspec_validate.documents.types.observation import CollectiveObservation, NodeObservation
 
 FailureDomain = Literal["process", "node", "scale-up-domain", "rack", "cluster", "site"]
 """What is lost together, smallest first."""
@@ -208,6 +208,8 @@ class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="C
     """Measured collectives."""
     observations: tuple[CollectiveObservation, ...] = ()
     """What the collective library of real jobs reported, to hold against what is declared."""
+    observed_nodes: tuple[NodeObservation, ...] = ()
+    """What was found on each node, to hold against what is declared; `trainspec accept` writes it."""
     notes: Text | None = None
     """Anything a reader should know."""
     unknowns: tuple[KeyPath, ...] = ()

@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainspec_validate.documents.types.base import Count, Fraction, Name, Record, SoftwareComponent, Source, Text
+from trainspec_validate.documents.types.base import (
+    Bytes,
+    Count,
+    CountOrZero,
+    Fraction,
+    LinkBytesPerSecond,
+    Name,
+    Record,
+    SoftwareComponent,
+    Source,
+    Text,
+)
 from trainspec_validate.documents.types.fabric import Transport
 
 
@@ -37,3 +48,90 @@ class CollectiveObservation(Record, frozen=True, kw_only=True):
     """Whether the switches of a scale-up domain were ready to reduce, or were switched off."""
     warnings: tuple[Text, ...] = ()
     """Warnings of the library, each once."""
+
+
+class DeviceObservation(Record, frozen=True, kw_only=True):
+    """What tools report of one accelerator of a node; what is absent was not read."""
+
+    name: Text
+    """UUID of the device, or else its PCI address."""
+    model: Name | None = None
+    """Catalog name of the product, or the product's own name."""
+    firmware: Text | None = None
+    """Version of its firmware, for example the VBIOS."""
+    host_link_num_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
+    """Lanes of its host link that are in use."""
+    num_active_links: CountOrZero | None = None
+    """Scale-up links that are up."""
+    clock_limit_hertz: Annotated[float, Meta(ge=1e6, le=1e11)] | None = None
+    """Largest clock that its compute units may run at."""
+    num_uncorrected_errors: CountOrZero | None = None
+    """Uncorrected memory errors since the driver was loaded."""
+    faults: tuple[Text, ...] = ()
+    """What is wrong with it: vendor codes of telemetry such as `xid:79` and `row-remap:failure`, `throttle:thermal`."""
+
+
+class PortObservation(Record, frozen=True, kw_only=True):
+    """What tools report of one port of a network interface."""
+
+    device: Name
+    """Name of the interface, for example `mlx5_0`."""
+    port: Count = 1
+    """Number of the port."""
+    active: bool
+    """Whether the link is up."""
+    rate_bytes_per_second: LinkBytesPerSecond | None = None
+    """Rate that the port runs at in one direction."""
+    firmware: Text | None = None
+    """Version of its firmware."""
+
+
+class BusBandwidth(Record, frozen=True, kw_only=True):
+    """A bus bandwidth that a benchmark measured among the accelerators of one node."""
+
+    operation: Literal[
+        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-receive"
+    ]
+    """Collective operation."""
+    num_ranks: Annotated[int, Meta(ge=2, le=10_000)]
+    """Ranks that took part."""
+    message_bytes: Bytes
+    """Total buffer size in the benchmark's convention."""
+    bus_bandwidth_bytes_per_second: LinkBytesPerSecond
+    """Algorithm bandwidth times the factor of the operation."""
+
+
+class ObservedFile(Record, frozen=True, kw_only=True):
+    """A file that was gathered from a node."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Path below the directory of what was gathered."""
+    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
+    """Digest of its bytes, by which both parties know that they judge the same file."""
+
+
+class NodeObservation(Record, frozen=True, kw_only=True):
+    """What was found on one node; what is absent was not read, and is not judged."""
+
+    name: Name
+    """Name of the node."""
+    group: Name | None = None
+    """Node group that it belongs to; absent means the only one."""
+    answered: bool = True
+    """False for a node that gave nothing that could be read."""
+    num_nodes: Count = 1
+    """Nodes that this entry is about: several where they are absent and have no names."""
+    driver: Text | None = None
+    """Version of the driver of its accelerators."""
+    num_accelerators: CountOrZero | None = None
+    """Accelerators that the tools list."""
+    devices: tuple[DeviceObservation, ...] = ()
+    """Its accelerators, where a tool reports them one by one."""
+    ports: tuple[PortObservation, ...] = ()
+    """Ports of its network interfaces."""
+    failed_checks: tuple[Text, ...] = ()
+    """Checks of a diagnostic program that did not pass."""
+    bus_bandwidths: tuple[BusBandwidth, ...] = ()
+    """The largest message of each benchmark that ran on this node alone."""
+    files: tuple[ObservedFile, ...] = ()
+    """The files that this was read from."""

@@ -155,7 +155,7 @@ def _write_feed_forward(draft: Draft, hidden: int | None) -> None:
 
 
 def _write_vocabulary(draft: Draft) -> None:
-    padded = draft.copy(("model", "vocabulary_size"), "padded_vocab_size")
+    padded = draft.copy(("model", "vocabulary_size"), "padded_vocab_size", "pad_vocab_size_to")
     size, step = draft.count("vocab_size"), draft.count("make_vocab_size_divisible_by")
     if padded:
         return

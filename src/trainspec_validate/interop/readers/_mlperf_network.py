@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainspec_validate.interop.readers._mlperf_software import words
@@ -23,10 +24,12 @@ _SHOWN = 200
 def put_network(sheet: Sheet, said: Mapping[str, Any], model: CatalogAccelerator | None, per_node: int | None) -> None:
     """Record interfaces and the fabric of the compute interfaces."""
     written = words(said, "host_networking")
-    listed = _with_roles(nics(written))
+    listed = _with_roles(_with_technology(nics(written), said))
     said_roles = any(nic.role for nic in nics(written))
     position = 0
-    for nic in listed:
+    # A list without the interfaces for collectives would say that there are none.
+    lost = [nic for nic in listed if nic.role == "compute" and None in (nic.technology, nic.rate_bytes_per_second)]
+    for nic in () if lost else listed:
         if _put_nic(sheet, position, nic, said=said_roles):
             position += 1
     clear = [nic for nic in listed if nic.role == "compute" and _is_whole(nic)]
@@ -45,6 +48,17 @@ def put_network(sheet: Sheet, said: Mapping[str, Any], model: CatalogAccelerator
     if not written and (whole(said.get("number_of_nodes"), 1, 10**6) or 1) > 1:
         name = model.title if model else "accelerators"
         sheet.remark(f"several nodes of {name}, but host_networking says nothing")
+
+
+def _with_technology(listed: list[NicText], said: Mapping[str, Any]) -> list[NicText]:
+    """Compute interfaces without a link layer have that of the network, where the form names one."""
+    shape = words(said, "host_networking_topology").casefold()
+    named = [name for name in ("ethernet", "infiniband") if name in shape]
+    if len(named) != 1:
+        return listed
+    return [
+        replace(nic, technology=named[0]) if nic.role == "compute" and nic.technology is None else nic for nic in listed
+    ]
 
 
 def _is_whole(nic: NicText) -> bool:

@@ -442,6 +442,10 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
     if per_node and nodes is None and not several and _TORCHRUN.search(said):
         return per_node, Default(f"{per_node} processes of a node, and one node, the default of torchrun")
+    if per_node and nodes is None and not several and draft.look("num_gpus") is not None:
+        why = f"{per_node} accelerators of each node that the hostfile of deepspeed lists, or of this one without it"
+        draft.lacks(("parallelism", "num_accelerators"), why)
+        return None, ""
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")

@@ -101,6 +101,9 @@ def _is_off(value: object) -> bool:
 def _write(draft: Draft) -> None:
     _write_before(draft)
     write_training(draft)
+    if draft.look("bf16") is None and not draft.look("fp16", "float16", "pure_bf16"):
+        keys = ("compute", "parameters", "gradients", "reduction")
+        draft.drop([("precision", key) for key in keys], f"bf16 is auto, the default of {_SOURCE}: the device decides")
     for name, pointer in (("tensor_parallel_size", "tensor"), ("sequence_parallel_degree", "context")):
         draft.copy(("parallelism", pointer), *(["context_parallel_size"] if pointer == "context" else []), name)
     shards, copies = draft.count("dp_shard_size"), draft.count("dp_replicate_size")

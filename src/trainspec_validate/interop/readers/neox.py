@@ -16,6 +16,7 @@ from trainspec_validate.interop.readers._plan_settings import flatten, lines_in,
 from trainspec_validate.interop.readers._worlds import settled
 
 SOURCE = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
+WIDTHS = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/transformer.py"
 _HEAD = 256 * 1024
 _KEY = re.compile(r"""(?m)^[ \t{]*["']?([a-z][a-z0-9_-]{2,60})["']?[ \t]*:""")
 _TOP_KEY = re.compile(r"""(?m)^["']?([a-z][a-z0-9_-]{2,60})["']?[ \t]*:""")
@@ -111,23 +112,28 @@ def _write_model(draft: Draft) -> None:
         ("num_attention_heads", ("num_attention_heads",)),
         ("sequence_length", ("seq_length",)),
         ("num_key_value_heads", ("num_kv_heads",)),
-        ("ffn_hidden_size", ("intermediate_size", "ffn_hidden_size")),
     ):
         draft.copy(("model", key), *names)
     heads, hidden = draft.counted("model", "num_attention_heads"), draft.counted("model", "hidden_size")
     if heads:
         draft.default(("model", "num_key_value_heads"), heads, f"no num_kv_heads, the default of {SOURCE}")
-    activation = draft.word("activation")
-    gated = activation in _GATED
-    draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
-    if hidden and not gated:
-        draft.default(("model", "ffn_hidden_size"), 4 * hidden, f"4 times the hidden size, the default of {SOURCE}")
-    elif gated and draft.get("model", "ffn_hidden_size") is None:
-        draft.lacks(("model", "ffn_hidden_size"), f"the version decides on the width of {activation}")
+    _write_ffn(draft, hidden)
     untied = draft.flag("no_weight_tying")
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
     draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
+
+
+def _write_ffn(draft: Draft, hidden: int | None) -> None:
+    """The feed-forward layer, and whether it is gated: by activation, in some versions by `mlp_type`."""
+    activation, kind = draft.word("activation"), draft.word("mlp_type") or "regular"
+    if kind != "regular":
+        for key in ("gated_ffn", "ffn_hidden_size"):
+            draft.lacks(("model", key), f"the version decides what mlp_type {kind[:40]} is")
+        return
+    gated = activation in _GATED
+    draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
+    _write_width(draft, activation if gated else None, hidden)
 
 
 def _write_degrees(draft: Draft) -> None:
@@ -149,6 +155,21 @@ def _write_degrees(draft: Draft) -> None:
         draft.lacks(("parallelism", "stage_layers"), f"pipe_partition_method {method or 'type:transformer|mlp'} splits")
 
 
+def _write_width(draft: Draft, gate: str | None, hidden: int | None) -> None:
+    """The width of a feed-forward block; `intermediate_size` counts three matrices of a gated one as two."""
+    key, size = ("model", "ffn_hidden_size"), draft.count("intermediate_size")
+    if gate and size:
+        multiple = draft.count("mlp_multiple_of") or 1
+        width = multiple * -(-(2 * size // 3 // 2) // multiple)
+        draft.put(key, width, f"a third of intermediate_size {size}, up to a multiple of {multiple}, after {WIDTHS}")
+    elif draft.copy(key, "intermediate_size", "ffn_hidden_size") is not None:
+        return
+    elif gate:
+        draft.lacks(key, f"the version decides on the width of {gate}")
+    elif hidden:
+        draft.default(key, 4 * hidden, f"4 times the hidden size, the default of {SOURCE}")
+
+
 def _write_precision(draft: Draft) -> None:
     """`precision` stands for the sections of DeepSpeed where these are left out."""
     word = draft.word("precision")
@@ -157,6 +178,8 @@ def _write_precision(draft: Draft) -> None:
         keys = ("compute", "parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
         why = f"precision is {word[:40]}, and no section of DeepSpeed says how"
         draft.drop([("precision", key) for key in keys], why)
+    if draft.flag("fp32_allreduce"):
+        draft.put(("precision", "reduction"), "fp32", "fp32_allreduce")
 
 
 def _write_rest(draft: Draft) -> None:

@@ -103,7 +103,7 @@ def implied_parameters(model: Model) -> tuple[float, float, float] | None:
     """Least, likely and most parameters that a shape implies; None where it is not known.
 
     Learned positions are allowed for, the projections of latent attention, and weights that the attention and
-    feed-forward layers of a hybrid share.
+    feed-forward layers of a hybrid share, where they come on top of a state space in every layer.
     """
     if shape := shape_of(model):
         if model.attention in {"linear", "none"}:
@@ -116,7 +116,8 @@ def implied_parameters(model: Model) -> tuple[float, float, float] | None:
         return total, total, total
     if hybrid := hybrid_shape(model):
         total = hybrid_parameters(hybrid)
-        return hybrid_parameters(_shared(hybrid)), total, total
+        may_share = hybrid.num_state_space_layers == model.num_layers
+        return hybrid_parameters(_shared(hybrid)) if may_share else total, total, total
     return None
 
 

@@ -1,0 +1,249 @@
+"""Reads what tools print of the state of one node: its GPUs, the ports of its NICs, its diagnostics and benchmarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.interop import xml
+from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.readers._accelerators import by_product
+from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
+from trainspec_validate.interop.readers._query import size
+
+Facts = dict[str, Any]
+"""Part of an observed node in plain values."""
+Tree = dict[str, Any]
+_MAX_LINE = 1_000
+_MAX_DEPTH = 12
+_MAX_DEVICES = 1_024
+_SMI_TEXT = re.compile(r"^=+NVSMI LOG=+\s*$", re.MULTILINE)
+_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^:]{1,120}?)\s*(?: : ?(?P<value>.*))?")
+_GPU = re.compile(r"GPU (?P<pci>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])")
+_UNREACHED = "Unable to determine the device handle"
+"""What the tool prints in the place of a GPU that does not answer."""
+_WIDTH = re.compile(r"(\d{1,2})x")
+_MEGAHERTZ = re.compile(r"(\d{1,5}) MHz")
+_NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
+_NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]{1,10} GB/s)\s*$")
+_SLOWDOWNS = {"hw_thermal_slowdown": "throttle:thermal", "hw_power_brake_slowdown": "throttle:power-brake"}
+_UNCORRECTED = re.compile(r"(?:dram|sram)_uncorrectable(?:_parity|_sec_ded|_secded)?")
+_CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
+_HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
+_FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
+_PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
+_SPEED = re.compile(r"([\d.]{1,8}) Gbps")
+_TIMES = re.compile(r"(\d{1,2})X")
+_DIAGNOSTIC = re.compile(r"^\|\s*Diagnostic\s*\|\s*Result\s*\|", re.MULTILINE)
+_FAILED = re.compile(r"^\|[ |-]{0,3}\s*(?P<check>[A-Za-z][^|]{0,60}?)\s*\|\s*(?P<result>Fail[^|]{0,200}?)\s*\|")
+_MORE = re.compile(r"^\|\s*(?:Warning|Error)?\s*\|\s*(?P<more>GPU[^|]{0,200}?)\s*\|")
+
+
+def node_facts(text: str) -> Facts | None:
+    """What a text says of its node; None where it is of none of these tools.
+
+    Raises:
+        ForeignFormatError: it is the output of such a tool, and cannot be read.
+    """
+    for looks_like, read in _TOOLS:
+        if looks_like(text):
+            return read(text)
+    return None
+
+
+def _smi_text(text: str) -> Facts:
+    """The report of `nvidia-smi -q`, which indents what belongs together."""
+    root: Tree = {}
+    stack: list[tuple[int, Tree]] = [(-1, root)]
+    gpus: list[tuple[str, Tree]] = []
+    for line in text.split("\n"):
+        gpu, found = _GPU.match(line), _ENTRY.fullmatch(line[:_MAX_LINE].rstrip())
+        if gpu is not None:
+            gpus.append((gpu["pci"], {}))
+            stack = [(-1, root), (0, gpus[-1][1])]
+        elif found is not None and found["key"].strip():
+            indent = len(found["indent"])
+            while stack[-1][0] >= indent:
+                stack.pop()
+            if found["value"] is not None:
+                stack[-1][1].setdefault(_key(found["key"]), found["value"].strip())
+            elif len(stack) < _MAX_DEPTH:
+                section = stack[-1][1].setdefault(_key(found["key"]), {})
+                if isinstance(section, dict):
+                    stack.append((indent, section))
+    facts = _smi(root, gpus)
+    attached = _text(root, "attached_gpus") or ""
+    if attached.isdigit() and attached != str(len(gpus)) and _UNREACHED not in text:
+        raise ForeignFormatError(f"{attached} GPUs are announced, {len(gpus)} listed", help="copy the whole output")
+    return facts
+
+
+def _key(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.strip().lower()).strip("_")
+
+
+def _smi_xml(text: str) -> Facts:
+    root = xml.parse(text)
+    gpus = [child for child in root.children if child.tag == "gpu"]
+    return _smi(_tree(root, 0), [(_text(_tree(gpu, 0), "pci", "pci_bus_id") or "", _tree(gpu, 0)) for gpu in gpus])
+
+
+def _tree(item: xml.Element, depth: int) -> Tree:
+    found: Tree = {}
+    for child in item.children:
+        if child.tag != "gpu" or depth:
+            below: Any = _tree(child, depth + 1) if child.children and depth < _MAX_DEPTH else child.text.strip()
+            found.setdefault(_key(child.tag), below)
+    return found
+
+
+def _smi(root: Tree, gpus: list[tuple[str, Tree]]) -> Facts:
+    if len(gpus) > _MAX_DEVICES:
+        raise ForeignFormatError(f"lists {len(gpus):,} devices", help=f"at most {_MAX_DEVICES:,} are read")
+    facts: Facts = {"num_accelerators": len(gpus), "devices": [_gpu(pci, tree) for pci, tree in gpus]}
+    if driver := _text(root, "driver_version"):
+        facts["driver"] = driver
+    return facts
+
+
+def _text(tree: Mapping[str, Any], *path: str) -> str | None:
+    found: Any = tree
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    usable = (
+        isinstance(found, str) and found and not re.fullmatch(r"\[?(n/a|unknown error|not supported).*", found.lower())
+    )
+    return found if usable else None
+
+
+def _gpu(pci: str, tree: Tree) -> Facts:
+    own: Facts = {"name": _text(tree, "gpu_uuid") or _text(tree, "uuid") or pci.lower(), "pci": pci}
+    memory = size(_text(tree, "fb_memory_usage", "total"), "MiB")
+    product = _text(tree, "product_name")
+    match = by_product(product, memory) if product else None
+    if match is not None:
+        own["model"] = match.model
+    if firmware := _text(tree, "vbios_version"):
+        own["firmware"] = firmware
+    for path in (
+        ("gpu_link_info", "link_width", "current"),
+        ("pci_gpu_link_info", "link_widths", "current_link_width"),
+    ):
+        if width := _WIDTH.fullmatch(_text(tree, "pci", *path) or ""):
+            own["host_link_num_lanes"] = int(width[1])
+    for key in ("sm", "sm_clock"):
+        if clock := _MEGAHERTZ.fullmatch(_text(tree, "max_clocks", key) or ""):
+            own["clock_limit_hertz"] = int(clock[1]) * 1e6
+    errors = _uncorrected(tree.get("ecc_errors"))
+    if errors is not None:
+        own["num_uncorrected_errors"] = errors
+    own["faults"] = list(_smi_faults(tree))
+    return own
+
+
+def _uncorrected(errors: Any) -> int | None:
+    """Uncorrected errors since the driver was loaded; older drivers count double bits."""
+    volatile = errors.get("volatile") if isinstance(errors, dict) else None
+    if not isinstance(volatile, dict):
+        return None
+    found = [value for key, value in volatile.items() if _UNCORRECTED.fullmatch(key)]
+    found += [volatile["double_bit"].get("total")] if isinstance(volatile.get("double_bit"), dict) else []
+    counts = [int(value) for value in found if isinstance(value, str) and value.isdigit() and len(value) < 9]
+    return sum(counts) if counts else None
+
+
+def _smi_faults(tree: Tree) -> Iterator[str]:
+    rows = tree.get("remapped_rows")
+    rows = rows if isinstance(rows, dict) else {}
+    for keys, fault in (
+        (("remapping_failure_occurred", "remapped_row_failure"), "row-remap:failure"),
+        (("pending", "remapped_row_pending"), "row-remap:pending"),
+    ):
+        if any(rows.get(key) == "Yes" for key in keys):
+            yield fault
+    for section in ("clocks_event_reasons", "clocks_throttle_reasons"):
+        reasons = tree.get(section)
+        for key, value in reasons.items() if isinstance(reasons, dict) else ():
+            name = key.removeprefix("clocks_event_reason_").removeprefix("clocks_throttle_reason_")
+            if value == "Active" and name in _SLOWDOWNS:
+                yield _SLOWDOWNS[name]
+
+
+def _nvlink(text: str) -> Facts:
+    """The states of links of `nvidia-smi nvlink --status`."""
+    devices: list[Facts] = []
+    for line in text.split("\n"):
+        if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
+            devices.append({"name": gpu["uuid"], "num_active_links": 0})
+        elif devices and (link := _NVLINK_LINK.match(line[:_MAX_LINE])):
+            devices[-1]["num_active_links"] += link["state"] != "<inactive>"
+    return {"devices": devices[:_MAX_DEVICES]}  # of all GPUs, or of the one that it was asked for
+
+
+def _ports(text: str) -> Facts:
+    """The ports of `ibstat` and of `ibv_devinfo`."""
+    found: list[Facts] = []
+    device = firmware = ""
+    for line in text.split("\n"):
+        if head := _CA.match(line) or _HCA.match(line):
+            device, firmware = head["device"], ""
+        elif port := _PORT.match(line):
+            found.append({"device": device, "port": int(port[1] or port[2]), "active": False})
+            found[-1] |= {"firmware": firmware} if firmware else {}
+        elif field := _FIELD.match(line):
+            key, value = _key(field["key"]), field["value"]
+            if key in {"firmware_version", "fw_ver"}:
+                firmware = value
+            elif found and found[-1]["device"] == device:
+                _port_field(found[-1], key, value)
+    ports = [{key: value for key, value in port.items() if key != "width"} for port in found if port["port"] > 0]
+    return {"ports": [port for port in ports if port["device"]][: 4 * _MAX_DEVICES]}
+
+
+def _port_field(port: Facts, key: str, value: str) -> None:
+    if key == "state":
+        port["active"] = value.startswith(("Active", "PORT_ACTIVE"))
+    elif key == "rate" and value.isdigit() and 0 < int(value) < 100_000:
+        port["rate_bytes_per_second"] = int(value) * 1.25e8
+    elif key == "active_width" and (width := _TIMES.match(value)):
+        port["width"] = int(width[1])
+    elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)):
+        # Speeds of a lane as the library prints them: 25.0 for EDR and HDR100, 50.0 for HDR, 100.0 for NDR.
+        port["rate_bytes_per_second"] = float(speed[1]) * port["width"] * 1.25e8
+
+
+def _diagnostics(text: str) -> Facts:
+    """The table of `dcgmi diag`: what failed, and on which GPUs."""
+    failed: list[str] = []
+    for line in text.split("\n"):
+        if found := _FAILED.match(line[:_MAX_LINE]):
+            failed.append(f"{found['check']}: {found['result']}")
+        elif failed and "GPU" not in failed[-1] and (more := _MORE.match(line[:_MAX_LINE])):
+            failed[-1] += f", {more['more']}"
+    return {"failed_checks": list(dict.fromkeys(failed))[:_MAX_DEVICES]}
+
+
+def _benchmarks(text: str) -> Facts:
+    """The largest message of each benchmark that ran on one node."""
+    largest: dict[tuple[str, int], Facts] = {}
+    for table in tables(text):
+        kind, number = operation(table), len(table.hosts)
+        if kind is None or number < 2 or len(set(table.hosts.values())) > 1:
+            continue
+        rows = [row for row in table.rows if row.bus_bytes_per_second and row.size_bytes]
+        for row in sorted(rows, key=lambda row: row.size_bytes)[-1:]:
+            rate = row.bus_bytes_per_second
+            own = {"operation": kind, "num_ranks": number, "message_bytes": float(row.size_bytes)}
+            largest[kind, number] = {**own, "bus_bandwidth_bytes_per_second": rate}
+    return {"bus_bandwidths": list(largest.values())}
+
+
+_TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
+    (lambda text: xml.root_tag(text) == "nvidia_smi_log", _smi_xml),
+    (lambda text: bool(_SMI_TEXT.search(text[:65_536])), _smi_text),
+    (lambda text: bool(_NVLINK_GPU.search(text[:65_536])), _nvlink),
+    (lambda text: bool(_CA.search(text[:65_536]) or _HCA.search(text[:65_536])), _ports),
+    (lambda text: bool(_DIAGNOSTIC.search(text[:65_536])), _diagnostics),
+    (has_table, _benchmarks),
+)

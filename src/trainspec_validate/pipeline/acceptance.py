@@ -1,0 +1,268 @@
+"""Gathers what files of nodes show, and writes a cluster profile with it: the document that an acceptance judges."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate.documents.load import LoadError, load_file, load_text, read_file
+from trainspec_validate.interop.document import plain_text
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.node_tools import Facts, node_facts
+from trainspec_validate.interop.open import decoded
+from trainspec_validate.interop.recognise import recognise
+from trainspec_validate.model.finding import Unjudged
+from trainspec_validate.pipeline.claims import claims
+from trainspec_validate.system.boundary import InputError, untrusted, words_of
+from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
+
+REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074")
+_MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")
+_MOST_FILES = Limit("a directory of nodes", 1_000_000, "files")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_KERNEL = re.compile(rb"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: ", re.MULTILINE)
+_CORRECTED = frozenset({"corrected", "nonfatal"})
+_ASPECTS = {
+    "the number of accelerators": "num_accelerators",
+    "the driver": "driver",
+    "the state of accelerators": "devices",
+    "the ports": "ports",
+    "the bus bandwidth": "bus_bandwidths",
+}
+"""What can be judged of a node, by the key that holds it."""
+_SHOWN = 8
+
+
+@dataclass(slots=True)
+class _Node:
+    """What the files of one node show so far."""
+
+    name: str
+    facts: Facts = field(default_factory=dict)
+    devices: dict[str, Facts] = field(default_factory=dict)
+    files: list[dict[str, str]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    """Files of no known format."""
+    has_kernel_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A cluster profile with what was found on its nodes."""
+
+    text: str
+    """The document, in YAML."""
+    num_nodes: int
+    failures: tuple[str, ...]
+    """Files that could not be read, each with the reason."""
+    unjudged: tuple[Unjudged, ...]
+    """Files of no known format, and what no file of some nodes states."""
+
+
+def gather(profile: Path, directory: Path) -> Gathered:
+    """The profile with one entry for each directory of a node below a directory.
+
+    Raises:
+        InputError: the profile cannot be read, or the directory holds no directory of a node.
+    """
+    data = _profile(profile)
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(f"{directory.as_posix()}: {words_of(error)}") from error
+    places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    _MOST_NODES.check(len(places))
+    if not places:
+        raise InputError(f"{directory.as_posix()}: has no directory of a node; put the files of each node into one")
+    odd = next((place.name for place in places if not _NAME.fullmatch(place.name)), None)
+    if odd is not None:
+        raise InputError(f"{directory.as_posix()}: {odd!r} is no name of a node (letters, digits and . _ + -)")
+    failures: list[str] = []
+    count = Count(_MOST_FILES)
+    nodes = [_node(place, directory, failures, count) for place in places]
+    observed = [_plain(node) for node in nodes]
+    document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
+    unjudged = (*_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
+    return Gathered(plain_text(document), len(nodes), tuple(failures), unjudged)
+
+
+def _profile(path: Path) -> Mapping[str, Any]:
+    try:
+        data = load_file(path).data
+    except LoadError as error:
+        raise InputError(f"{path.as_posix()}: {error.message}") from error
+    if not isinstance(data, dict) or data.get("kind") != "ClusterProfile":
+        raise InputError(f"{path.as_posix()}: is no ClusterProfile")
+    return data
+
+
+def _absent(data: Mapping[str, Any], found: set[str]) -> Iterator[Facts]:
+    """Entries of the nodes that the profile has and no directory is of: by name, or as a number."""
+    layout = data.get("layout")
+    listed = layout.get("nodes") if isinstance(layout, Mapping) else None
+    names = [entry.get("name") for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+    missing = [name for name in names if isinstance(name, str) and name not in found]
+    yield from ({"name": name, "answered": False} for name in missing)
+    stated = data.get("num_nodes")
+    num_absent = stated - len(found) - len(missing) if isinstance(stated, int) else 0
+    if num_absent > 0:
+        yield {"name": "absent-node", "answered": False, **({"num_nodes": num_absent} if num_absent > 1 else {})}
+
+
+def _node(place: Path, root: Path, failures: list[str], count: Count) -> _Node:
+    node = _Node(place.name)
+    for path in _files(place, count):
+        name = path.relative_to(root).as_posix()
+        try:
+            content = read_file(path)
+        except LoadError as error:
+            failures.append(f"{name}: {error.message}")
+            continue
+        try:
+            with untrusted(lambda reason, _: ForeignFormatError(reason)):
+                is_read = _take(node, name, content)
+        except (ForeignFormatError, LoadError) as error:
+            failures.append(f"{name}: {error}")
+            continue
+        if is_read:
+            node.files.append({"path": name, "digest": f"sha256:{sha256(content).hexdigest()}"})
+        else:
+            node.unknown.append(name)
+    return node
+
+
+def _files(place: Path, count: Count) -> Iterator[Path]:
+    """Regular files below a directory, without following links."""
+    for directory, folders, names in os.walk(place):
+        folders.sort()
+        for name in sorted(names):
+            count.add()
+            path = Path(directory, name)
+            if not path.is_symlink():
+                yield path
+
+
+def _take(node: _Node, name: str, content: bytes) -> bool:
+    """Take what a file says of its node; whether it says anything."""
+    if claims(content):
+        _take_profile(node, load_text(content, name).data)
+        return True
+    text = decoded(content, name)
+    facts = node_facts(text.text)
+    if facts is not None:
+        _merge(node, facts)
+    has_errors = _take_kernel_log(node, content, text.text) if facts is None else False
+    return facts is not None or has_errors or _take_foreign(node, text)
+
+
+def _take_kernel_log(node: _Node, content: bytes, text: str) -> bool:
+    if not _KERNEL.search(content[:1_048_576]):
+        return False
+    node.has_kernel_log = True
+    for line in text.split("\n"):
+        error = device_error(line) if "Xid (" in line or "NVRM: " in line or "amdgpu " in line else None
+        if error is not None and error.severity not in _CORRECTED:
+            fault = (
+                f"{error.code} fatal"
+                if error.severity == "fatal" and error.code.startswith(("xid:", "sxid:"))
+                else error.code
+            )
+            _merge(node, {"devices": [{"name": error.pci, "pci": error.pci, "faults": [fault]}]})
+    return True
+
+
+def _take_foreign(node: _Node, text: ForeignText) -> bool:
+    try:
+        found = recognise(text)
+    except ForeignFormatError:
+        return False
+    if found.kind != "ClusterProfile":
+        return False
+    _take_profile(node, found.read(text).facts)
+    return True
+
+
+def _take_profile(node: _Node, data: Any) -> None:
+    """What a description of the node as a cluster of one says."""
+    groups = data.get("node_groups") if isinstance(data, Mapping) else None
+    own = groups[0] if isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], Mapping) else {}
+    facts: Facts = {}
+    if isinstance(own.get("num_accelerators_per_node"), int):
+        facts["num_accelerators"] = own["num_accelerators_per_node"]
+    software = data.get("software") if isinstance(data, Mapping) else None
+    driver = software.get("driver") if isinstance(software, Mapping) else None
+    if isinstance(driver, Mapping) and isinstance(driver.get("version"), str):
+        facts["driver"] = driver["version"]
+    _merge(node, facts)
+
+
+def _merge(node: _Node, facts: Facts) -> None:
+    if "num_accelerators" in facts:
+        before = node.facts.get("num_accelerators", facts["num_accelerators"])
+        node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
+    if "driver" in facts:
+        node.facts.setdefault("driver", facts["driver"])
+    for key in ("ports", "failed_checks", "bus_bandwidths"):
+        known = node.facts.setdefault(key, []) if key in facts else []
+        known += [one for one in facts.get(key, ()) if one not in known]
+    for device in facts.get("devices", ()):
+        _merge_device(node, device)
+
+
+def _merge_device(node: _Node, device: Facts) -> None:
+    """Join what several tools say of a device, by its UUID or its PCI address."""
+    pci = pci_address(device["pci"]) if device.get("pci") else None
+    known = node.devices.get(device["name"]) or next(
+        (one for one in node.devices.values() if pci is not None and one.get("pci") == pci), None
+    )
+    if known is None:
+        node.devices[device["name"]] = {**device, "pci": pci, "faults": list(dict.fromkeys(device.get("faults", ())))}
+        return
+    if str(device["name"]).startswith("GPU-"):
+        known["name"] = device["name"]
+    known["faults"] = list(dict.fromkeys([*known["faults"], *device.get("faults", ())]))
+    for key, value in device.items():
+        if key not in {"faults", "name", "pci"}:
+            known.setdefault(key, value)
+    known["pci"] = known["pci"] or pci
+
+
+def _plain(node: _Node) -> Facts:
+    """The entry of a node in the document."""
+    if not node.files:
+        return {"name": node.name, "answered": False}
+    found: Facts = {"name": node.name, **{key: value for key, value in node.facts.items() if value not in (None, [])}}
+    devices = [
+        {key: value for key, value in one.items() if key != "pci" and value not in (None, [])}
+        for one in node.devices.values()
+    ]
+    return {**found, **({"devices": devices} if devices else {}), "files": node.files}
+
+
+def _unknown(directory: Path, nodes: Iterable[_Node]) -> Iterator[Unjudged]:
+    names = [name for node in nodes for name in node.unknown]
+    if names:
+        reason = f"holds {len(names)} files of no known format: {_named(names)}"
+        yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
+
+
+def _unjudged(directory: Path, observed: Iterable[Facts], nodes: Iterable[_Node]) -> Iterator[Unjudged]:
+    """What cannot be judged of nodes that answered, since none of their files states it."""
+    answered = [(one, node) for one, node in zip(observed, nodes, strict=True) if one.get("answered", True)]
+    absent = {words: [str(one["name"]) for one, _ in answered if key not in one] for words, key in _ASPECTS.items()}
+    absent["errors of the kernel"] = [node.name for _, node in answered if not node.has_kernel_log]
+    for words, names in absent.items():
+        if names:
+            reason = f"no file states {words} of {len(names)} of {len(answered)} nodes ({_named(names)})"
+            yield Unjudged(directory.as_posix(), reason, "gather the output of a tool that states it", ())
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

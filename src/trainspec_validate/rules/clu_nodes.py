@@ -1,0 +1,297 @@
+"""Compares what was found on each node with what a cluster profile declares."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import NodeGroup
+from trainspec_validate.documents.types.observation import BusBandwidth, DeviceObservation, NodeObservation
+from trainspec_validate.model import units
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.xids import xid
+from trainspec_validate.performance.costs.collectives import best
+from trainspec_validate.performance.costs.network import Link, Network
+from trainspec_validate.performance.derived.cluster import compute_nics, domain_rate
+from trainspec_validate.performance.topology.graph import domain_latency_seconds
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+
+_KEY = "observed_nodes"
+_SHOWN = 8
+_RATE_TOLERANCE = 0.02
+_LARGE_BYTES = 2**28
+"""Messages from here on are bound by bandwidth, on every machine that the models were compared with."""
+_STRAGGLER = 0.9
+"""Share of the median of equal nodes; runs of one node repeat within less."""
+_LEAST_NODES = 3
+_WORKFLOWS = frozenset({"WORKFLOW_XID_48", "WORKFLOW_NVLINK_ERR"})
+"""Actions of the table of Xids that end in a reset."""
+
+Placed = tuple[int, NodeObservation, NodeGroup | None]
+
+
+def _nodes(cluster: ClusterProfile) -> list[Placed]:
+    """The nodes that answered, each with its place and its group."""
+    if not cluster.observed_nodes:
+        raise NotApplicable("no node was observed")
+    groups = {group.name: group for group in cluster.node_groups}
+    only = cluster.node_groups[0] if len(cluster.node_groups) == 1 else None
+    found = [
+        (i, node, groups.get(node.group) if node.group is not None else only)
+        for i, node in enumerate(cluster.observed_nodes)
+    ]
+    return [(i, node, group) for i, node, group in found if node.answered]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+@rule("TS-CLU-054")
+def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Every node answers, with the accelerators, interfaces and driver that are declared."""
+    nodes = _nodes(cluster)
+    yield from _absent(cluster)
+    for i, node, group in nodes:
+        if group is None:
+            message = f"{node.name} is of no node group of the profile"
+            yield Violation(at(cluster, _KEY, i), message, "name its group, where the profile has several")
+            continue
+        if node.num_accelerators is not None and node.num_accelerators != group.num_accelerators_per_node:
+            yield Violation(
+                at(cluster, _KEY, i, "num_accelerators"),
+                f"{node.name}: {node.num_accelerators} of {group.num_accelerators_per_node} accelerators",
+                "find the one that is missing by its slot, or correct num_accelerators_per_node",
+            )
+        yield from _models(cluster, i, node, group)
+        yield from _interfaces(cluster, i, node, group)
+        yield from _driver(cluster, i, node)
+    yield from _firmware(cluster, nodes)
+
+
+def _absent(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Nodes without an answer, and nodes that the profile does not have."""
+    for i, node in enumerate(cluster.observed_nodes):
+        if not node.answered:
+            message = f"{node.name} did not answer: no file of it can be read"
+            if node.num_nodes > 1:
+                message = (
+                    f"{node.num_nodes:,} of {cluster.num_nodes:,} nodes are absent: no files were gathered from them"
+                )
+            yield Violation(at(cluster, _KEY, i), message, "gather the files of every node, and repair those that fail")
+    num_found = sum(node.num_nodes for node in cluster.observed_nodes)
+    if num_found > cluster.num_nodes:
+        message = f"{num_found:,} nodes were observed, and the profile has {cluster.num_nodes:,}"
+        yield Violation(at(cluster, _KEY), message, "gather the files of the nodes of the profile, and of no other")
+
+
+def _models(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup) -> Iterator[Violation]:
+    declared = group.accelerator.model
+    odd = [(j, one) for j, one in enumerate(node.devices) if one.model not in {None, declared}]
+    if odd:
+        j, one = odd[0]
+        several = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        message = f"{node.name}: {one.name}{several} is {one.model}, declared is {declared}"
+        yield Violation(at(cluster, _KEY, i, "devices", j, "model"), message, "the accelerator that is declared")
+
+
+def _interfaces(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup) -> Iterator[Violation]:
+    nics = [nic for _, nic in compute_nics(group)]
+    found = {port.device for port in node.ports}
+    if not found or not nics:
+        return
+    place = at(cluster, _KEY, i, "ports")
+    if all(nic.devices for nic in nics):
+        missing = [device for nic in nics for device in nic.devices if device not in found]
+        if missing:
+            yield Violation(place, f"{node.name}: no {_named(missing)}", f"it has {_named(sorted(found))}")
+    elif len(found) < (wanted := sum(nic.num_per_node for nic in nics)):
+        message = f"{node.name}: {len(found)} network interfaces, declared are {wanted} compute NICs"
+        yield Violation(place, message, "find the one that is missing by its slot")
+
+
+def _driver(cluster: ClusterProfile, i: int, node: NodeObservation) -> Iterator[Violation]:
+    declared = cluster.software.driver if cluster.software is not None else None
+    if declared is not None and declared.version and node.driver and node.driver != str(declared.version):
+        message = f"{node.name}: driver {node.driver}, declared is {declared.version}"
+        yield Violation(at(cluster, _KEY, i, "driver"), message, f"install {declared.name} {declared.version}")
+
+
+def _firmware(cluster: ClusterProfile, nodes: Sequence[Placed]) -> Iterator[Violation]:
+    """Versions that a few devices of one kind have, and most have not."""
+    declares = cluster.software is not None and cluster.software.driver is not None and cluster.software.driver.version
+    by_kind: dict[tuple[str, str], dict[str, list[tuple[Pointer, str]]]] = defaultdict(lambda: defaultdict(list))
+    for i, node, group in nodes:
+        name = group.name if group is not None else ""
+        if node.driver and not declares:
+            by_kind["driver", name][node.driver].append(((_KEY, i, "driver"), node.name))
+        for j, one in enumerate(node.devices):
+            if one.firmware:
+                place = (_KEY, i, "devices", j, "firmware")
+                by_kind[f"firmware of {one.model}", name][one.firmware].append((place, f"{node.name}/{one.name}"))
+        for j, port in enumerate(node.ports):
+            if port.firmware and _is_compute(group, port.device):
+                place = (_KEY, i, "ports", j, "firmware")
+                by_kind["firmware of compute NICs", name][port.firmware].append((place, f"{node.name}/{port.device}"))
+    for (kind, _), versions in by_kind.items():
+        usual = max(versions, key=lambda version: (len(versions[version]), version))
+        for version, places in versions.items():
+            if version != usual:
+                names = _named([name for _, name in places])
+                message = f"{kind} is {version} on {names}, and {usual} on {len(versions[usual])} others"
+                yield Violation(at(cluster, *places[0][0]), message, "one version on all nodes of a group")
+
+
+def _is_compute(group: NodeGroup | None, device: str) -> bool:
+    nics = [nic for _, nic in compute_nics(group)] if group is not None else []
+    return any(device in nic.devices for nic in nics) or not any(nic.devices for nic in nics)
+
+
+@rule("TS-CLU-073")
+def observed_condition(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Links are up at their full width and rate, and no device reports what takes it out of use."""
+    judged = False
+    for i, node, group in _nodes(cluster):
+        judged |= bool(node.devices or node.ports or node.failed_checks)
+        for j, check in enumerate(node.failed_checks):
+            yield Violation(at(cluster, _KEY, i, "failed_checks", j), f"{node.name}: {check}", "every check passes")
+        for j, one in enumerate(node.devices):
+            yield from _device(cluster, (_KEY, i, "devices", j), (node, one, group))
+        yield from _ports(cluster, i, node, group)
+    yield from _clocks(cluster)
+    if not judged:
+        raise NotApplicable("no file of a node states links, errors or checks")
+
+
+def _device(
+    cluster: ClusterProfile, place: Pointer, found: tuple[NodeObservation, DeviceObservation, NodeGroup | None]
+) -> Iterator[Violation]:
+    node, one, group = found
+    name = f"{node.name}/{one.name}"
+    link = group.host_link if group is not None else None
+    if link is not None and link.num_lanes and one.host_link_num_lanes and one.host_link_num_lanes < link.num_lanes:
+        message = f"{name}: {one.host_link_num_lanes} of {link.num_lanes} lanes of the host link"
+        yield Violation(at(cluster, *place, "host_link_num_lanes"), message, "reseat the board, or replace its riser")
+    scale_up = group.scale_up if group is not None else None
+    active = one.num_active_links
+    if scale_up is not None and scale_up.num_links and active is not None and active < scale_up.num_links:
+        message = f"{name}: {active} of {scale_up.num_links} scale-up links are up"
+        yield Violation(
+            at(cluster, *place, "num_active_links"), message, "reset the device; replace it where they stay down"
+        )
+    if one.num_uncorrected_errors:
+        message = f"{name}: {one.num_uncorrected_errors} uncorrected memory errors"
+        yield Violation(
+            at(cluster, *place, "num_uncorrected_errors"), message, "reset the device, and run its diagnostics"
+        )
+    for k, fault in enumerate(one.faults):
+        known = xid(fault)
+        if _counts(fault):
+            told = f" ({known.title}; NVIDIA: {known.words or 'no action is named'})" if known is not None else ""
+            yield Violation(at(cluster, *place, "faults", k), f"{name}: {fault}{told}", "a device without faults")
+
+
+def _counts(fault: str) -> bool:
+    """Whether a fault takes the device out of use; of Xids that the table lacks nothing is known."""
+    known = xid(fault)
+    if known is not None:
+        return known.reset or known.action in _WORKFLOWS
+    return not fault.removeprefix("xid:").isdigit()
+
+
+def _ports(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup | None) -> Iterator[Violation]:
+    nics = [nic for _, nic in compute_nics(group)] if group is not None else []
+    for j, port in enumerate(node.ports):
+        own = [nic for nic in nics if port.device in nic.devices]
+        if not own and any(nic.devices for nic in nics):
+            continue
+        name = f"{node.name}/{port.device}" + (f" port {port.port}" if port.port > 1 else "")
+        if not port.active:
+            yield Violation(at(cluster, _KEY, i, "ports", j, "active"), f"{name}: the link is down", "check the cable")
+            continue
+        rates = {nic.rate_bytes_per_second / (nic.num_ports or 1) for nic in own or nics}
+        rate = port.rate_bytes_per_second
+        if rate is not None and rates and rate < min(rates) * (1 - _RATE_TOLERANCE):
+            message = f"{name}: {units.bytes_per_second(rate)}, declared are {units.bytes_per_second(min(rates))}"
+            place = at(cluster, _KEY, i, "ports", j, "rate_bytes_per_second")
+            yield Violation(place, message, "check cable, transceiver and port of the switch")
+
+
+def _clocks(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Devices that may not run at the clock of others of their kind."""
+    limits: dict[str | None, list[tuple[float, Pointer, str]]] = defaultdict(list)
+    for i, node, _ in _nodes(cluster):
+        for j, one in enumerate(node.devices):
+            if one.clock_limit_hertz is not None:
+                place: Pointer = (_KEY, i, "devices", j, "clock_limit_hertz")
+                limits[one.model].append((one.clock_limit_hertz, place, f"{node.name}/{one.name}"))
+    for found in limits.values():
+        usual = statistics.mode(limit for limit, _, _ in found)
+        for limit, place, name in found:
+            if limit < usual:
+                message = f"{name}: clocks up to {limit / 1e6:.0f} MHz, others up to {usual / 1e6:.0f} MHz"
+                yield Violation(
+                    at(cluster, *place), message, "reset the clocks that are set, such as by nvidia-smi -rgc"
+                )
+
+
+@rule("TS-CLU-074")
+def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The bus bandwidth of a node is in the predicted band, and near that of its peers."""
+    judged = False
+    peers: dict[tuple[str, str, int, float], list[tuple[float, Pointer, str]]] = defaultdict(list)
+    for i, node, group in _nodes(cluster):
+        for j, own in enumerate(node.bus_bandwidths):
+            place: Pointer = (_KEY, i, "bus_bandwidths", j)
+            key = (group.name if group is not None else "", own.operation, own.num_ranks, own.message_bytes)
+            peers[key].append((own.bus_bandwidth_bytes_per_second, place, node.name))
+            least = _least(group, own) if group is not None else None
+            if least is None:
+                continue
+            judged = True
+            if own.bus_bandwidth_bytes_per_second < least:
+                yield _slow(cluster, place, (node.name, own), f"predicted is at least {units.bytes_per_second(least)}")
+    for found in (found for found in peers.values() if len(found) >= _LEAST_NODES):
+        judged = True
+        median = statistics.median(rate for rate, _, _ in found)
+        for rate, place, _ in found:
+            if rate < _STRAGGLER * median:
+                node = cluster.observed_nodes[int(place[1])]
+                told = f"{units.percent(rate / median)} of the median of {len(found)} nodes"
+                yield _slow(cluster, place, (node.name, node.bus_bandwidths[int(place[3])]), told)
+    if not judged:
+        raise NotApplicable("no bus bandwidth of a large message on one node, and no three nodes to compare")
+
+
+def _slow(cluster: ClusterProfile, place: Pointer, found: tuple[str, BusBandwidth], told: str) -> Violation:
+    name, own = found
+    rate = units.bytes_per_second(own.bus_bandwidth_bytes_per_second)
+    message = f"{name}: {own.operation} of {own.num_ranks} ranks has a bus bandwidth of {rate}, {told}"
+    return Violation(at(cluster, *place), message, "compare links, clocks and settings with those of a fast node")
+
+
+@lru_cache(maxsize=1_024)
+def _least(group: NodeGroup, own: BusBandwidth) -> float | None:
+    """The lowest bus bandwidth of the predicted band; None where it is not predicted."""
+    rate, scale_up = domain_rate(group), group.scale_up
+    if rate is None or scale_up is None or own.message_bytes < _LARGE_BYTES:
+        return None
+    if own.num_ranks > min(scale_up.domain_num_accelerators, group.num_accelerators_per_node):
+        return None
+    latency = scale_up.latency_seconds or domain_latency_seconds(scale_up.technology)
+    network = Network(
+        own.num_ranks,
+        domain=Link(rate, latency),
+        domain_shape=scale_up.topology,
+        domain_num_ranks=scale_up.domain_num_accelerators,
+        domain_reduces=False,
+    )
+    try:
+        found = best(own.operation, own.message_bytes, network)
+    except ValueError:
+        return None
+    return found.bus_bandwidth_bytes_per_second * found.seconds / found.high_seconds if found.high_seconds else None

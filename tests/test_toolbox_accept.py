@@ -1,0 +1,300 @@
+"""`trainspec accept`: nodes as declared, damaged in each way, silent, absent; what is not judged is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate.cli.toolbox import command
+from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.node_tools import node_facts
+
+HEAD = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Thu Nov 26 12:00:00 2026
+Driver Version                            : {driver}
+CUDA Version                              : 12.2
+
+Attached GPUs                             : {num}
+"""
+GPU = """GPU 00000000:{bus:02X}:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    GPU UUID                              : GPU-00000000-0000-0000-0000-0000000000{bus:02x}
+    VBIOS Version                         : {vbios}
+    PCI
+        Bus                               : 0x{bus:02X}
+        GPU Link Info
+            PCIe Generation
+                Max                       : 5
+                Current                   : 1
+            Link Width
+                Max                       : 16x
+                Current                   : {width}
+    Clocks Event Reasons
+        Idle                              : Active
+        HW Slowdown                       : Not Active
+            HW Thermal Slowdown           : {thermal}
+    FB Memory Usage
+        Total                             : 81559 MiB
+    ECC Errors
+        Volatile
+            SRAM Uncorrectable Parity     : 0
+            DRAM Correctable              : 7
+            DRAM Uncorrectable            : {errors}
+        Aggregate
+            DRAM Uncorrectable            : 9
+    Remapped Rows
+        Uncorrectable Error               : 1
+        Pending                           : {pending}
+        Remapping Failure Occurred        : No
+    Max Clocks
+        SM                                : {clock} MHz
+"""
+USUAL = {
+    "vbios": "96.00.5E.00.01",
+    "width": "16x",
+    "thermal": "Not Active",
+    "errors": 0,
+    "pending": "No",
+    "clock": 1980,
+}
+PORT = """CA '{device}'
+\tCA type: MT4129
+\tNumber of ports: 1
+\tFirmware version: {firmware}
+\tHardware version: 0
+\tPort 1:
+\t\tState: {state}
+\t\tPhysical state: LinkUp
+\t\tRate: {rate}
+\t\tLink layer: InfiniBand
+"""
+DIAGNOSTIC = """Successfully ran diagnostic for group.
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+| Denylist                  | Pass                                           |
+| PCIe                      | {result}|
+| EUD Test                  | Skip - All                                     |
++---------------------------+------------------------------------------------+
+"""
+
+
+def smi(num: int = 8, driver: str = "535.183.01", **odd: Any) -> str:
+    """The report of GPUs, of which the third is odd."""
+    gpus = (GPU.format(bus=16 + 8 * i, **{**USUAL, **(odd if i == 2 else {})}) for i in range(num))
+    return HEAD.format(num=num, driver=driver) + "\n".join(gpus)
+
+
+def ports(**odd: Any) -> str:
+    """Eight ports, of which the third is odd."""
+    usual = {"firmware": "28.39.1002", "state": "Active", "rate": 400}
+    each = (PORT.format(**{"device": f"mlx5_{i}", **usual, **(odd if i == 2 else {})}) for i in range(8))
+    return "".join(each)
+
+
+def diagnostic(result: str = "Pass - All") -> str:
+    return DIAGNOSTIC.format(result=f"{result:<47}")
+
+
+def benchmark(rate: float, size: int = 8589934592) -> str:
+    ranks = "".join(f"#  Rank {i:2} Group  0 Pid  9 on node device {i} [0x{i:02x}] NVIDIA H100\n" for i in range(8))
+    head = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    row = f"  {size}  {size // 4}  float  sum  -1  {size / (rate / 1.75) / 1e3:.1f}  {rate / 1.75:.2f}  {rate:.2f}  0\n"
+    return f"# all_reduce_perf\n# Using devices\n{ranks}{head}{row}"
+
+
+def profile(num_nodes: int) -> str:
+    nics = "{name: rail, num_per_node: 8, technology: infiniband, rate_bytes_per_second: 50e9, devices: [%s]}"
+    nic = nics % ", ".join(f"mlx5_{i}" for i in range(8))
+    return f"""apiVersion: trainspec/v1
+kind: ClusterProfile
+metadata: {{name: hall-a}}
+num_nodes: {num_nodes}
+num_accelerators: {8 * num_nodes}
+node_groups:
+  - name: compute
+    num_nodes: {num_nodes}
+    num_accelerators_per_node: 8
+    accelerator: {{model: nvidia-h100-sxm-80gb}}
+    host_link: {{technology: pcie, generation: 5, num_lanes: 16}}
+    scale_up:
+      {{technology: nvlink, generation: "4", topology: switched, domain_num_accelerators: 8, num_links: 18,
+       link_bandwidth_bytes_per_second: 25e9, bandwidth_bytes_per_second: 450e9}}
+    nics:
+      - {nic}
+software:
+  driver: {{name: nvidia, version: 535.183.01}}
+"""
+
+
+GOOD = {"smi.txt": smi(), "ibstat.txt": ports(), "diag.txt": diagnostic(), "nccl.txt": benchmark(365.0)}
+
+
+def accept(root: Path, nodes: dict[str, dict[str, str]], *more: str, num_nodes: int | None = None) -> Result:
+    """What the command says of nodes with these files."""
+    (root / "cluster.yaml").write_text(profile(num_nodes or len(nodes)), encoding="utf-8")
+    for node, files in nodes.items():
+        (root / "nodes" / node).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (root / "nodes" / node / name).write_text(text, encoding="utf-8")
+    arguments = ["accept", f"{root}/cluster.yaml", "--from", f"{root}/nodes", *more]
+    return CliRunner().invoke(command, arguments, prog_name="trainspec")
+
+
+def test_nodes_as_declared_are_accepted(tmp_path: Path) -> None:
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, "dmesg.txt": "[  1.0] Linux\n"} for i in range(3)})
+    assert found.exit_code == 0, found.output
+    assert "no findings" in found.output
+    assert "not judged" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"smi.txt": smi(7)}, "node-0: 7 of 8 accelerators"),
+        (
+            {"smi.txt": smi(width="8x")},
+            "node-0/GPU-00000000-0000-0000-0000-000000000020: 8 of 16 lanes of the host link",
+        ),
+        ({"smi.txt": smi(errors=2)}, "000020: 2 uncorrected memory errors"),
+        ({"smi.txt": smi(pending="Yes")}, "000020: row-remap:pending"),
+        ({"smi.txt": smi(thermal="Active")}, "000020: throttle:thermal"),
+        ({"smi.txt": smi(clock=1410)}, "000020: clocks up to 1410 MHz, others up to 1980 MHz"),
+        ({"smi.txt": smi(vbios="1.0")}, "firmware of nvidia-h100-sxm-80gb is 1.0 on node-0/GPU-"),
+        ({"smi.txt": smi(driver="525.60")}, "node-0: driver 525.60, declared is 535.183.01"),
+        ({"ibstat.txt": ports(state="Down")}, "node-0/mlx5_2: the link is down"),
+        ({"ibstat.txt": ports(rate=200)}, "node-0/mlx5_2: 25 GB/s, declared are 50 GB/s"),
+        ({"ibstat.txt": ports(device="mlx5_9")}, "node-0: no mlx5_2"),
+        ({"ibstat.txt": ports(firmware="28.1")}, "firmware of compute NICs is 28.1 on node-0/mlx5_2"),
+        ({"diag.txt": diagnostic("Fail - GPU: 3")}, "node-0: PCIe: Fail - GPU: 3"),
+        ({"nccl.txt": benchmark(110.0)}, "node-0: all-reduce of 8 ranks has a bus bandwidth of 110 GB/s, predicted is"),
+        ({"nccl.txt": benchmark(300.0)}, "300 GB/s, 82.19 % of the median of 3 nodes"),
+        (
+            {"dmesg.txt": "[ 9.5] NVRM: Xid (PCI:0000:20:00): 95, pid=1, Uncontained\n"},
+            "node-0/GPU-00000000-0000-0000-0000-000000000020: xid:95 (Uncontained memory error; NVIDIA: reset the GPU)",
+        ),
+        (
+            {"dmesg.txt": "[ 9.5] nvidia-nvswitch0: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n"},
+            "node-0/0000:04:00: sxid:20034 fatal",
+        ),
+        (
+            {
+                "nvlink.txt": "GPU 0: NVIDIA H100 (UUID: GPU-00000000-0000-0000-0000-000000000020)\n"
+                + "".join(f"\t Link {i}: {'<inactive>' if i == 3 else '26.562 GB/s'}\n" for i in range(18))
+            },
+            "17 of 18 scale-up links are up",
+        ),
+    ],
+)
+def test_a_damaged_node_is_named_with_device_and_number(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, **files}, "node-1": GOOD, "node-2": GOOD})
+    assert found.exit_code == 1
+    findings = [line for line in found.output.splitlines() if " error[" in line or " warning[" in line]
+    assert any(message in line for line in findings), findings
+    assert len(findings) <= 2, findings
+
+
+def test_errors_of_applications_say_nothing_against_a_node(tmp_path: Path) -> None:
+    log = "".join(f"[ 9.{code}] NVRM: Xid (PCI:0000:20:00): {code}, pid=1\n" for code in (13, 31, 43, 45, 63, 94))
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, "dmesg.txt": log} for i in range(3)})
+    assert found.exit_code == 0, found.output
+
+
+def test_nodes_that_do_not_answer_are_named_and_absent_ones_counted(tmp_path: Path) -> None:
+    found = accept(tmp_path, {"node-0": GOOD, "node-1": {}}, num_nodes=4)
+    assert found.exit_code == 1
+    assert "node-1 did not answer" in found.output
+    assert "2 of 4 nodes are absent" in found.output
+    more = accept(tmp_path, {"node-2": GOOD}, num_nodes=2)
+    assert "3 nodes were observed, and the profile has 2" in more.output
+    layout = "layout:\n  nodes:\n" + "".join(f"    - {{name: node-{i}, group: compute}}\n" for i in range(4))
+    (tmp_path / "cluster.yaml").write_text(profile(4) + layout, encoding="utf-8")
+    named = CliRunner().invoke(command, ["accept", f"{tmp_path}/cluster.yaml", "--from", f"{tmp_path}/nodes"])
+    assert "node-3 did not answer" in named.output
+
+
+def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
+    found = accept(tmp_path, {"node-0": {"smi.txt": smi(), "notes.txt": "see ticket"}, "node-1": GOOD})
+    assert found.exit_code == 0
+    assert "no file states the ports of 1 of 2 nodes (node-0)" in found.output
+    assert "holds 1 files of no known format: node-0/notes.txt" in found.output
+
+
+def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path) -> None:
+    cut = smi(8).split("GPU 00000000:28")[0]
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": cut}, "node-1": GOOD})
+    assert found.exit_code == 2
+    assert "node-0/smi.txt: 8 GPUs are announced, 3 listed" in found.output
+    assert "of 8 accelerators" not in found.output
+
+
+def test_wrong_use(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    found = accept(tmp_path, {}, num_nodes=1)
+    assert (found.exit_code, "no directory of a node" in found.output) == (2, True)
+    (tmp_path / "nodes" / "a node").mkdir()
+    found = accept(tmp_path, {}, num_nodes=1)
+    assert (found.exit_code, "is no name of a node" in found.output) == (2, True)
+
+
+def test_both_parties_verify_the_same_result(tmp_path: Path) -> None:
+    written, signed = tmp_path / "accepted.yaml", tmp_path / "statement.json"
+    nodes = {"node-0": GOOD, "node-1": GOOD}
+    assert accept(tmp_path, nodes, "--output", f"{written}", "--statement", f"{signed}").exit_code == 0
+    statement = json.loads(signed.read_text(encoding="utf-8"))
+    assert statement["predicate"]["result"] == "PASSED"
+    same = accept(tmp_path, nodes, "--verify", f"{written}")
+    assert same.exit_code == 0
+    assert statement["subject"][0]["digest"]["sha256"] in same.output
+    other = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": smi(clock=1410)}}, "--verify", f"{written}", num_nodes=2)
+    assert other.exit_code == 1
+    assert "differs from what" in other.output
+
+
+def test_links_of_files_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text(smi(7), encoding="utf-8")
+    (tmp_path / "nodes" / "node-0").mkdir(parents=True)
+    (tmp_path / "nodes" / "node-0" / "link.txt").symlink_to(secret)
+    found = accept(tmp_path, {"node-0": {}, "node-1": GOOD})
+    assert "node-0 did not answer" in found.output
+
+
+def test_ports_of_ibv_devinfo() -> None:
+    found = node_facts(
+        "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand (0)\n\tfw_ver:\t\t\t\t28.39.1002\n\t\tport:\t1\n"
+        "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tactive_width:\t\t4X (2)\n\t\t\tactive_speed:\t\t100.0 Gbps (128)\n"
+    )
+    assert found is not None
+    port = {"device": "mlx5_0", "port": 1, "active": True, "firmware": "28.39.1002", "rate_bytes_per_second": 50e9}
+    assert found["ports"] == [port]
+
+
+def test_a_report_of_nvidia_smi_in_xml() -> None:
+    gpu = (
+        "<gpu id='00000000:07:00.0'><product_name>NVIDIA H100 80GB HBM3</product_name><uuid>GPU-1</uuid>"
+        "<pci><pci_bus_id>00000000:07:00.0</pci_bus_id><pci_gpu_link_info><link_widths><current_link_width>8x"
+        "</current_link_width></link_widths></pci_gpu_link_info></pci><remapped_rows><remapped_row_failure>Yes"
+        "</remapped_row_failure></remapped_rows><ecc_errors><volatile><dram_uncorrectable>1</dram_uncorrectable>"
+        "</volatile></ecc_errors></gpu>"
+    )
+    found = node_facts(f"<nvidia_smi_log><driver_version>550.1</driver_version>{gpu}</nvidia_smi_log>")
+    assert found is not None
+    device = found["devices"][0]
+    assert (found["driver"], found["num_accelerators"]) == ("550.1", 1)
+    assert (device["host_link_num_lanes"], device["num_uncorrected_errors"], device["faults"]) == (
+        *(8, 1),
+        ["row-remap:failure"],
+    )
+
+
+def test_texts_of_other_programs_are_none_of_these_tools() -> None:
+    assert node_facts("Epoch 1\n") is None
+    with pytest.raises(ForeignFormatError):
+        node_facts("<nvidia_smi_log><gpu>")
