@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
@@ -150,7 +150,7 @@ def flops_bounds(model: Model, convention: str | None) -> tuple[float, float] | 
     table = 0 if model.tied_embeddings else shape.embedding_parameters
     if num_parameters <= table:
         return None
-    formulas = {
+    formulas: dict[str, Callable[[], float]] = {
         "6n": lambda: transformer.model_flops_per_token(num_parameters, 0),
         "6n-full-attention": lambda: transformer.model_flops_per_token(num_parameters, full),
         "palm": lambda: transformer.model_flops_per_token(num_parameters, full),
