@@ -174,13 +174,19 @@ def test_stated_steps(keys: dict[str, Any], found: bool) -> None:
     ("keys", "reason"),
     [
         ({"step_seconds": 120, "kind": "published"}, "no predicted or measured"),
-        ({"tokens_per_second": 10}, "no predicted or measured"),
+        ({"flops_per_token": 4e11}, "no predicted or measured"),
         ({"step_seconds": 120, "tokens_per_second": 1e6}, "contradicts"),
     ],
 )
 def test_steps_that_are_not_judged(keys: dict[str, Any], reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
         violations("TS-PAR-035", plan(performance(**keys)), cluster())
+
+
+@pytest.mark.parametrize(("rate", "found"), [(139810, False), (10, True), (1e6, True)])
+def test_steps_follow_from_tokens_per_second(rate: float, found: bool) -> None:
+    judged = places("TS-PAR-035", plan(performance(tokens_per_second=rate)), cluster())
+    assert judged == ([("performance", "tokens_per_second")] if found else [])
 
 
 def test_a_slow_step_shows_where_the_time_goes_and_a_fast_one_its_utilisation() -> None:

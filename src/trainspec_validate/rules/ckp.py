@@ -10,6 +10,7 @@ from trainspec_validate.model.units import base, billions, number, percent, seco
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.plan import job_steps
+from trainspec_validate.performance.derived.speed import step_time
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
@@ -286,14 +287,15 @@ def _shared_figures(
     if parameters is not None:
         places = at(checkpoint, "save", "num_parameters"), at(plan, "model", "num_parameters")
         yield *places, "parameters", parameters, plan.model.num_parameters, 1 + PARAMETERS_TOLERANCE
-    job, performance = plan.job, plan.performance
+    job = plan.job
     if planned is not None and job and job.planned_seconds is not None:
         places = at(checkpoint, "job", "planned_seconds"), at(plan, "job", "planned_seconds")
         yield *places, "planned time", planned, job.planned_seconds, TIME_FACTOR
     step, place = checkpoint.interval.step_seconds, at(checkpoint, "interval", "step_seconds")
-    if step is not None and performance and performance.step_seconds is not None:
-        other = at(plan, "performance", "step_seconds")
-        yield place, other, "step time", step, performance.step_seconds, TIME_FACTOR
+    if step is not None and (stated := step_time(plan)):
+        other = at(plan, "performance", stated.key)
+        nearest = min(max(step, stated.low), stated.high)
+        yield place, other, "step time", step, nearest, TIME_FACTOR
     elif step is not None and job and job.planned_seconds is not None and job.num_steps is not None:
         other = at(plan, "job", "num_steps")
         yield place, other, "step time", step, job.planned_seconds / job.num_steps, TIME_FACTOR
@@ -305,7 +307,8 @@ def planned_steps(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[
     planned, job = checkpoint.job.planned_seconds, plan.job
     if planned is None or (job and job.planned_seconds is not None):
         raise NotApplicable("the policy states no planned time, or the plan states its own")
-    step = (plan.performance.step_seconds if plan.performance else None) or checkpoint.interval.step_seconds
+    stated = step_time(plan)
+    step = (stated.seconds if stated else None) or checkpoint.interval.step_seconds
     steps = job_steps(plan)
     if step is None or steps is None:
         raise NotApplicable("the steps of the job or the time of one are not known")

@@ -8,6 +8,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.documents.types.communication import Communication
 from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
+from trainspec_validate.performance.derived.speed import step_time
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
@@ -141,15 +142,15 @@ def heartbeat(plan: TrainingPlan) -> Iterator[Violation]:
 def timeout_outlasts_step(plan: TrainingPlan) -> Iterator[Violation]:
     """Collectives are not given up within one step."""
     timeout = communication(plan).timeout_seconds
-    step = plan.performance.step_seconds if plan.performance else None
-    if timeout is None or step is None:
+    stated = step_time(plan)
+    if timeout is None or stated is None:
         raise NotApplicable("no collective time-out, or no time of a step")
-    if timeout < step:
+    if timeout < (step := stated.low):
         yield Violation(
             at(plan, "communication", "timeout_seconds"),
             f"collectives are given up after {seconds(timeout)}, but a step takes {seconds(step)}",
             f"set it to at least {base(step)}, and above any pause of a healthy job, such as a blocking save",
-            related=((at(plan, "performance", "step_seconds"), "the step"),),
+            related=((at(plan, "performance", stated.key), "the step"),),
         )
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import Accelerator
-from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model import catalog
 from trainspec_validate.model.units import flops, flops_per_second, number, percent, seconds
-from trainspec_validate.performance.costs import transformer
-from trainspec_validate.performance.derived.plan import node_groups, shape_of, tokens_per_step
+from trainspec_validate.performance.derived.plan import node_groups, tokens_per_step
+from trainspec_validate.performance.derived.speed import HARDWARE_CONVENTION, StepTime, flops_bounds, step_times
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._groups import ask_group
@@ -23,7 +22,6 @@ UTILISATION_TOLERANCE = {"predicted": 0.005, "measured": 0.005, "published": 0.0
 FLOPS_TOLERANCE = 0.02
 RECOMPUTE_BOUND = 4 / 3
 """Operations with everything recomputed over operations without: four passes instead of three."""
-HARDWARE_CONVENTION = "megatron-2021-hardware"
 
 
 def _performance(plan: TrainingPlan) -> Performance:
@@ -79,7 +77,7 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
     samples = performance.samples_per_second
     if samples and step and not plan.batch.ramp:
         yield from _samples(plan, samples, step, tolerance)
-    elif not (each and total) and not (speed and tokens and step):
+    elif not (each and total) and not (speed and tokens and (step or samples)):
         raise NotApplicable("the plan gives no two figures of its throughput")
     if each and total and _differ(each * ranks, total, tolerance):
         yield Violation(
@@ -95,6 +93,15 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
             f"but a step has {number(tokens)}",
             f"at that speed a step takes {seconds(tokens / speed)}",
         )
+    if speed and tokens and samples and not step and not plan.batch.ramp:
+        each_sample = tokens / plan.batch.global_sequences
+        if _differ(samples * each_sample, speed, tolerance):
+            yield Violation(
+                at(plan, "performance", "samples_per_second"),
+                f"{number(samples)} samples/s of {number(each_sample)} tokens are {number(samples * each_sample)} "
+                f"tokens/s, but the job does {number(speed)}",
+                f"{number(speed)} tokens/s are {number(speed / each_sample)} samples/s",
+            )
 
 
 def _samples(plan: TrainingPlan, samples: float, step: float, tolerance: float) -> Iterator[Violation]:
@@ -122,8 +129,11 @@ def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
         speed, per_token = performance.samples_per_second, performance.flops_per_sample
         unit, key = "sample", "flops_per_sample"
     tolerance = TOLERANCE[performance.kind]
-    if not (each and total) and not (rate and speed and per_token):
+    pair = None if speed and per_token else _two_speeds(plan, _RATES)
+    if not (each and total) and not (rate and speed and per_token) and not pair:
         raise NotApplicable("the plan gives no two figures of its operations")
+    if pair:
+        yield from _contradiction(plan, *pair)
     if each and total and _differ(each * ranks, total, tolerance):
         yield Violation(
             at(plan, "performance", "model_flops_per_second"),
@@ -141,6 +151,30 @@ def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
         )
 
 
+_RATES = ("model_flops_per_second_per_accelerator", "model_flops_per_second")
+
+
+def _two_speeds(plan: TrainingPlan, keys: tuple[str, ...]) -> tuple[StepTime, StepTime] | None:
+    """The time of a step by operations stated under one of the keys, and by a speed in steps, tokens or samples."""
+    times = list(step_times(plan))
+    by_flops = next((time for time in times if time.key in keys), None)
+    by_steps = next((time for time in times if "flops" not in time.key), None)
+    return (by_flops, by_steps) if by_flops and by_steps else None
+
+
+def _contradiction(plan: TrainingPlan, by_flops: StepTime, by_steps: StepTime) -> Iterator[Violation]:
+    """Operations per second that take another step than the other speed of the plan, by every count of them."""
+    performance = _performance(plan)
+    if plan.batch.ramp or not by_flops.apart(by_steps, TOLERANCE[performance.kind]):
+        return
+    yield Violation(
+        at(plan, "performance", by_flops.key),
+        f"by {by_flops.key} a step takes {seconds(by_flops.low)} to {seconds(by_flops.high)}, "
+        f"but {seconds(by_steps.low)} by {by_steps.key}",
+        "correct one of the two, or state flops_per_token with its convention",
+    )
+
+
 @rule("TS-PAR-025")
 def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
     """The operations of one token are those that the declared convention counts."""
@@ -150,7 +184,7 @@ def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan gives no operations per token with their convention")
     if num_trained(plan) < model.num_parameters:
         raise NotApplicable("only some parameters are trained, which no convention covers")
-    bounds = _flops_bounds(model, convention)
+    bounds = flops_bounds(model, convention)
     if bounds is None:
         raise NotApplicable("the shape does not say how many operations a token takes")
     low, high = bounds
@@ -161,45 +195,6 @@ def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
             f"flops_per_token is {flops(given)}, but {convention} counts {wanted}",
             "correct the figure, or name the convention that it was counted in",
         )
-
-
-def _flops_bounds(model: Model, convention: str) -> tuple[float, float] | None:
-    """Least and most operations per token in a convention; equal where it gives one number."""
-    shape = shape_of(model)
-    if shape is None or model.sequence_length is None or model.attention in {"linear", "none"}:
-        return _loose_bounds(model)
-    counted = transformer.parameters(shape)
-    num_parameters = counted.active if model.experts else model.num_parameters
-    full = transformer.attention_flops_per_token(shape, model.sequence_length, causal=False)
-    table = 0 if model.tied_embeddings else shape.embedding_parameters
-    if num_parameters <= table:
-        return None
-    formulas = {
-        "6n": lambda: transformer.model_flops_per_token(num_parameters, 0),
-        "6n-full-attention": lambda: transformer.model_flops_per_token(num_parameters, full),
-        "palm": lambda: transformer.model_flops_per_token(num_parameters, full),
-        "6n-causal-attention": lambda: transformer.model_flops_per_token(num_parameters, full / 2, table),
-        "megatron-2022-model": lambda: transformer.megatron_2022_flops_per_token(shape, model.sequence_length or 0),
-        HARDWARE_CONVENTION: lambda: transformer.megatron_2021_flops_per_token(shape, model.sequence_length or 0),
-    }
-    if convention not in formulas:
-        return 3 * (num_parameters - table), 2 * transformer.model_flops_per_token(num_parameters, full)
-    exact = formulas[convention]()
-    if model.num_mtp_layers:
-        # Each layer for multi-token prediction is counted by some, with the output layer that it shares.
-        more = 6 * (model.num_mtp_layers * (counted.active / shape.num_layers + table + 2 * shape.hidden_size**2))
-        return 6 * (num_parameters - table - counted.attention), exact + more
-    if model.attention in {"latent", "sliding-window"} and convention != "6n":
-        return 6 * (num_parameters - table - counted.attention), exact
-    return exact, exact
-
-
-def _loose_bounds(model: Model) -> tuple[float, float] | None:
-    """Half to four times `6N` where no shape is known; nothing for networks that reuse their weights."""
-    if model.family in {"cnn", "vision-transformer"}:
-        return None
-    num_parameters = model.num_active_parameters or model.num_parameters
-    return 3 * num_parameters, 24 * num_parameters
 
 
 @rule("TS-PAR-026")
@@ -266,6 +261,9 @@ def utilisation(plan: TrainingPlan) -> Iterator[Violation]:
     key = "hardware_flops_utilisation" if hardware else "model_flops_utilisation"
     given, peak = getattr(performance, key), performance.peak_flops_per_second
     rate = _flops_per_accelerator(performance, ranks)
+    if rate is None and (pair := _two_speeds(plan, (key,))):
+        yield from _contradiction(plan, *pair)
+        return
     if given is None or peak is None or rate is None:
         raise NotApplicable("the plan gives no utilisation with its operations and peak")
     if abs(rate / peak - given) > UTILISATION_TOLERANCE[performance.kind]:

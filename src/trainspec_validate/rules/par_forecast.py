@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model.units import percent, seconds
-from trainspec_validate.performance.derived.plan import tokens_per_step
+from trainspec_validate.performance.derived.speed import StepTime, step_times
 from trainspec_validate.performance.forecast.outlook import Outlook
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
@@ -16,18 +16,19 @@ CONTRADICTION = 0.1
 """Difference of two figures of speed from which neither is held against a prediction."""
 
 
-def _stated(plan: TrainingPlan, performance: Performance) -> float:
-    """Seconds of the step that a plan states.
+def _stated(plan: TrainingPlan, performance: Performance) -> StepTime:
+    """The step that a plan states, by whichever figure of speed.
 
     Raises:
         NotApplicable: it states none, took it from a publication, or contradicts itself.
     """
-    step, tokens, rate = performance.step_seconds, tokens_per_step(plan), performance.tokens_per_second
-    if step is None or performance.kind == "published":
+    times = list(step_times(plan))
+    if not times or performance.kind == "published":
         raise NotApplicable("no predicted or measured time of a step is stated")
-    if tokens and rate and abs(tokens / rate - step) > CONTRADICTION * step:
-        raise NotApplicable("the time of a step contradicts the tokens of a second")
-    return step
+    first = times[0]
+    if any(first.apart(other, CONTRADICTION) for other in times):
+        raise NotApplicable(f"the time of a step by {first.key} contradicts another figure of speed")
+    return first
 
 
 @rule("TS-PAR-035")
@@ -39,12 +40,13 @@ def predicted_step(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
     step = _stated(plan, performance)
     outlook = timed_prediction_of(plan, cluster).outlook
     low, high = outlook.step.seconds * FASTEST, outlook.step.seconds * SLOWEST
-    if not low <= step <= high:
+    if not low <= step.high or not step.low <= high:
+        told = seconds(step.low) if step.seconds else f"{seconds(step.low)} to {seconds(step.high)}"
         yield Violation(
-            at(plan, "performance", "step_seconds"),
-            f"a step of {seconds(step)} is {performance.kind}, but {seconds(outlook.step.seconds)} is what the models "
+            at(plan, "performance", step.key),
+            f"a step of {told} is {performance.kind}, but {seconds(outlook.step.seconds)} is what the models "
             f"expect: {_parts(outlook)}",
-            f"expected {seconds(low)} to {seconds(high)}; {_advice(outlook, slow=step > high)}",
+            f"expected {seconds(low)} to {seconds(high)}; {_advice(outlook, slow=step.low > high)}",
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import HostLink, NodeGroup
 from trainspec_validate.model.catalog import accelerators, links, pcie_bandwidth
+from trainspec_validate.performance.derived.speed import step_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ def num_accelerators(plan: TrainingPlan, machine: Machine) -> float:
 
 
 def step_seconds(plan: TrainingPlan) -> float | None:
-    """Time of one optimizer step as the plan states it, directly or by its duration."""
-    if plan.performance and plan.performance.step_seconds:
-        return plan.performance.step_seconds
-    job = plan.job
+    """Time of one optimizer step as the plan states it, by its speed or by its duration."""
+    stated, job = step_time(plan), plan.job
+    if stated is not None and stated.seconds is not None:
+        return stated.seconds
     return job.planned_seconds / job.num_steps if job and job.planned_seconds and job.num_steps else None
 
 

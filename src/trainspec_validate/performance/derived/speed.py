@@ -1,0 +1,181 @@
+"""Derives the time of an optimizer step from whichever speed a plan states, for rules of several chapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.documents.types.plan import Performance
+from trainspec_validate.model.catalog import accelerators
+from trainspec_validate.performance.costs import transformer
+from trainspec_validate.performance.derived.plan import compute_formats, node_groups, shape_of, tokens_per_step
+from trainspec_validate.performance.derived.trained import num_trained
+
+HARDWARE_CONVENTION = "megatron-2021-hardware"
+TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
+_FLOPS_SLACK = 0.02
+"""Relative difference of two counts of operations by one convention."""
+_UTILISATION_SLACK = 0.01
+"""Absolute rounding of a utilisation: whole per cents."""
+_FORWARD_ONLY = 1 / 3
+"""Operations of a token where no parameter is trained, over those with all of them."""
+_ALSO_ON = {"fp32": ("tf32",), "fp8-e4m3": ("fp8",), "fp8-e5m2": ("fp8",), "mxfp8": ("fp8",)}
+"""Formats whose peak rate bounds products that are declared in another."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Least and most seconds of an optimizer step at the full batch, and the key that they follow from."""
+
+    key: str
+    low: float
+    high: float
+
+    @property
+    def seconds(self) -> float | None:
+        """The time, where the stated speed gives one number."""
+        return self.low if self.low == self.high else None
+
+    def apart(self, other: StepTime, tolerance: float) -> bool:
+        """True where no time within both agrees."""
+        return self.low * (1 - tolerance) > other.high or self.high * (1 + tolerance) < other.low
+
+
+def step_time(plan: TrainingPlan) -> StepTime | None:
+    """The time of a step by the most direct speed that a plan states; None without one."""
+    return next(step_times(plan), None)
+
+
+def step_times(plan: TrainingPlan) -> Iterator[StepTime]:
+    """The time of a step by each speed that a plan states, the most direct first."""
+    performance = plan.performance
+    if performance is None:
+        return
+    ranks, tokens = plan.parallelism.num_accelerators, tokens_per_step(plan)
+    if performance.step_seconds:
+        yield StepTime("step_seconds", performance.step_seconds, performance.step_seconds)
+    if performance.tokens_per_second and tokens:
+        step = tokens / performance.tokens_per_second
+        yield StepTime("tokens_per_second", step, step)
+    if performance.tokens_per_second_per_accelerator and tokens:
+        step = tokens / ranks / performance.tokens_per_second_per_accelerator
+        yield StepTime("tokens_per_second_per_accelerator", step, step)
+    if performance.samples_per_second:
+        step = plan.batch.global_sequences / performance.samples_per_second
+        yield StepTime("samples_per_second", step, step)
+    operations = flops_per_step(plan)
+    if operations is None:
+        return
+    for key, slow, fast in _rates(performance, ranks):
+        yield StepTime(key, operations[0] / fast, operations[1] / slow)
+
+
+def _rates(performance: Performance, num_ranks: int) -> Iterator[tuple[str, float, float]]:
+    """Least and most operations per second of the job, by each key that states them."""
+    each, total = performance.model_flops_per_second_per_accelerator, performance.model_flops_per_second
+    if each:
+        yield "model_flops_per_second_per_accelerator", each * num_ranks, each * num_ranks
+    if total:
+        yield "model_flops_per_second", total, total
+    hardware = performance.flops_convention == HARDWARE_CONVENTION
+    key = "hardware_flops_utilisation" if hardware else "model_flops_utilisation"
+    share, peak = getattr(performance, key), performance.peak_flops_per_second
+    if share and peak and share > _UTILISATION_SLACK:
+        job = peak * num_ranks
+        yield key, job * (share - _UTILISATION_SLACK), job * (share + _UTILISATION_SLACK)
+
+
+def flops_per_step(plan: TrainingPlan) -> tuple[float, float] | None:
+    """Least and most operations of an optimizer step in the convention of the plan; None where they are not known."""
+    performance, tokens = plan.performance, tokens_per_step(plan)
+    if performance and performance.flops_per_token and tokens:
+        return performance.flops_per_token * tokens, performance.flops_per_token * tokens
+    if performance and performance.flops_per_sample:
+        flops = performance.flops_per_sample * plan.batch.global_sequences
+        return flops, flops
+    each = flops_bounds(plan.model, performance.flops_convention if performance else None)
+    if each is None or tokens is None or plan.model.family not in TRANSFORMERS:
+        return None
+    frozen = num_trained(plan) < plan.model.num_parameters
+    low = each[0] * (1 - _FLOPS_SLACK) * (_FORWARD_ONLY if frozen else 1)
+    return low * tokens, each[1] * (1 + _FLOPS_SLACK) * tokens
+
+
+def least_flops_per_second(plan: TrainingPlan) -> float | None:
+    """Operations per second that a rank does at least at the stated speed; None where they are not known.
+
+    Counted are the products with parameters, forward and backward, whatever the convention of the plan adds.
+    """
+    step, tokens = step_time(plan), tokens_per_step(plan)
+    performance = plan.performance
+    if step is None or performance is None:
+        return None
+    if plan.model.family not in TRANSFORMERS:
+        each = performance.flops_per_sample
+        flops = each * plan.batch.global_sequences if each else None
+    elif tokens is None or (bounds := flops_bounds(plan.model, None)) is None:
+        flops = None
+    else:
+        frozen = num_trained(plan) < plan.model.num_parameters
+        flops = bounds[0] * tokens * (_FORWARD_ONLY if frozen else 1)
+    return None if flops is None else flops / step.high / plan.parallelism.num_accelerators
+
+
+def peak_of_rank(plan: TrainingPlan, cluster: ClusterProfile) -> float | None:
+    """The highest dense peak of a rank for the number format of the plan's products; None where one is not known."""
+    formats = {*compute_formats(plan.precision), plan.precision.compute}
+    formats |= {more for name in formats for more in _ALSO_ON.get(name, ())}
+    peaks = []
+    for group in node_groups(plan, cluster):
+        known = accelerators().get(group.accelerator.model)
+        rates = dict(known.peak_flops_per_second) if known else {}
+        rates |= {rate.format: rate.flops_per_second for rate in group.accelerator.peak_rates}
+        found = [rates[name] for name in formats if name in rates]
+        if not found:
+            return None
+        peaks.append(max(found) / group.accelerator.num_ranks_per_accelerator)
+    return max(peaks, default=None)
+
+
+def flops_bounds(model: Model, convention: str | None) -> tuple[float, float] | None:
+    """Least and most operations per token in a convention, or in any of them; equal where it gives one number."""
+    shape = shape_of(model)
+    if shape is None or model.sequence_length is None or model.attention in {"linear", "none"}:
+        return _loose_bounds(model)
+    counted = transformer.parameters(shape)
+    num_parameters = counted.active if model.experts else model.num_parameters
+    full = transformer.attention_flops_per_token(shape, model.sequence_length, causal=False)
+    table = 0 if model.tied_embeddings else shape.embedding_parameters
+    if num_parameters <= table:
+        return None
+    formulas: dict[str, Callable[[], float]] = {
+        "6n": lambda: transformer.model_flops_per_token(num_parameters, 0),
+        "6n-full-attention": lambda: transformer.model_flops_per_token(num_parameters, full),
+        "palm": lambda: transformer.model_flops_per_token(num_parameters, full),
+        "6n-causal-attention": lambda: transformer.model_flops_per_token(num_parameters, full / 2, table),
+        "megatron-2022-model": lambda: transformer.megatron_2022_flops_per_token(shape, model.sequence_length or 0),
+        HARDWARE_CONVENTION: lambda: transformer.megatron_2021_flops_per_token(shape, model.sequence_length or 0),
+    }
+    # Each layer for multi-token prediction is counted by some, with the output layer that it shares.
+    mtp = 6 * (model.num_mtp_layers * (counted.active / shape.num_layers + table + 2 * shape.hidden_size**2))
+    least = 6 * (num_parameters - table - (counted.attention if model.attention == "latent" else 0))
+    if convention is None:
+        return least, max(formula() for name, formula in formulas.items() if name != HARDWARE_CONVENTION) + mtp
+    if convention not in formulas:
+        return 3 * (num_parameters - table), 2 * transformer.model_flops_per_token(num_parameters, full)
+    exact = formulas[convention]()
+    if model.num_mtp_layers:
+        return 6 * (num_parameters - table - counted.attention), exact + mtp
+    if model.attention in {"latent", "sliding-window"} and convention != "6n":
+        return 6 * (num_parameters - table - counted.attention), exact
+    return exact, exact
+
+
+def _loose_bounds(model: Model) -> tuple[float, float] | None:
+    """Half to four times `6N` where no shape is known; nothing for networks that reuse their weights."""
+    if model.family in {"cnn", "vision-transformer"}:
+        return None
+    num_parameters = model.num_active_parameters or model.num_parameters
+    return 3 * num_parameters, 24 * num_parameters

@@ -1,0 +1,149 @@
+"""Rules on the operations per second that a stated speed takes, against what an accelerator does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import billions, flops_per_second, number, percent, seconds
+from trainspec_validate.performance.derived.plan import tokens_per_step
+from trainspec_validate.performance.derived.speed import (
+    TRANSFORMERS,
+    StepTime,
+    least_flops_per_second,
+    peak_of_rank,
+    step_time,
+)
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._groups import check_group
+
+FORWARD_FLOPS, FULL_FLOPS = 2, 6
+"""Operations of one token and parameter in the forward pass, and in both."""
+LEAST_FLOPS, MOST_FLOPS = 1e12, 2e16
+"""Operations per second of one rank: a hundredth of an accelerator of 2017, and above any dense peak of 2026."""
+LEAST_SHARE, MOST_SHARE = 0.02, 0.8
+"""Of the peak: a fifth of the slowest and an eighth more than the fastest of published runs, 0.106 and 0.715."""
+
+
+@rule("TS-PAR-034")
+def possible_speed(plan: TrainingPlan) -> Iterator[Violation]:
+    """The forward pass of the tokens of a second takes no more operations than the peak."""
+    speed, performance = _speed(plan), plan.performance
+    peak = performance.peak_flops_per_second if performance else None
+    if peak is None:
+        raise NotApplicable("the plan states no peak")
+    if speed.forward_flops > peak:
+        yield speed.wrong(plan, f"at most {flops_per_second(peak)} for the forward pass is possible")
+
+
+@rule("TS-PAR-041")
+def plausible_speed(plan: TrainingPlan) -> Iterator[Violation]:
+    """The operations that the tokens of a second take are those of an accelerator that trains."""
+    speed, performance = _speed(plan), plan.performance
+    stated = performance.peak_flops_per_second if performance else None
+    if FULL_FLOPS / FORWARD_FLOPS * speed.forward_flops < LEAST_FLOPS or (
+        stated is None and speed.forward_flops > MOST_FLOPS
+    ):
+        told = (
+            f"{flops_per_second(LEAST_FLOPS)} in all to {flops_per_second(stated or MOST_FLOPS)} forward is plausible"
+        )
+        yield speed.wrong(plan, told)
+
+
+@rule("TS-PAR-042")
+def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A rank does no more operations than its accelerator can."""
+    step, done, peak = _done(plan, cluster)
+    if done > peak:
+        wanted = step.high * done / peak
+        yield Violation(
+            at(plan, "performance", step.key),
+            f"a step of {_told(step)} takes {flops_per_second(done)} of each rank, "
+            f"{percent(done / peak)} of the peak of {flops_per_second(peak)}",
+            f"a step takes at least {seconds(wanted)}, more with any loss; check units and counts",
+            related=((at(cluster, "node_groups"), "accelerators of the job"),),
+        )
+
+
+@rule("TS-PAR-043")
+def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A rank does about as much of the peak as in runs that were published."""
+    step, done, peak = _done(plan, cluster)
+    if done < LEAST_FLOPS or LEAST_SHARE * peak <= done <= min(MOST_SHARE * peak, peak) or done > peak:
+        return
+    yield Violation(
+        at(plan, "performance", step.key),
+        f"a step of {_told(step)} takes {flops_per_second(done)} of each rank, "
+        f"{percent(done / peak)} of the peak of {flops_per_second(peak)}",
+        f"{percent(LEAST_SHARE)} to {percent(MOST_SHARE)} is plausible: a step of "
+        f"{seconds(step.high * done / peak / MOST_SHARE)} to {seconds(step.high * done / peak / LEAST_SHARE)}",
+        related=((at(cluster, "node_groups"), "accelerators of the job"),),
+    )
+
+
+def _told(step: StepTime) -> str:
+    if step.seconds is None:
+        return f"{seconds(step.low)} to {seconds(step.high)}, by {step.key},"
+    return seconds(step.seconds) + ("" if step.key == "step_seconds" else f", by {step.key},")
+
+
+def _done(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[StepTime, float, float]:
+    """The step, the operations per second of a rank, and its peak.
+
+    Raises:
+        NotApplicable: one is not known, or the speed is impossible on any accelerator.
+    """
+    check_group(plan, cluster)
+    step, done, peak = step_time(plan), least_flops_per_second(plan), peak_of_rank(plan, cluster)
+    if step is None or done is None or peak is None:
+        raise NotApplicable("the speed, the operations of a step or the peak is not known")
+    if _reported(plan):
+        raise NotApplicable("the speed is impossible on any accelerator, as another requirement reports")
+    return step, done, peak
+
+
+def _reported(plan: TrainingPlan) -> bool:
+    """True where the forward pass alone is above any peak, or above the one that the plan states."""
+    stated = plan.performance.peak_flops_per_second if plan.performance else None
+    try:
+        return _speed(plan).forward_flops > (stated or MOST_FLOPS)
+    except NotApplicable:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Tokens per second and rank of a transformer, under the key that states them."""
+
+    key: str
+    tokens_per_second: float
+    active: float
+
+    @property
+    def forward_flops(self) -> float:
+        return FORWARD_FLOPS * self.active * self.tokens_per_second
+
+    def wrong(self, plan: TrainingPlan, told: str) -> Violation:
+        whole = FULL_FLOPS / FORWARD_FLOPS * self.forward_flops
+        return Violation(
+            at(plan, "performance", self.key),
+            f"{number(self.tokens_per_second)} tokens/s and rank in a model of {billions(self.active)} parameters are "
+            f"{flops_per_second(self.forward_flops)} for the forward pass alone, {flops_per_second(whole)} in all",
+            told,
+        )
+
+
+def _speed(plan: TrainingPlan) -> _Speed:
+    performance, model, ranks = plan.performance, plan.model, plan.parallelism.num_accelerators
+    if performance is None or model.family not in TRANSFORMERS:
+        raise NotApplicable("the plan gives no speed of a transformer")
+    active = model.num_active_parameters or model.num_parameters
+    if performance.tokens_per_second_per_accelerator is not None:
+        return _Speed("tokens_per_second_per_accelerator", performance.tokens_per_second_per_accelerator, active)
+    if performance.tokens_per_second is not None:
+        return _Speed("tokens_per_second", performance.tokens_per_second / ranks, active)
+    step, tokens = step_time(plan), tokens_per_step(plan)
+    if step is None or step.seconds is None or tokens is None:
+        raise NotApplicable("the plan gives no tokens per second")
+    return _Speed(step.key, tokens / step.seconds / ranks, active)

@@ -1,0 +1,85 @@
+"""A speed is judged alike in whichever form a plan states it: steps, tokens, samples, operations or utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Findings = Callable[..., set[tuple[str, str]]]
+
+RIGHT = {
+    "step_seconds": 30.0,
+    "tokens_per_second": 139810.0,
+    "tokens_per_second_per_accelerator": 1092.3,
+    "samples_per_second": 512 / 30,
+    "model_flops_per_second_per_accelerator": 480e12,
+    "model_flops_per_second": 128 * 480e12,
+}
+"""One speed of the base plan: 512 sequences of 8,192 tokens in 30 s on 128 ranks, 70.55 billion parameters."""
+RULES = ("TS-PAR-033", "TS-PAR-034", "TS-PAR-041", "TS-PAR-042", "TS-PAR-043", "TS-CKP-010")
+
+
+def _plan(kind: str = "measured", **figures: float) -> str:
+    return f"performance: {{kind: {kind}, {', '.join(f'{key}: {value!r}' for key, value in figures.items())}}}"
+
+
+@pytest.mark.parametrize("key", RIGHT)
+def test_every_form_of_a_right_speed_passes(findings: Findings, key: str) -> None:
+    assert findings(plan=_plan(**{key: RIGHT[key]}), select=(*RULES, "TS-PAR-035")) == set()
+
+
+@pytest.mark.parametrize("key", RIGHT)
+def test_every_form_of_a_speed_above_the_peak_is_an_error(findings: Findings, key: str) -> None:
+    faster = RIGHT[key] / 6 if key == "step_seconds" else RIGHT[key] * 6
+    found = findings(plan=_plan(**{key: faster}), select=(*RULES, "TS-PAR-035"))
+    assert ("TS-PAR-042", f"performance.{key}") in found
+    assert {requirement for requirement, _ in found} == {"TS-PAR-033", "TS-PAR-035", "TS-PAR-042", "TS-CKP-010"}
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [(40, True), (50, False), (1870, False), (1900, True)])
+def test_share_of_the_peak(findings: Findings, rate: float, wrong: bool) -> None:
+    """A rate of 2,371 tokens/s of 69.5 billion parameters without their embeddings is the peak of 989 TFLOP/s."""
+    found = findings(plan=_plan(tokens_per_second_per_accelerator=rate), select=("TS-PAR-042", "TS-PAR-043"))
+    assert found == ({("TS-PAR-043", "performance.tokens_per_second_per_accelerator")} if wrong else set())
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"samples_per_second": 17.07, "tokens_per_second": 139810}, set()),
+        ({"samples_per_second": 17.6, "tokens_per_second": 139810}, {("TS-PAR-023", "samples_per_second")}),
+        ({"model_flops_per_second": 6.2e16, "tokens_per_second": 139810}, set()),
+        ({"model_flops_per_second": 8e16, "tokens_per_second": 139810}, {("TS-PAR-024", "model_flops_per_second")}),
+        ({"model_flops_per_second": 8e16, "step_seconds": 30}, {("TS-PAR-024", "model_flops_per_second")}),
+    ],
+)
+def test_two_speeds_agree(findings: Findings, figures: dict[str, float], found: set[tuple[str, str]]) -> None:
+    judged = findings(plan=_plan(**figures), select=("TS-PAR-023", "TS-PAR-024"))
+    assert judged == {(requirement, f"performance.{key}") for requirement, key in found}
+
+
+@pytest.mark.parametrize(("share", "wrong"), [(0.46, False), (0.5, False), (0.3, True), (0.9, True)])
+def test_utilisation_agrees_with_tokens(findings: Findings, share: float, wrong: bool) -> None:
+    plan = _plan(tokens_per_second=139810, model_flops_utilisation=share, peak_flops_per_second=989e12)
+    found = findings(plan=plan, select=("TS-PAR-028",))
+    assert found == ({("TS-PAR-028", "performance.model_flops_utilisation")} if wrong else set())
+
+
+def test_frozen_parameters_need_no_backward_pass(findings: Findings) -> None:
+    """Ranks that only adapt a model may do a third of the operations."""
+    plan = "lora: {rank: 8, targets: [query, value]}\n" + _plan(tokens_per_second_per_accelerator=3000)
+    assert findings(plan=plan, select=("TS-PAR-042",)) == set()
+
+
+def test_samples_without_tokens_are_held_against_the_peak(findings: Findings) -> None:
+    model = "model: {family: cnn, num_parameters: 25.6e6, sequence_length: null}\nbatch: {global_tokens: null}\n"
+    for rate, wrong in ((128 * 3000, False), (128 * 90000, True)):
+        found = findings(plan=model + _plan(samples_per_second=rate, flops_per_sample=24.6e9), select=("TS-PAR-042",))
+        assert bool(found) is wrong
+
+
+def test_formats_of_the_recipe_have_their_own_peak(findings: Findings) -> None:
+    plan = "precision: {recipe: {format: fp8-hybrid, scaling: delayed}}\n"
+    plan += _plan(tokens_per_second_per_accelerator=3000)
+    assert findings(plan=plan, select=("TS-PAR-042",)) == set()
