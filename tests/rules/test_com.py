@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import validate
 
 Findings = Callable[..., set[tuple[str, str]]]
 AT = "communication"
@@ -94,6 +96,15 @@ def test_failover(findings: Findings, timeout: float, bad: bool) -> None:
 def test_defaults_of_frameworks_are_not_the_policy(findings: Findings, timeout: float) -> None:
     # PyTorch: 10 minutes with NCCL, 30 otherwise; the others are slipped units.
     assert of(findings(plan=comm(timeout_seconds=timeout)), "TS-COM-004") == {f"{AT}.timeout_seconds"}
+
+
+@pytest.mark.parametrize(("step", "advice"), [(1.5, "set both to 30"), (45, "too short: set both to 600")])
+def test_the_time_out_to_keep_outlasts_a_step(step: float, advice: str, findings: Findings, tmp_path: Path) -> None:
+    performance = {"kind": "measured", "step_seconds": step}
+    findings(plan=comm(timeout_seconds=600) | {"performance": performance})
+    found = [one for one in validate([tmp_path]).findings if one.requirement == "TS-COM-004"]
+    assert found
+    assert advice in found[0].help
 
 
 def test_a_policy_without_a_watchdog(verdict: Callable[..., Verdict]) -> None:

@@ -118,9 +118,18 @@ def timeout_agrees(plan: TrainingPlan, policy: CheckpointPolicy) -> Iterator[Vio
                 at(plan, "communication", "timeout_seconds"),
                 f"collectives are given up after {seconds(timeout)}, but the policy counts on "
                 f"{seconds(layer.timeout_seconds)}",
-                f"set both to {base(layer.timeout_seconds)}",
+                _one_timeout(plan, timeout, layer.timeout_seconds),
                 related=((at(policy, "detection", index, "timeout_seconds"), seconds(layer.timeout_seconds)),),
             )
+
+
+def _one_timeout(plan: TrainingPlan, planned: float, detected: float) -> str:
+    """Which of two time-outs to keep: the policy's, unless a step takes longer than that."""
+    step = step_time(plan)
+    if step is None or detected >= step.high:
+        return f"set both to {base(detected)}"
+    longer = f"a step takes {seconds(step.high)}, so {seconds(detected)} is too short"
+    return f"{longer}: set both to {base(planned)}" if planned >= step.high else f"{longer}, and so is the other"
 
 
 @rule("TS-COM-005")
