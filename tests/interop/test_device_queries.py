@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -211,6 +212,14 @@ def test_long_lines_and_many_devices_are_refused(name: str) -> None:
     }[name]
     with pytest.raises(ForeignFormatError, match="devices"):
         FORMATS[name].read(ForeignText("x", many))
+
+
+def test_a_node_of_which_a_part_is_listed_has_no_count() -> None:
+    text = re.sub(r"<attached_gpus>\d+<", "<attached_gpus>64<", FILES["nvidia-smi-log-xml"].text)
+    assert "<attached_gpus>64<" in text
+    fragment = FORMATS["nvidia-smi-log-xml"].read(ForeignText("x", text))
+    assert "num_accelerators_per_node" not in fragment.facts["node_groups"][0]
+    assert [item.reason for item in fragment.unknown if item.pointer[-1] == "num_accelerators_per_node"]
 
 
 @settings(max_examples=200)

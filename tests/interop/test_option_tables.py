@@ -296,6 +296,7 @@ ACCELERATE = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "FSDP"
         ({"fsdp_config": {"fsdp_sharding_strategy": "HYBRID_SHARD"}}, "parallelism.sharding", "parameters"),
         ({"parallelism_config": {"parallelism_config_tp_size": 4}}, "parallelism.tensor", 4),
         ({"parallelism_config": {"parallelism_config_cp_size": 2}}, "parallelism.context", 2),
+        ({"parallelism_config": {"parallelism_config_sp_size": 2}}, "parallelism.context", 2),
         (
             {"parallelism_config": {"parallelism_config_dp_replicate_size": 4, "parallelism_config_dp_shard_size": 4}},
             "parallelism.sharding_degree",

@@ -41,6 +41,15 @@ def config(**values: Any) -> Fragment:
     return read(ForeignText("ds.json", json.dumps(values)))
 
 
+@pytest.mark.parametrize(
+    ("stage", "wanted"), [(2, None), (3, [{"what": "parameters", "target": "host", "fraction": 1}])]
+)
+def test_parameters_are_offloaded_at_stage_3_alone(stage: int, wanted: list[dict[str, object]] | None) -> None:
+    fragment = config(zero_optimization={"stage": stage, "offload_param": {"device": "cpu"}}, train_batch_size=8)
+    assert fragment.facts.get("memory", {}).get("offload") == wanted
+    assert ("has an effect at stage 3" in remarks_of(fragment)) == (wanted is None)
+
+
 def test_stage_2_with_offload(tmp_path: Path) -> None:
     fragment = imported("deepspeed-zero2.json")
     assert_sound(fragment)

@@ -56,6 +56,27 @@ def test_the_ramp_of_a_batch() -> None:
     assert [stage["from_tokens"] for stage in ramp] == [0, 1_000_000 * 8192, 2_000_000 * 8192, 3_000_000 * 8192]
 
 
+def arguments_of(**more: object) -> Fragment:
+    lines = {"num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 2048, "vocab_size": 50304}
+    lines |= {"micro_batch_size": 4, "global_batch_size": 1152, "train_samples": 19531250, **more}
+    text = "MODEL_ARGS:\n" + "".join(f"  --{key.replace('_', '-')}: {value}\n" for key, value in lines.items())
+    return read(ForeignText("model_config.yaml", text))
+
+
+@pytest.mark.parametrize(("ramp", "stages"), [('"384 384 97656250"', 3), ('"384 some 97656250"', None)])
+def test_a_ramp_in_one_text_is_read_or_opens_the_steps(ramp: str, stages: int | None) -> None:
+    fragment = arguments_of(rampup_batch_size=ramp)
+    found = fragment.facts["batch"].get("ramp")
+    assert (len(found) if found else None) == stages
+    assert "num_steps" not in fragment.facts.get("job", {})
+
+
+@pytest.mark.parametrize("flag", ["--enable-zbh1-pipeline", "--enable-zero-bubble"])
+def test_a_zero_bubble_schedule(flag: str) -> None:
+    assert at(run(f"--pipeline-model-parallel-size 2 {flag}"), "parallelism", "schedule") == "zero-bubble"
+    assert at(run("--pipeline-model-parallel-size 2"), "parallelism", "schedule") == "1f1b"
+
+
 def test_what_is_not_read_is_listed_once() -> None:
     fragment = imported("megatron-launch.sh")
     unread = [remark.message for remark in fragment.remarks if remark.message.startswith("not read")]

@@ -39,7 +39,7 @@ def write_accelerate(draft: Draft) -> int | None:
 
 
 def _write_degrees(draft: Draft) -> None:
-    for axis, name in (("tensor", "tp_size"), ("context", "cp_size")):
+    for axis, name in (("tensor", "tp_size"), ("context", "sp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"{_LONG}{name}", f"{_CONFIG}{name}")
     outer = draft.count(f"{_LONG}dp_replicate_size", f"{_CONFIG}dp_replicate_size")
     inner = draft.count(f"{_LONG}dp_shard_size", f"{_CONFIG}dp_shard_size")

@@ -301,6 +301,11 @@ def _write_offload(draft: Draft, prefix: str) -> None:
     for what, name in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
         device = draft.word(f"{prefix}zero_optimization.{name}.device")
         if device in _PLACES:
+            stage = draft.look(f"{prefix}zero_optimization.stage")
+            if what == "parameters" and isinstance(stage, int) and stage != _LAST_STAGE:
+                place = f"{prefix}zero_optimization.{name}.device"
+                draft.remark(f"{name} has an effect at stage 3 of ZeRO alone ({PAGE}), and the stage is {stage}", place)
+                continue
             share = draft.number(f"{prefix}zero_optimization.{name}.ratio")
             entries.append({"what": what, "target": _PLACES[device], "fraction": 1.0 if share is None else share})
         elif device not in {None, "none"}:

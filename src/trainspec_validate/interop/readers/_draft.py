@@ -59,6 +59,12 @@ class Draft:
         """Records that the source cannot tell a key of the node group."""
         self.unknown((*_IN_GROUP, *path), reason)
 
+    def retract(self, key: str, reason: str) -> None:
+        """Leaves a key of the node group open after all."""
+        self._facts["node_groups"][0].pop(key, None)
+        self._derived.pop((*_IN_GROUP, key), None)
+        self.group_unknown(key, reason=reason)
+
     def remark(self, message: str, line: int | None = None, *, about: str | None = None) -> None:
         """Records an oddity once, with the devices that it is about; beyond a hundred only their number is kept."""
         if message not in self._remarks and len(self._remarks) >= _MAX_REMARKS:

@@ -45,6 +45,8 @@ def layout_layers(layout: object) -> list[int] | None:
 
 
 _MAX_STAGES = 1024
+_ZERO_BUBBLE = ("enable_zbh1_pipeline", "enable_zbh1_exact_semantics", "enable_zero_bubble", "zero_bubble_v_schedule")
+"""Of Megatron-DeepSpeed, and of the Megatron-LM of sail-sg."""
 _OLDER_DEGREES = {
     "tensor": ("tensor_parallel_size", "model_parallel_size"),
     "pipeline": ("pipeline_parallel_size", "pipe_parallel_size"),
@@ -123,8 +125,10 @@ def _write_pipeline(draft: Draft) -> None:
         chunks = len(listed) // stages
         draft.put(("parallelism", "num_virtual_stages"), chunks, "chunks of the layout over stages")
     if stages > 1:
-        schedule = "interleaved-1f1b" if (chunks or 1) > 1 else "1f1b"
-        draft.put(("parallelism", "schedule"), schedule, "Megatron-LM runs 1F1B, interleaved with several chunks")
+        schedule, how = ("interleaved-1f1b" if (chunks or 1) > 1 else "1f1b"), "1F1B, interleaved with several chunks"
+        if any(draft.flag(name) for name in _ZERO_BUBBLE):
+            schedule, how = "zero-bubble", "a zero-bubble schedule that the command turns on"
+        draft.put(("parallelism", "schedule"), schedule, f"Megatron-LM runs {how}")
         method = draft.look("pp_partition_method")
         if method is not None or draft.reasons("pp_partition_method"):
             why = f"pp_partition_method {shown(method)} splits them by kind; list the layers of each stage"
@@ -227,6 +231,8 @@ def _write_ramp(draft: Draft) -> None:
         for reason in draft.reasons("rampup_batch_size"):
             draft.lacks(("batch", "ramp"), reason)
         return
+    if isinstance(ramp, str):
+        ramp = [int(word) if word.isdecimal() and len(word) <= 18 else word for word in ramp.split()[:4]]
     whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
     fits = isinstance(ramp, list) and len(ramp) == 3 and all(is_count(item) for item in ramp)
     if not fits or whole is None or length is None:
@@ -237,6 +243,7 @@ def _write_ramp(draft: Draft) -> None:
     count = (whole - start) // increment
     if not 0 < count <= 512:
         draft.remark(f"a ramp from {start} by {increment} to {whole} has {count} increments; it is not taken over")
+        draft.lacks(("batch", "ramp"), f"it has {count} increments")
         return
     stages = [
         {"from_tokens": samples * step // count * length, "global_sequences": start + step * increment}
@@ -257,7 +264,8 @@ def _write_job(draft: Draft) -> None:
     whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
     if samples and length:
         draft.put(("job", "num_tokens"), samples * length, "samples x sequence length")
-        if whole and not draft.get("batch", "ramp") and draft.get("job", "num_steps") is None:
+        grows = draft.get("batch", "ramp") or ("batch", "ramp") in draft.unknown
+        if whole and not grows and draft.get("job", "num_steps") is None:
             draft.put(("job", "num_steps"), max(1, samples // whole), "samples over sequences of a step")
     deepspeed.write_tokens(draft)
     for name in ("save_interval", "non_persistent_save_interval"):

@@ -106,11 +106,14 @@ def read_xml(text: ForeignText) -> Fragment:
     draft = Draft()
     gpus = [child for child in root.children if child.tag == "gpu"]
     attached = plain_int(_text(root, "attached_gpus"), 0, 4096)
+    counted = f"attached_gpus is {attached}, but {len(gpus)} are listed"
     if attached is not None and attached != len(gpus):
-        draft.remark(f"attached_gpus is {attached}, but {len(gpus)} are listed", root.line)
+        draft.remark(counted, root.line)
     if not gpus:
         raise ForeignFormatError("lists no device", root.line)
     _query.write(draft, [_nvidia_element(gpu) for gpu in gpus], missing=_MISSING)
+    if attached is not None and attached != len(gpus):
+        draft.retract("num_accelerators_per_node", counted)
     _query.software(draft, "driver", "nvidia", _text(root, "driver_version"))
     _query.software(draft, "runtime", "cuda", _text(root, "cuda_version"))
     if any(_text(gpu, "mig_mode", "current_mig") == "Enabled" for gpu in gpus):
