@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 
 from tests.trees import build, call, name, pickled, raw_safetensors, short_text, tuple_of
+from trainspec_validate.checkpoints import pickles
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.budget import Limit
 
 
 class Canary:
@@ -274,3 +277,35 @@ def test_a_shape_that_no_file_can_hold_is_told_in_short() -> None:
     endless = (1 << 62,) * 300
     assert fault(endless, [Box((0,) * 300, (1,) * 300)]).startswith("the pieces cover 1 of 1,208,925,819,614,629,174")
     assert len(fault((1,) * 300, [Box((0,) * 300, endless)])) < 500
+
+
+def objects_of(state: bytes) -> bytes:
+    """An array of NumPy whose objects are this pickle."""
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + state
+
+
+@pytest.mark.parametrize(
+    ("state", "requirement"),
+    [
+        (b"csys\npath\nU\x04evila.", "TS-SEC-001"),
+        (b"cantigravity\nx\n\xff\xff", "TS-SEC-001"),
+        (b"cos\nenviron\nU\x01aU\x01bs.", "TS-SEC-001"),
+        (b"\xc8\xc8\xc8", "TS-CKP-083"),
+    ],
+)
+def test_objects_of_an_array_import_and_change_nothing_unseen(state: bytes, requirement: str, tmp_path: Path) -> None:
+    step = tmp_path / "step-1"
+    step.mkdir()
+    (step / "w.npy").write_bytes(objects_of(state))
+    assert requirement in {finding.requirement for finding in validate([step]).findings}
+
+
+def test_code_behind_more_operations_than_are_followed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pickles, "PICKLE_OPERATIONS", Limit("a pickle", 1_000, "operations"))
+    step = tmp_path / "step-1"
+    step.mkdir()
+    (step / "extra.bin").write_bytes(b"N0" * 2_000 + b"cos\nsystem\n(U\x04truetR.")
+    assert "TS-SEC-003" in {finding.requirement for finding in validate([tmp_path]).findings}

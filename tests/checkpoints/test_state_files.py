@@ -24,8 +24,9 @@ from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.checkpoints.content import kind_of
 from trainspec_validate.checkpoints.opening import UnreadableError, read_json
+from trainspec_validate.checkpoints.pickle_code import code_at_start
 from trainspec_validate.checkpoints.pickle_values import Name
-from trainspec_validate.checkpoints.pickles import code_at_start, follow
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.cli.commands.checkpoint import command
 from trainspec_validate.cli.validate import command as gate
 

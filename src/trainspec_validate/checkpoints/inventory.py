@@ -14,7 +14,7 @@ from trainspec_validate.checkpoints.content import JUDGED, kind_of
 from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
-from trainspec_validate.checkpoints.pickles import code_of
+from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
 from trainspec_validate.checkpoints.view import Checkpoint
 
@@ -167,7 +167,8 @@ def _is_state(path: Path) -> bool:
             if name.endswith(_TORCH_SUFFIXES) and (start == _ZIP_START or start[:2] in _PICKLE_STARTS):
                 return True
             file.seek(0)
-            return bool(code_of(file).denied)
+            code = code_of(file)
+            return bool(code.denied or code.limit or code.damage)
     except OSError:
         return False
 

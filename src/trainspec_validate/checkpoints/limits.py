@@ -56,7 +56,7 @@ STORE_NODE_BYTES = Limit("the tree of a store of OCDBT", 134_217_728, "bytes of 
 REGIONS = Limit("a header of VELOC", 100_000, "memory regions")
 COMPARISONS = Limit("a tensor", 20_000_000, "comparisons of its pieces with each other")
 POINTER_BYTES = Limit("a file that names the newest checkpoint", 1_024, "bytes")
-STATE_BYTES = Limit("a file `checkpoint` of TensorFlow", 10_000_000, "bytes")
+STATE_BYTES = Limit("a file `checkpoint` of TensorFlow", 2_000_000, "bytes")
 KEY_BYTES = Limit("a key in PEM", 1_000_000, "bytes")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -25,7 +23,7 @@ from trainspec_validate.checkpoints.pickle_values import (
     is_flat,
     size_of,
 )
-from trainspec_validate.system.budget import Count, OverLimitError
+from trainspec_validate.system.budget import Count
 
 _MAX_PROTOCOL = 5
 NUMPY_START = b"\x93NUMPY"
@@ -57,6 +55,10 @@ class Content:
     """What it refers to outside of itself, such as storages."""
     functions: list[str] = field(default_factory=list)
     """Those of the denied names that run something, and are no classes."""
+    limit: str = ""
+    """Which limit it passes, so that no more of it was followed."""
+    damage: str = ""
+    """In which way something that has to be a pickle is none."""
 
 
 class _Mark:
@@ -458,43 +460,3 @@ def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
         machine = Machine(records, fetched(file) if records else None)
         value = machine.run(file)
     return Content(value, list(machine.denied), machine.references, list(machine.functions))
-
-
-def code_of(file: BinaryIO) -> Content:
-    """The same as `code_at_start`, of an array of NumPy too, whose objects are a pickle after its header."""
-    if file.read(len(NUMPY_START)) != NUMPY_START:
-        file.seek(0)
-        return code_at_start(file)
-    width = 2 if file.read(2)[:1] == b"\x01" else 4
-    file.seek(int.from_bytes(file.read(width), "little"), io.SEEK_CUR)
-    return code_at_start(file)
-
-
-def code_after(file: BinaryIO) -> Content:
-    """Names that the pickles after the first of a file would call; what follows them is left to whoever loads it."""
-    found: dict[str, None] = {}
-    functions: dict[str, None] = {}
-    operations = Count(PICKLE_OPERATIONS)
-    with suppress(UnreadableError, OverLimitError):
-        while True:
-            machine = Machine(is_tolerant=True)
-            machine.operations = operations
-            try:
-                machine.run(file)
-            finally:
-                if machine.is_called:
-                    found |= machine.denied
-                    functions |= machine.functions
-    return Content(None, list(found), functions=list(functions))
-
-
-def code_at_start(file: BinaryIO) -> Content:
-    """Names of code outside the allow-list that unpickling a file of any kind would call before it fails.
-
-    A file that only looks like a pickle by chance calls nothing. One that passes a limit has called what it has.
-    """
-    machine = Machine(is_tolerant=True)
-    with suppress(UnreadableError, OverLimitError):
-        machine.run(file)
-    called = machine if machine.is_called else Machine()
-    return Content(None, list(called.denied), functions=list(called.functions))

@@ -7,7 +7,8 @@ from trainspec_validate.checkpoints.content import JUDGED, PICKLED, TAR, kind_of
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, STATE_SUFFIXES, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, code_of
+from trainspec_validate.checkpoints.pickle_code import code_of
+from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
 
@@ -51,7 +52,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if kind in JUDGED and not is_named:
         checkpoint.formats.append(kind)
-    if code.denied:
+    if code.denied or code.limit or code.damage:
         torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}

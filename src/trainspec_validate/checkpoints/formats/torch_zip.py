@@ -7,8 +7,9 @@ from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
+from trainspec_validate.checkpoints.pickle_code import code_after, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
-from trainspec_validate.checkpoints.pickles import Content, code_after, code_of, follow
+from trainspec_validate.checkpoints.pickles import Content, follow
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
@@ -106,6 +107,10 @@ def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
     for name in content.denied:
         words = f"loading it would run {name}, which is not among the names that plain state needs"
         checkpoint.report("code", path, words, _HELP_CODE)
+    if content.limit:
+        checkpoint.report("limits", path, f"the pickle {content.limit}")
+    if content.damage:
+        checkpoint.report("container", path, f"the pickle of its objects {content.damage}")
 
 
 def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
