@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,8 +183,8 @@ def bundle(payload: bytes, signature: bytes, key_digest: str) -> dict[str, Any]:
     return {"mediaType": _BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
 
 
-def private_key(key_file: Path) -> EllipticCurvePrivateKey:
-    """The key of a file, if signatures can be made with it.
+def signer(key_file: Path) -> Callable[[Checkpoint], Path]:
+    """What signs with the key of a file, if signatures can be made with it.
 
     Raises:
         SignatureError: it cannot be used.
@@ -196,11 +197,10 @@ def private_key(key_file: Path) -> EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SignatureError(f"{key_file}: the format takes keys on elliptic curves, such as P-256")
     _algorithm(key.public_key())
-    usable: EllipticCurvePrivateKey = key
-    return usable
+    return partial(_sign, key)
 
 
-def sign(checkpoint: Checkpoint, key: EllipticCurvePrivateKey) -> Path:
+def _sign(key: EllipticCurvePrivateKey, checkpoint: Checkpoint) -> Path:
     """Write the signature of a sealed checkpoint beside its manifest, whole or not at all.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import click
 
@@ -24,9 +24,6 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.types.checkpoint import StateItem
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.neutral import printable
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 Result = TypeVar("Result")
 _SHOWN = 5
@@ -101,12 +98,12 @@ def seal_(  # noqa: PLR0913, PLR0917
     if MANIFEST_NAME in checkpoint.tree and not force:
         raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: already there; --force replaces it")
     named = unsealed_matches(checkpoint, unsealed)
-    key = None if signing_key is None else _key(signing_key)
+    sign = None if signing_key is None else _signer(signing_key)
     tool = ("trainspec", __version__)
     facts = Facts(tool, save_id, step, num_tokens, run_name, num_ranks, state, named)
     missing = _seal(checkpoint, facts, no_progress=no_progress)
-    if key is not None:
-        _sign(checkpoint.root, key)
+    if sign is not None:
+        _sign(checkpoint.root, sign)
         terminal.say(f"{checkpoint.place(SIGNATURE_NAME)}: signed with {signing_key}")
     context.exit(terminal.FINDINGS if missing else terminal.OK)
 
@@ -145,16 +142,16 @@ def _tell_leftovers(checkpoint: Checkpoint, paths: list[str]) -> None:
         terminal.say(f"{checkpoint.place(path)}: {words}")
 
 
-def _key(path: Path) -> EllipticCurvePrivateKey:
+def _signer(path: Path) -> Callable[[Checkpoint], Path]:
     try:
-        return signature.private_key(path)
+        return signature.signer(path)
     except signature.SignatureError as error:
         raise Failure(str(error)) from error
 
 
-def _sign(root: Path, key: EllipticCurvePrivateKey) -> None:
+def _sign(root: Path, sign: Callable[[Checkpoint], Path]) -> None:
     try:
-        signature.sign(_sealed(root), key)
+        sign(_sealed(root))
     except signature.SignatureError as error:
         raise Failure(str(error)) from error
     except OSError as error:
