@@ -189,7 +189,7 @@ conformance: $(READY) ## test the reference trainers, and each mutant by every s
 
 conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, a killed rank of the minimal stacks, nine mutants
 	@echo "== conformance, short =="
-	@rm -rf $(REPORTS)/short
+	@rm -rf $(REPORTS)/short $(REPORTS)/minimal-torch $(REPORTS)/minimal-jax
 	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \
 		$(foreach name,$(QUICK_SCENARIOS),--scenario $(name))
 	@for stack in torch jax; do echo "== minimal-$$stack, a killed rank =="; \

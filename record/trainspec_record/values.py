@@ -120,12 +120,16 @@ def is_plain_name(key: Any) -> bool:
     return False
 
 
+class Histogram(dict[str, Any]):
+    """A histogram, which only the recorder makes."""
+
+
 def metrics(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Values of metrics by their keys, and the keys that gave no value."""
     kept: dict[str, Any] = {}
     refused: list[str] = []
     for key, value in values.items():
-        if isinstance(value, dict):  # a histogram, which only the recorder makes
+        if isinstance(value, Histogram):
             kept[key] = value
             continue
         plain = number(value)
@@ -143,19 +147,19 @@ def _not_finite(value: float) -> str:
     return _NOT_FINITE.get(value, "NaN")
 
 
-def once(seconds: float) -> dict[str, Any]:
+def once(seconds: float) -> Histogram:
     """A histogram of one value."""
-    return {"count": 1, "sum": seconds, "min": seconds, "max": seconds}
+    return Histogram(count=1, sum=seconds, min=seconds, max=seconds)
 
 
-def histogram(values: Iterable[float], bounds: tuple[float, ...]) -> dict[str, Any]:
+def histogram(values: Iterable[float], bounds: tuple[float, ...]) -> Histogram:
     """A histogram of the values of one window, with the upper bounds of its buckets."""
     found = sorted(values)
     counts = [0] * (len(bounds) + 1)
     for value in found:
         counts[sum(bound < value for bound in bounds)] += 1
     ends = {"min": found[0], "max": found[-1]} if found else {}
-    return {"count": len(found), "sum": math.fsum(found), **ends, "bounds": list(bounds), "counts": counts}
+    return Histogram(count=len(found), sum=math.fsum(found), **ends, bounds=list(bounds), counts=counts)
 
 
 def key(metric: str, **series: str) -> str:

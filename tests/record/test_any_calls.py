@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import trainspec_record
@@ -107,6 +107,7 @@ def use(span: Any, how: str) -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(CALLS, max_size=25), told=SETTINGS)
+@example(calls=[("event", ("train.run.start",), {"values": {"train.step.count": {}}})], told={})
 def test_no_call_raises_and_every_line_is_a_record(
     calls: list[Any], told: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
