@@ -25,7 +25,7 @@ CRD = Path(os.environ.get("TRAINSPEC_TRAINJOB_CRD", ""))
 
 
 class StatusServer(ThreadingHTTPServer):
-    """Stands for the server of `pkg/statusserver` in kubeflow/trainer: keeps requests and answers with `code`."""
+    """Acts as the server of `pkg/statusserver` in kubeflow/trainer: keeps requests and answers with `code`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
