@@ -302,12 +302,12 @@ def test_a_schedule_without_a_name_leaves_its_bubble_unjudged(verdict: Callable[
         ({}, False),
     ],
 )
-def test_no_pipeline_rank_has_much_more_work_than_the_others(findings: Findings, parallelism, wrong) -> None:
+def test_no_pipeline_rank_has_much_more_work_than_the_others(findings, parallelism, wrong) -> None:
     found = findings(plan={"parallelism": parallelism}, select=("TS-PAR-044",))
     assert found == ({("TS-PAR-044", "parallelism.stage_layers")} if wrong else set())
 
 
-def test_a_pipeline_of_few_layers_is_as_even_as_it_can_be(findings: Findings) -> None:
+def test_a_pipeline_of_few_layers_is_as_even_as_it_can_be(findings) -> None:
     """Five layers on four ranks leave one with two; an output layer of many layers is a rank of its own."""
     few = {"model": {"num_layers": 5}, "parallelism": {"stage_layers": [1, 2, 1, 1]}}
     assert findings(plan=few, select=("TS-PAR-044",)) == set()

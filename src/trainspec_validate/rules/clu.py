@@ -204,9 +204,10 @@ def peak_per_byte(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield Violation(
                     at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
                     f"{peak.format} peak of {units.flops_per_second(peak.flops_per_second)} is "
-                    f"{peak.flops_per_second / rate:.3g} operations for each byte of memory bandwidth "
+                    f"{units.number(round(peak.flops_per_second / rate, 2))} operations for each byte of memory bandwidth "
                     f"({units.bytes_per_second(rate)})",
-                    f"{low:.3g} to {high:.3g} operations per byte are plausible: one of the two has a slipped unit",
+                    f"{units.number(round(low, 2))} to {units.number(round(high, 1))} operations per byte are plausible: "
+                    "one of the two has a slipped unit",
                 )
     if not judged:
         raise NotApplicable("no peak rate and memory bandwidth of an accelerator whose 16-bit peak the catalog lacks")

@@ -74,7 +74,7 @@ def network_names(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         yield Violation(
             at(plan, "communication", "fabric"),
             f"cluster {cluster.metadata.name} has no fabric {mine.fabric!r}",
-            f"one of: {', '.join(names) or 'none is declared'}",
+            f"one of: {', '.join(names)}" if names else f"declare {mine.fabric} in fabrics of the cluster; it has none",
         )
     nodes = job_nodes(plan, cluster)
     nics = {nic.name: nic for nic in nodes.group.nics}
@@ -250,6 +250,6 @@ def half_precision_sum(plan: TrainingPlan) -> Iterator[Violation]:
     if mine.gradient_averaging == "divide-after":
         yield Violation(
             at(plan, "communication", "gradient_averaging"),
-            f"the sum of {data} fp16 gradients overflows where their mean exceeds {65504 / data:.3g}",
+            f"the sum of {data} fp16 gradients overflows where their mean exceeds {number(round(65504 / data))}",
             "set gradient_averaging: divide-before",
         )
