@@ -133,9 +133,9 @@ class _Told:
             names = _some([group.root.as_posix() for group in found.checkpoints])
             yield f"left out: {names}: checkpoints are judged without --follow"
         for path, reason, _ in passed_by(paths, found, self.follower.followed):
-            name = self.follower.name_of(Path(path))
-            words = f"was followed as {name} until it was renamed; what was written since is not judged"
-            yield f"left out: {path}: it {words if name else reason}"
+            before = self.follower.name_of(Path(path))
+            words = f"was followed as {before} until it was renamed; what was written since is not judged"
+            yield f"left out: {path}: it {words if before else reason}"
 
     def _ends(self) -> Iterator[str]:
         """The ends of files that were not judged, because their last lines have no end or came too late."""

@@ -196,8 +196,6 @@ def needed_bytes(root: Path, folder: str, top: Stretch, budget: Budget | None = 
         place = inside(folder, one.file.name)
         if place is None or not os.path.lexists(root / place):
             continue  # reported as missing
-        with within():
-            budget.num_nodes.add()
         try:
             files, children, values = _node(_content(root / place, one), one.file.base, budget)
         except LimitError:
@@ -210,7 +208,7 @@ def needed_bytes(root: Path, folder: str, top: Stretch, budget: Budget | None = 
         for value in values:
             _need(needed, value)
         with within():
-            STORE_NODES.check(len(seen) + len(children))
+            budget.num_nodes.add(len(children))
         pending += [child for child in children if child not in seen]
         seen.update(children)
     return needed
