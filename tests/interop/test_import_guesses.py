@@ -146,3 +146,23 @@ def test_the_older_switch_of_float8(switch: str) -> None:
     recipe = at(fragment, "precision", "recipe") or {}
     assert {key: recipe.get(key) for key in expected} == expected
     assert bool(recipe) == (switch == "true")
+
+
+@pytest.mark.parametrize("loaded", ["", " --torch_dtype bfloat16"])
+def test_fsdp_without_a_strategy_leaves_sharding_and_stored_formats_open(loaded: str) -> None:
+    fragment = script("--bf16 True --fsdp 'auto_wrap'" + loaded)
+    assert_sound(fragment)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert all(at(fragment, "precision", key) is None for key in STORED)
+    assert {"parallelism.sharding", "precision.parameters", "precision.optimizer_state"} <= unknown_keys(fragment)
+
+
+def test_fsdp_inside_a_branch_leaves_what_follows_from_it_open() -> None:
+    words = "--per_device_train_batch_size 1 --do_train True --save_steps 5 --bf16 True"
+    lines = [f"args=({words})", "if [ $USE -ne 0 ]; then", '  args+=( --fsdp "full_shard auto_wrap" )', "fi"]
+    lines.append('torchrun --nproc_per_node 8 train.py "${args[@]}"')
+    fragment = huggingface.read_trainer(ForeignText("run.sh", "\n".join(lines) + "\n"))
+    assert at(fragment, "parallelism", "sharding") is None
+    [why] = [entry.reason for entry in fragment.unknown if entry.pointer == ("parallelism", "sharding")]
+    assert why.startswith("parameters or another one, which is not given")
+    assert all(at(fragment, "precision", key) is None for key in ("parameters", "gradients", "reduction"))

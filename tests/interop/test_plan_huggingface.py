@@ -44,8 +44,8 @@ def test_a_dense_model() -> None:
 def test_a_mixture() -> None:
     fragment = imported("hf-moe-config.json")
     assert_sound(fragment)
-    assert at(fragment, "model", "num_parameters") == 30_532_110_336
-    assert at(fragment, "model", "num_active_parameters") == 3_353_020_416
+    assert at(fragment, "model", "num_parameters") == 30_532_122_624
+    assert at(fragment, "model", "num_active_parameters") == 3_353_032_704
     assert "model.name" in unknown_keys(fragment)
 
 
@@ -320,3 +320,8 @@ def test_a_default_is_no_answer_where_a_section_of_the_file_states_the_fact() ->
     assert "training.learning_rate states it, which this importer does not read" in str(stated.unknown)
     assert at(stated, "optimizer", "name") == "adamw", "nothing in the file is about it"
     assert at(trainer(), "optimizer", "learning_rate", "peak") == 5e-05
+
+
+def test_the_clipping_of_an_accelerate_configuration() -> None:
+    fragment = accelerate("distributed_type: DEEPSPEED", "deepspeed_config:", "  gradient_clipping: 0.7")
+    assert fragment.facts["optimizer"]["clipping"] == {"kind": "global-norm", "threshold": 0.7}
