@@ -288,9 +288,16 @@ def test_adapters_that_are_off_change_nothing(lines: tuple[str, ...]) -> None:
 
 
 def test_weights_loaded_in_a_format_stay_in_it() -> None:
-    fragment = trainer("bf16: true", "torch_dtype: bfloat16")
+    words = "--per_device_train_batch_size 4 --do_train True --save_steps 10 --bf16 True --torch_dtype bfloat16"
+    fragment = read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 train.py {words}\n"))
     assert [at(fragment, "precision", key) for key in STORED] == ["bf16"] * 4
     assert "precision.master_parameters" in unknown_keys(fragment)
+    for unlaunched in (
+        trainer("bf16: true", "torch_dtype: bfloat16"),
+        read_trainer(ForeignText("run.sh", f"accelerate launch train.py {words}\n")),
+    ):
+        assert at(unlaunched, "precision", "compute") == "bf16"
+        assert {f"precision.{key}" for key in (*STORED, "master_parameters")} <= unknown_keys(unlaunched)
     sharded = trainer("bf16: true", "torch_dtype: bfloat16", "fsdp: full_shard")
     assert at(sharded, "precision", "master_parameters") == "fp32"
     left = trainer("bf16: true", "torch_dtype: auto")

@@ -10,6 +10,7 @@ from typing import Any
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import huggingface
 from trainspec_validate.interop.readers._huggingface_launch import ACCELERATE, DEEPSPEED
+from trainspec_validate.interop.readers._plan_parts import without_empty
 from trainspec_validate.interop.readers._plan_settings import flatten, load_mapping
 from trainspec_validate.model.finding import Pointer
 
@@ -17,6 +18,7 @@ _TRAINER = "huggingface-trainer-arguments"
 _LAUNCHERS = {"huggingface-accelerate": ACCELERATE, "deepspeed-json": DEEPSPEED}
 _DECIDED = frozenset({"precision", "optimizer", "batch", "communication"})
 """Groups of a plan that the Trainer decides from its own arguments and those files."""
+_SHARDING = frozenset({("parallelism", "sharding"), ("parallelism", "sharding_degree")})
 _NAMED = {
     ACCELERATE: re.compile(r"config_file[\"'=: \t]{1,8}([^\s\"']{1,200}\.ya?ml)"),
     DEEPSPEED: re.compile(r"deepspeed\w{0,20}[\"'=: \t]{1,8}([^\s\"']{1,200}\.json)"),
@@ -61,13 +63,22 @@ def _belongs(text: ForeignText, mark: str, namers: Sequence[str]) -> bool:
 
 def _without_decided(fragment: Fragment) -> Fragment:
     def kept(places: Mapping[Pointer, Any]) -> dict[Pointer, Any]:
-        return {place: value for place, value in places.items() if place[0] not in _DECIDED}
+        return {place: value for place, value in places.items() if not _is_decided(place)}
 
+    facts = {
+        group: {key: value for key, value in inner.items() if not _is_decided((group, key))}
+        for group, inner in fragment.facts.items()
+        if group not in _DECIDED
+    }
     return replace(
         fragment,
-        facts={key: value for key, value in fragment.facts.items() if key not in _DECIDED},
-        unknown=tuple(entry for entry in fragment.unknown if entry.pointer[0] not in _DECIDED),
+        facts=without_empty(facts),
+        unknown=tuple(entry for entry in fragment.unknown if not _is_decided(entry.pointer)),
         derived=kept(fragment.derived or {}),
-        defaults=frozenset(place for place in fragment.defaults if place[0] not in _DECIDED),
+        defaults=frozenset(place for place in fragment.defaults if not _is_decided(place)),
         inputs=kept(fragment.inputs),
     )
+
+
+def _is_decided(place: Pointer) -> bool:
+    return place[0] in _DECIDED or place[:2] in _SHARDING

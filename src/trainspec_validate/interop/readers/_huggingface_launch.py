@@ -32,6 +32,8 @@ _FILLED = {
     "bf16.enabled": "bf16",
 }
 """Settings of DeepSpeed that the Trainer fills in where they say `auto` (transformers/integrations/deepspeed.py)."""
+FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
+"""Arguments of which another file's settings have taken the value."""
 _USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
 _MATCHED: dict[str, tuple[str, tuple[Pointer, ...]]] = {
     "train_micro_batch_size_per_gpu": ("per_device_train_batch_size", (("batch", "micro_sequences"),)),
@@ -95,6 +97,7 @@ def put_launched(draft: Draft) -> Any:
     if not inner:
         return None
     draft.used.update(name for name in draft.values if name.startswith((ACCELERATE, DEEPSPEED)))
+    draft.used.add("mixed_precision")
     launched = Draft(inner)
     write_accelerate(launched)
     for place in (("parallelism", "sharding"), ("parallelism", "sharding_degree")):
@@ -117,5 +120,19 @@ def leave_mismatches_open(draft: Draft, launched: Any) -> None:
         plain = all(isinstance(value, bool | int | float) for value in (inner, outer))
         if plain and inner != outer:
             told = f"{argument} is {shown(outer)} and {name} of DeepSpeed is {shown(inner)}"
+            draft.used.add(argument)
             draft.drop(places, f"{told}, which transformers refuses")
             draft.remark(f"{told}; transformers refuses to start such a job", argument)
+
+
+def leave_loaded_open(draft: Draft) -> None:
+    """Leave open how weights loaded in 16 bits are stored where nothing says what runs the job.
+
+    DDP keeps them so; FSDP of accelerate and DeepSpeed make a copy in fp32 on which the optimizer steps.
+    """
+    stored = draft.get("precision", "optimizer_state")
+    known = draft.get("parallelism", "sharding") or draft.get("precision", "master_parameters")
+    if known or stored not in {"bf16", "fp16"} or draft.get("precision", "compute") == "fp32":
+        return
+    why = f"{stored} with DDP, fp32 for the copy and its moments with FSDP or DeepSpeed; how the job starts decides"
+    draft.drop([("precision", key) for key in STORED], why)

@@ -90,6 +90,7 @@ def write_training(draft: Draft) -> None:
     embedded = any(name.startswith("deepspeed.") for name in draft.values)
     path = draft.word("deepspeed") or draft.word("accelerate.deepspeed_config.deepspeed_config_file")
     if embedded:
+        loaded_format(draft)  # DeepSpeed casts the weights, whatever they are loaded in
         _deepspeed_plan.write_plan(draft, "deepspeed.")
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")

@@ -169,9 +169,10 @@ def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole
 
 def write_trainer(draft: Draft) -> None:
     """Optimizer and schedule of the transformers Trainer; those of an embedded DeepSpeed configuration go first."""
+    elsewhere = draft.word("deepspeed") and not any(name.startswith("deepspeed.") for name in draft.values)
     if draft.get("optimizer", "name") is None:
         put_name(draft, ("adamw", _TRAINER), "optim")
-        if draft.word("deepspeed") and draft.get("optimizer", "name"):
+        if elsewhere and draft.get("optimizer", "name"):
             draft.derived["optimizer", "name"] = Default("the configuration of DeepSpeed may have another")
     if draft.get(*_CLIPPING) is None:
         put_clipping(draft, (1.0, _TRAINER), "max_grad_norm")
@@ -193,7 +194,7 @@ def write_trainer(draft: Draft) -> None:
         draft.put((*_RATE, "final"), share * peak, "a share of the peak")
     elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
         end = f"{_TRAINER}: the schedule ends at zero"
-        weak = draft.word("deepspeed") or isinstance(draft.derived.get((*_RATE, "kind")), Default)
+        weak = elsewhere or isinstance(draft.derived.get((*_RATE, "kind")), Default)
         draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
 
 

@@ -347,6 +347,8 @@ class Draft:
         for key in pointer[:-1]:
             inner = inner.setdefault(str(key), {})
         inner[str(pointer[-1])] = value
+        self.derived.pop(pointer, None)
+        self.inputs.pop(pointer, None)
         if how:
             self.derived[pointer] = how
 

@@ -11,7 +11,10 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
+    DEEPSPEED,
+    FILLING,
     laid_over,
+    leave_loaded_open,
     leave_mismatches_open,
     put_launched,
 )
@@ -96,8 +99,12 @@ def read_trainer(text: ForeignText, launch: Mapping[str, Any] | None = None) -> 
     """
     script = bool(_OPTION.search(text.text[:_HEAD]))
     draft = (_of_script if script else _of_file)(text, launch or {})
-    draft.idle = [name for name in draft.idle if name not in (launch or {})]
-    draft.unfit -= (launch or {}).keys()
+    if launch:
+        draft.idle = [
+            name for name in draft.idle if name not in FILLING and not name.startswith((ACCELERATE, DEEPSPEED))
+        ]
+        draft.unfit = {name for name in draft.unfit if not name.startswith((ACCELERATE, DEEPSPEED))}
+        draft.told = [entry for entry in draft.told if not str(entry[1]).startswith((ACCELERATE, DEEPSPEED))]
     return draft.fragment("huggingface-trainer-arguments", text)
 
 
@@ -107,14 +114,14 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
 
     def make(values: dict[str, Any]) -> Draft:
-        draft = started.draft(laid_over(values) if launch else values)
+        draft = started.draft(values)
         _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
         _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
         leave_configuration_open(draft, ("config_file",))
         return draft
 
-    draft = settled({**started.values, **launch}, make)
+    draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
     started.tell(draft)
     return draft
 
@@ -125,16 +132,17 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     written = dict(zip(flat, flatten(loaded.data), strict=True))
 
     def make(values: dict[str, Any]) -> Draft:
-        draft = Draft(laid_over(values), lines_in(loaded, written), written)
+        draft = Draft(values, lines_in(loaded, written), written)
         _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)
+        leave_loaded_open(draft)
         if section or WITHOUT_TRAINER & draft.values.keys():
             drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
         return draft
 
-    return settled({**flat, **launch}, make)
+    return settled(laid_over({**flat, **launch}), make)
 
 
 def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -170,6 +178,8 @@ def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     if any(name.startswith(ACCELERATE) for name in launch):
         _leave_named_open(draft, launch)
         return
+    if "accelerate" in (draft.word(LAUNCHER) or ""):
+        leave_loaded_open(draft)
     if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
         told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
         draft.remark(told, "config_file")
