@@ -25,12 +25,20 @@ from trainspec_validate.interop.readers._huggingface_training import (
     leave_groups_open,
     write_training,
 )
-from trainspec_validate.interop.readers._huggingface_weights import is_factory
+from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
-from trainspec_validate.interop.readers._shell_options import LAUNCHER, PROGRAM, options_of_script, started_ranks
+from trainspec_validate.interop.readers._shell_documents import written_mapping
+from trainspec_validate.interop.readers._shell_options import (
+    LAUNCHER,
+    PROGRAM,
+    Started,
+    add_launch_variables,
+    options_of_script,
+    started_ranks,
+)
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -99,7 +107,7 @@ def read_trainer(text: ForeignText, launch: Mapping[str, Any] | None = None) -> 
     """
     script = bool(_OPTION.search(text.text[:_HEAD]))
     draft = (_of_script if script else _of_file)(text, launch or {})
-    if launch:
+    if any(name.startswith((ACCELERATE, DEEPSPEED)) for name in draft.values):
         draft.idle = [
             name for name in draft.idle if name not in FILLING and not name.startswith((ACCELERATE, DEEPSPEED))
         ]
@@ -112,10 +120,14 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     started = options_of_script(text.text, _OPTION, 1)
     if started is None:
         raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    swift = bool(_SWIFT.search(text.text))
+    if swift:
+        add_launch_variables(started)
+    launch = launch or _written(started, text.text)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
-        _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
+        _trained(draft, *started_ranks(draft, text.text), swift=swift)
         _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
         leave_configuration_open(draft, ("config_file",))
@@ -124,6 +136,14 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
     started.tell(draft)
     return draft
+
+
+def _written(started: Started, text: str) -> dict[str, Any]:
+    """Settings of the DeepSpeed configuration that the script writes before it names it."""
+    name = started.values.get("deepspeed")
+    if not isinstance(name, str):
+        return {}
+    return {f"{DEEPSPEED}{key}": value for key, value in written_mapping(started.script, text, name).items()}
 
 
 def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
@@ -200,6 +220,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
+    leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
     return draft
