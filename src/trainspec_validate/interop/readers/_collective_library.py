@@ -253,7 +253,9 @@ def _why_unknown(key: str, seen: Seen) -> str:
         told = f"{len(seen.devices)} devices wrote lines, and the largest communicator has {seen.num_ranks} ranks"
         return f"{told}, so no communicator of the log spans them"
     if key == "transport" and set(seen.adapters.values()) == {"RoCE"}:
-        return f"RoCE version 1 or 2, which the log does not tell; {_ROCE_VERSION} or the GID table of the adapter does"
+        return (
+            f"RoCE version 1 or 2, which the log does not state; {_ROCE_VERSION} or the GID table of the adapter does"
+        )
     if key == "interfaces" and seen.cut_line:
         return f"the list of interfaces is cut off after {len(seen.adapters)}"
     if key == "num_nodes" and seen.devices:

@@ -86,6 +86,11 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         if draft.get("model", "experts") is not None:
             draft.lacks(("model", "num_active_parameters"), shape)
         return
+    _count(draft, shape, label=label)
+
+
+def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
+    """Parameters of a shape, with those beside it, and a name made of them where the source has none."""
     counted = parameters(shape)
     own = draft.attention_parameters
     if isinstance(draft.more_parameters, str):
