@@ -250,3 +250,13 @@ def test_items_that_a_loop_appends_leave_the_other_options_known() -> None:
     assert at(fragment, "precision", "compute") == "bf16"
     assert at(fragment, "job", "num_steps") == 10
     assert at(fragment, "batch", "micro_sequences") == 1
+
+
+@pytest.mark.parametrize("option", ["--sequence_parallel_size 4", "--seq_parallel_size 8", "--sp_size $SP"])
+def test_ranks_that_split_one_sequence_leave_the_data_degree_open(option: str) -> None:
+    fragment = script("--bf16 True", option)
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "num_accelerators") == 8
+    assert at(fragment, "batch", "global_sequences") is None
+    assert {"parallelism.context", "parallelism.data", "batch.global_sequences"} <= unknown_keys(fragment)
+    assert at(script("--seq_parallel_size 1"), "parallelism", "data") == 8

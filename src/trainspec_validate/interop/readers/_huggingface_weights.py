@@ -140,7 +140,9 @@ def leave_trl_open(draft: Draft, program: str | None) -> None:
     if not named and not trained:
         return
     why = f"{min(named) if named else program} is of TRL, whose configurations have defaults of their own"
-    changed = {("optimizer", "learning_rate", "peak"), ("memory", "activation_policy")}
+    changed = {("optimizer", "learning_rate", "peak")}
+    if draft.values.get("gradient_checkpointing") is None:
+        changed.add(("memory", "activation_policy"))
     compute = draft.derived.get(("precision", "compute"))
     weak = [
         place

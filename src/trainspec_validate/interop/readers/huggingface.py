@@ -28,7 +28,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
@@ -55,6 +55,8 @@ _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ 
 _NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
 """Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
+_SPLITS = ("sequence_parallel_size", "seq_parallel_size", "ulysses_sequence_parallel_size", "ring_attn_size", "sp_size")
+"""Arguments of programs that give the ranks over which they split one sequence."""
 _INSIDE = "text_config."
 """Where models that also see or hear keep the shape of their language model."""
 
@@ -215,6 +217,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     leave_mismatches_open(draft, launched)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
+    _leave_split_sequences_open(draft)
     outer = draft.count("parallelism_config.dp_replicate_size")
     inner = draft.count("parallelism_config.dp_shard_size")
     if outer and inner:
@@ -224,6 +227,15 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
     return draft
+
+
+def _leave_split_sequences_open(draft: Draft) -> None:
+    """Leave the context degree open, and so the data degree, where a program of its own splits sequences over ranks."""
+    for name in _SPLITS:
+        size = draft.look(name)
+        if size not in {None, 0, 1} or draft.reasons(name):
+            told = f"{name} is {shown(size)}" if size is not None else draft.reasons(name)[0]
+            draft.lacks(("parallelism", "context"), f"{told}: the program splits sequences over ranks")
 
 
 def read_accelerate(text: ForeignText) -> Fragment:
