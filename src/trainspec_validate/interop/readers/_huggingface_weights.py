@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.model.finding import Pointer
 
 _LOADED = ("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype")
 _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
@@ -140,7 +141,7 @@ def leave_trl_open(draft: Draft, program: str | None) -> None:
     if not named and not trained:
         return
     why = f"{min(named) if named else program} is of TRL, whose configurations have defaults of their own"
-    changed = {("optimizer", "learning_rate", "peak")}
+    changed: set[Pointer] = {("optimizer", "learning_rate", "peak")}
     if draft.values.get("gradient_checkpointing") is None:
         changed.add(("memory", "activation_policy"))
     compute = draft.derived.get(("precision", "compute"))
