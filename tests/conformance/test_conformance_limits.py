@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from conformance_reports import report, scenario_report, trial
 from trainspec_conformance import commands, history, verifying
+from trainspec_conformance.criteria import trajectory
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.reading import all_scenarios, read
@@ -179,6 +180,18 @@ def test_the_work_of_a_verdict_grows_with_its_history_alone(name: str) -> None:
     judge_trial(stack, scenario, [], None)
     few, more, many = (_num_lines(partial(judge_trial, stack, scenario, _grown(n), _grown(n))) for n in (10, 40, 160))
     assert many - more < 6 * (more - few)  # 4 times as much in proportion to the size, 16 times with its square
+
+
+def test_updates_are_gathered_once_for_all_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered, seen = trajectory._gathered, list[int]()
+    monkeypatch.setattr(trajectory, "_gathered", lambda view: seen.append(len(view.entries)) or gathered(view))
+    stack = read(HERE / "fake.yaml", StackDescriptor)
+    judge_trial(stack, all_scenarios()["kill-rank"], _grown(10), _grown(20))
+    assert sorted(seen) == [len(_grown(10)), len(_grown(20))]
+    view = View(_grown(10))
+    assert len(trajectory.steps(view)) == 10
+    view.entries = _grown(20)
+    assert len(trajectory.steps(view)) == 20
 
 
 def test_a_trial_writes_no_more_than_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
