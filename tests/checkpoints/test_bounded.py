@@ -284,7 +284,7 @@ def test_the_limit_that_a_file_passes_is_named_and_the_rest_is_judged(root: Path
 def peak_and_code(*arguments: object) -> tuple[int, int, str]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", textwrap.dedent(COMMAND), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
     found = re.search(r"peak (\d+) code (\d+)", done.stderr)
     assert found, done.stderr
     return int(found[1]) * 1024, int(found[2]), done.stdout

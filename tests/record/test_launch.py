@@ -167,8 +167,16 @@ def test_the_command_is_recorded_with_the_documents_of_its_plan(tmp_path: Path) 
     assert not errors(job.parent)
 
 
+UNTIL_SAMPLED = """
+    import pathlib, time
+    node = pathlib.Path("r-2/node-node-1.0.jsonl")
+    while not (node.exists() and '"m":' in node.read_text()):
+        time.sleep(0.01)
+"""
+
+
 def test_the_node_is_sampled_beside_the_command(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN.replace("run.log", "__import__('time').sleep(0.15); run.log"))
+    (tmp_path / "train.py").write_text(TRAIN + UNTIL_SAMPLED)
     code, _, told = launched("--agent", "--run", "r-2", "--", PYTHON, "train.py", cwd=tmp_path)
     assert (code, told) == (0, "")
     assert values(tmp_path / "r-2" / "node-node-1.0.jsonl", "train.telemetry.dropped")

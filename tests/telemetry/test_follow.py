@@ -194,7 +194,7 @@ def test_at_the_terminal(damage: bytes, code: int, tmp_path: Path) -> None:
             time.sleep(0.3)
             assert process.poll() is None, "it goes on while the run does"
             _grow(texts, tmp_path)
-        said, complaints = process.communicate(timeout=120)
+        said, complaints = process.communicate(timeout=600)
     assert (process.returncode, complaints) == (code, "")
     assert ("TS-TEL-015" in said) == bool(code)
 
@@ -288,7 +288,7 @@ def test_a_signal_is_no_pass(tmp_path: Path, number: int, code: int) -> None:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert (process.returncode, "coverage of run" in out, bool(first)) == (code, True, True), err
 
 
