@@ -18,7 +18,7 @@ from trainspec_validate.telemetry.formats.json_text import decode, open_brackets
 from trainspec_validate.telemetry.formats.otlp.write import write as write_otlp
 from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES
 
-TEXTS = sorted(name for name, entry in FORMATS.items() if entry.module)
+TEXTS = sorted(name for name, entry in FORMATS.items() if not entry.is_binary)
 LINES = {
     **{name: STARTS[name].decode() for name in TEXTS},
     "metric-stream": '{"k":"m","time_us":1,"seq":0,"m":{"train.step.count":1.0}}\n',

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
@@ -33,6 +34,19 @@ _TORCHTITAN_METRICS = frozenset(
     }
 )
 _NANOGPT_METRICS = frozenset({"train.step.count", "train.step.duration", "train.loss.mean", "train.evaluation.loss"})
+_SCALAR_METRICS = frozenset(
+    {
+        *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
+        *("train.batch.size", "train.loss.mean", "train.loss.max", "train.evaluation.loss", "train.learning_rate"),
+        *("train.gradient.norm", "train.flops.utilization", "train.world.active", "train.memory.allocator.active"),
+        *("train.memory.allocator.reserved", "train.memory.allocator.retries", "train.memory.oom"),
+        "train.gradient.noise_scale",
+    }
+)
+"""What programs write as scalars by names that are known."""
+_TRAINER_METRICS = frozenset(
+    {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
+)
 _INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
 _EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
 _SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
@@ -57,6 +71,10 @@ class StreamFormat:
     """Whether files have sequence numbers of their own, which prove that nothing is missing."""
     has_rhythm: bool = False
     """Whether it has no stream header, so that the reporting interval and the cadence follow from the records."""
+    has_free_names: bool = False
+    """Whether users name the values, so that a sound file may hold none that is known."""
+    is_binary: bool = False
+    """Whether a file has no lines: places in it are numbers of records."""
     mark: bytes = b""
     """What each of its lines holds, among the output of other programs; empty where a file has no other lines."""
     metrics: frozenset[str] | None = None
@@ -86,6 +104,8 @@ _OPENS = re.compile(rb"(?:[\s\[]|//[^\n]{0,4000}\n|/\*[^*]{0,4000}\*/)*+\{")
 """An object, the first of a list or behind a comment, neither of which the reader takes, and says so."""
 _IS_RECORD = _search(r'"k"\s{0,8}:\s{0,8}"(?:head|m|e)"')
 _IS_SIGNAL = _search(r'"resource(?:Metrics|Logs|Spans)"\s{0,8}:')
+_FIRST_EVENT_BYTES = 64
+_IS_TRAINER_STATE = _search(r'"log_history"\s{0,8}:\s{0,8}\[')
 _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
 _PROMETHEUS_LINE = (
     r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
@@ -108,6 +128,14 @@ def _is_torchtitan(head: bytes) -> bool:
     return _starts_with_brace(head) and not _is_native(head) and _IS_TRACE(head.lstrip().split(b"\n", 1)[0])
 
 
+def _is_trainer_state(head: bytes) -> bool:
+    return _starts_with_brace(head) and b'"global_step"' in head and _IS_TRAINER_STATE(head)
+
+
+def _is_event_file(head: bytes) -> bool:
+    return is_frame(head) and b"brain.Event:" in head[:_FIRST_EVENT_BYTES]
+
+
 def _is_exposition(head: bytes) -> bool:
     return not _starts_with_brace(head) and _IS_EXPOSITION(head)
 
@@ -118,7 +146,11 @@ _KERNEL_LINE = (
 )
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
-    StreamFormat("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET), sequenced=True),
+    StreamFormat(
+        *("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET)),
+        sequenced=True,
+        is_binary=True,
+    ),
     StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
     StreamFormat(
         *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
@@ -142,6 +174,23 @@ _FORMATS = (
         events=_EVALUATIONS | _SAVES | _RESTORES,
         has_rhythm=True,
         module="torchtitan",
+    ),
+    StreamFormat(
+        *("trainer-state", "trainer_state.json of the Hugging Face Trainer", _is_trainer_state),
+        clock="none",
+        metrics=_TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        module="trainer_state",
+    ),
+    StreamFormat(
+        *("tensorboard", "scalars of TensorBoard, event file", _is_event_file),
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        is_binary=True,
+        module="tensorboard",
     ),
     StreamFormat(
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
