@@ -86,4 +86,8 @@ def files() -> dict[str, bytes]:
     return {
         "trainer_state.json": trainer_state([*trainer_entries(10, 20), evaluated, *trainer_entries(30, 40)]).encode(),
         "events.out.tfevents.1700000000.host.1.0": trainer_events(10, 20, 30),
+        "metrics.csv": b"epoch,step,train_loss,val_loss\n0,9,2.5,\n0,19,2.25,\n0,19,,3.5\n",
+        "history.csv": b"_step,_timestamp,train/global_step,train/loss\n0,1.7e9,10,2.5\n1,1700000005,20,2.25\n",
+        "history.jsonl": b'{"_step": 0, "_timestamp": 1700000000.5, "train/epoch": 0.5, "train/loss": 2.5}\n' * 2,
+        "loss": b"1700000000000 2.5 10\n1700000001000 2.25 20\n",
     }

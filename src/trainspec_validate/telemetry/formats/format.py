@@ -132,6 +132,28 @@ def _is_trainer_state(head: bytes) -> bool:
     return _starts_with_brace(head) and b'"global_step"' in head and _IS_TRAINER_STATE(head)
 
 
+_IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
+_IS_HISTORY_LINE = _search(
+    r'\A\s{0,8}\{(?=[^\n]{0,100000}"_step"\s{0,8}:\s{0,8}\d)[^\n]{0,100000}"_(?:runtime|timestamp)"'
+)
+
+
+def _columns(head: bytes) -> set[bytes]:
+    """Names in the first line of a table."""
+    return {name.strip(b'\r"') for name in head.split(b"\n", 1)[0].split(b",")[:10_000]}
+
+
+def _is_lightning_table(head: bytes) -> bool:
+    return b"\n" in head and _columns(head) >= {b"epoch", b"step"}
+
+
+def _is_history(head: bytes) -> bool:
+    if _starts_with_brace(head):
+        return not _is_native(head) and _IS_HISTORY_LINE(head)
+    columns = _columns(head)
+    return b"\n" in head and b"_step" in columns and bool(columns & {b"_runtime", b"_timestamp"})
+
+
 def _is_event_file(head: bytes) -> bool:
     return is_frame(head) and b"brain.Event:" in head[:_FIRST_EVENT_BYTES]
 
@@ -193,6 +215,31 @@ _FORMATS = (
         module="tensorboard",
     ),
     StreamFormat(
+        *("lightning-csv", "metrics.csv of the CSVLogger of Lightning", _is_lightning_table),
+        clock="none",
+        metrics=_TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="scalar_table",
+    ),
+    StreamFormat(
+        *("wandb-history", "exported history of Weights & Biases, CSV or JSON Lines", _is_history),
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="scalar_table",
+    ),
+    StreamFormat(
+        *("mlflow-metric", "metric file of an MLflow run, time, value and step", _IS_METRIC_FILE),
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="mlflow_metric",
+    ),
+    StreamFormat(
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
         _search(r"(?:^|[ \]])iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
         clock="local",
@@ -249,25 +296,6 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
-
-
-_RUN_NAMED = {
-    "otlp": re.compile(
-        rb'"(?:train|nemo|dl)\.run\.id"\s{0,8},\s{0,8}"value"\s{0,8}:\s{0,8}\{\s{0,8}"stringValue"\s{0,8}:\s{0,8}'
-        rb'"([^"\\]{1,200})"'
-    ),
-    "prometheus": re.compile(rb'[{,]train_run_id="([^"\\]{1,200})"'),
-}
-
-
-def run_named(head: bytes, name: str) -> str | None:
-    """The run that a file of a format names at its start; None where it does not, or in another way.
-
-    >>> run_named(b'train_step_count_total{train_run_id="r-7"} 12', "prometheus")
-    'r-7'
-    """
-    found = _RUN_NAMED[name].search(head[:HEAD_BYTES]) if name in _RUN_NAMED else None
-    return found[1].decode("utf-8", errors="replace") if found else None
 
 
 def detect_beyond(pieces: Iterable[bytes]) -> StreamFormat | None:

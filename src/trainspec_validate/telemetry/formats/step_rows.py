@@ -47,7 +47,8 @@ class StepRows:
         if not self._is_started:
             self._is_started = True
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
-        yield offset, self._transcript.sample(time_us, values, step=step, att=self._attempt)
+        emitter = self._head.get("emitter")
+        yield offset, self._transcript.sample(time_us, values, step=step, att=self._attempt, emitter=emitter)
 
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before."""
