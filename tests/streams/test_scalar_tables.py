@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,10 @@ def as_csv(*rows: dict[str, object]) -> str:
     names = list({name: None for row in rows for name in row})
     lines = [",".join(str(row.get(name, "")) for name in names) for row in rows]
     return "\n".join([",".join(names), *lines, ""])
+
+
+def as_lines(*rows: dict[str, object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.mark.parametrize("text", [as_lines(*HISTORY), as_csv(*HISTORY)], ids=["json", "csv"])
