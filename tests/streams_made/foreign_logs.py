@@ -80,6 +80,31 @@ def trainer_events(*steps: int) -> bytes:
     return event_file(*found)
 
 
+def deepspeed_lines(*steps: int, minute: int = 0) -> str:
+    """The lines that DeepSpeed and its timer print of some steps, of which 2 were skipped."""
+    found = []
+    for step in steps:
+        begin = f"[2024-05-31 12:{minute:02d}:{step:02d},500] [INFO]"
+        found.append(
+            f"{begin} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=2, lr=[0.001, 0.001], mom=[(0.9, 0.95)]"
+        )
+        rates = "RunningAvgSamplesPerSec=25.25, CurrSamplesPerSec=25.5, MemAllocated=4.32GB"
+        found.append(f"{begin} [timer.py:260:stop] epoch=0/micro_step={4 * step}/global_step={step}, {rates}")
+    return "\n".join([*found, ""])
+
+
+DEEPSPEED = deepspeed_lines(10, 20, 30)
+MAXTEXT = "".join(
+    f"completed step: {step}, seconds: {seconds}, TFLOP/s/device: 100.0, Tokens/s/device: 1000.0, loss: {loss}\n"
+    for step, seconds, loss in ((0, 44.5, 12.25), (1, 0.5, 12.25), (2, 5.5, 11.5), (3, 2.5, 11.25))
+)
+NEMO = "".join(
+    f"Epoch 0: :   7%|7  | {step + 1}/700 [00:{step}<06:00, v_num=3, reduced_train_loss={loss}, global_step={step}.00, "
+    f"consumed_samples={step * 64}.0, train_step_timing in s=2.500]\n"
+    for step, loss in ((48, 7.5), (49, 7.25), (50, 7.125))
+)
+
+
 def files() -> dict[str, bytes]:
     """One small file of each format, by a name that such files have."""
     evaluated = {"epoch": 0.5, "eval_loss": 2.5, "eval_runtime": 3.5, "step": 20}
@@ -89,5 +114,8 @@ def files() -> dict[str, bytes]:
         "metrics.csv": b"epoch,step,train_loss,val_loss\n0,9,2.5,\n0,19,2.25,\n0,19,,3.5\n",
         "history.csv": b"_step,_timestamp,train/global_step,train/loss\n0,1.7e9,10,2.5\n1,1700000005,20,2.25\n",
         "history.jsonl": b'{"_step": 0, "_timestamp": 1700000000.5, "train/epoch": 0.5, "train/loss": 2.5}\n' * 2,
+        "deepspeed.log": DEEPSPEED.encode(),
+        "maxtext.log": MAXTEXT.encode(),
+        "nemo.log": NEMO.encode(),
         "loss": b"1700000000000 2.5 10\n1700000001000 2.25 20\n",
     }

@@ -119,7 +119,10 @@ _NEMO = Dialect(
     ("nemo",),
     beside=(_LIGHTNING_NORM,),
     patterns=_OWN_NAMES[2:],
-    left_out={"global_step": "is the step of the record itself"},
+    left_out={
+        "global_step": "is the step of the record itself",
+        "consumed_samples": "counts with or without the samples of the step, by the release",
+    },
     step_names=("trainer/global_step",),
 )
 _MAXTEXT = Dialect(

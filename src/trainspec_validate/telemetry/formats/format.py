@@ -162,6 +162,12 @@ def _is_exposition(head: bytes) -> bool:
     return not _starts_with_brace(head) and _IS_EXPOSITION(head)
 
 
+_DEEPSPEED_LINE = (
+    r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] \[Rank 0\] "
+    r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
+)
+_MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
+_NEMO_LINE = r"(?:^|[\r ])(?:Epoch|Training epoch) \d{1,6}[:,][^\n\"']{0,400}\breduced_train_loss[=:] {0,2}[\d.n]"
 _KERNEL_LINE = (
     r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
     r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
@@ -241,13 +247,52 @@ _FORMATS = (
     ),
     StreamFormat(
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
-        _search(r"(?:^|[ \]])iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
+        _search(r"(?:^|\]|(?<!,) )iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
         clock="local",
         metrics=_MEGATRON_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"iteration",
         module="megatron",
+    ),
+    StreamFormat(
+        *("deepspeed-log", "log of DeepSpeed, lines with step= and skipped=", _search(_DEEPSPEED_LINE)),
+        clock="local",
+        metrics=frozenset(
+            {"train.step.count", "train.step.skipped", "train.learning_rate", "train.sample.rate", "train.token.rate"}
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"[Rank 0] step=",
+        module="deepspeed_log",
+    ),
+    StreamFormat(
+        *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE)),
+        clock="none",
+        metrics=frozenset(
+            {
+                *("train.step.count", "train.step.duration", "train.loss.mean", "train.token.rate"),
+                *("train.flops.utilization", "train.learning_rate"),
+            }
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"completed step: ",
+        module="maxtext_log",
+    ),
+    StreamFormat(
+        *("nemo-log", "log of NeMo, progress lines with reduced_train_loss", _search(_NEMO_LINE)),
+        clock="none",
+        metrics=frozenset(
+            {
+                *("train.step.count", "train.step.duration", "train.loss.mean", "train.learning_rate"),
+                "train.flops.utilization",
+            }
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"reduced_train_loss",
+        module="nemo_log",
     ),
     StreamFormat(
         *("dlrover-events", "events of a trainer of DLRover"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainspec_validate.documents.types.stream import MetricValue, ScopeName
+from trainspec_validate.documents.types.stream import AttributeValue, MetricValue, ScopeName
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -26,12 +26,20 @@ class StepRows:
         self._num_rows = 0
         self._is_started = False
 
-    def row(
-        self, offset: int, time_us: int | None, step: int | None, values: Mapping[str, MetricValue], *, trained: bool
+    def row(  # noqa: PLR0913 - the parts of a row
+        self,
+        offset: int,
+        time_us: int | None,
+        step: int | None,
+        values: Mapping[str, MetricValue],
+        *,
+        trained: bool,
+        a: Mapping[str, AttributeValue] | None = None,
     ) -> Iterator[Found]:
         """The record of a row; where it has no time, each row counts as a second.
 
         `trained` says that the row reports a completed optimizer step, which is counted; rows of evaluations do not.
+        `a` are attributes of the record.
         """
         self._num_rows += 1
         if time_us is None:
@@ -47,8 +55,8 @@ class StepRows:
         if not self._is_started:
             self._is_started = True
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
-        emitter = self._head.get("emitter")
-        yield offset, self._transcript.sample(time_us, values, step=step, att=self._attempt, emitter=emitter)
+        more = {"att": self._attempt, "emitter": self._head.get("emitter"), "a": dict(a or {})}
+        yield offset, self._transcript.sample(time_us, values, step=step, **more)
 
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before."""
