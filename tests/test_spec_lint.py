@@ -109,7 +109,7 @@ def test_the_name_of_a_topic_is_a_heading() -> None:
 @pytest.mark.parametrize(
     ("clause", "words"),
     [
-        ("a talk on clocks", "the source 'a talk on clocks' has no address"),
+        ("a talk on clocks", "the source 'a talk on clocks.' has no address"),
         ("measured for this specification", "has no address"),
         ("a choice", "has no address"),
         ("benchmarks/nothing.py, 3 %", "the source 'benchmarks/nothing.py' is no file of this repository"),
@@ -125,7 +125,7 @@ def test_the_name_of_a_topic_is_a_heading() -> None:
 def test_each_clause_of_a_source_has_an_address(root: Path, clause: str, words: str | None) -> None:
     (root / "benchmarks").mkdir()
     page(root, "", "benchmarks/measured.py")
-    text = f"# A\n\n```text\nSource: code\n```\n\n*Why:* Seen. Source: RFC 5905;\n{clause}.\n\nMore.\n"
+    text = f"# A\n\n```text\nSource: code\n```\n\n*Why:* Seen. Source:\nRFC 5905; {clause}.\n\nMore.\n"
     found = told(spec_lint.source_faults([page(root, text)]))
     assert [number for number, _ in found] == ([7] if words else [])
     assert all(words in fault for _, fault in found if words)

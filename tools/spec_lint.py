@@ -28,7 +28,7 @@ LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 TERM_LINK = re.compile(r"\[(?P<term>[^\]]+)\]\(00-terms\.md#[\w-]+\)")
 SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)\.\s+(?=[A-Z`])")
 SOURCE = re.compile(r"\bSource: \S")
-SOURCES = re.compile(r"\bSources?: (?P<clauses>.*?)(?=\n\n|\Z)", re.DOTALL)
+SOURCES = re.compile(r"\bSources?:\s(?P<clauses>.*?)(?=\n\n|\Z)", re.DOTALL)
 CLOSED_SOURCE = re.compile(r"^(?:arithmetic|the meaning of the keys?)\b|\ba choice of this specification\b")
 """Sources without an address: what follows from the text itself, and what somebody had to settle."""
 VOICE = re.compile(
