@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from step_fit import (
     ALL,
     CONSTANTS,
+    UNSEEN,
     Residual,
     fit,
     last_day,
@@ -258,10 +260,12 @@ def _print_day(runs: Sequence[Run], day: str) -> None:
 
 def _print_fit(runs: Sequence[Run], found: Sequence[Residual]) -> None:
     shares: dict[str, float] = {}
-    for (name, _), weight in weights(runs).items():
+    seen = rows_fitted(runs, ALL)
+    for (name, _), weight in weights(seen).items():
         shares[name] = shares.get(name, 0.0) + weight
     most = max(shares, key=lambda name: shares[name])
-    print(f"\n{len(CONSTANTS)} constants fitted to {len(sample(runs))} of {len(runs)} rows of {len(shares)} datasets;")
+    print(f"\n{len(CONSTANTS)} constants fitted to {len(sample(seen))} of {len(seen)} rows of {len(shares)} datasets;")
+    print(f"{len(runs) - len(seen)} rows of {', '.join(UNSEEN)} are in no fit;")
     print(f"the largest weight of a dataset is {shares[most]:.1%} (aim: at most {MOST_WEIGHT:.0%})")
     for name in CONSTANTS:
         print(f"  {name:24} fit {getattr(read_fits()[ALL], name):.3f}, committed {getattr(CALIBRATION, name):.3f}")
@@ -279,8 +283,8 @@ def main() -> None:
     runs, excluded = load()
     if parser.parse_args().fit:
         write_fits(runs, DAYS)
-    for row, reason in excluded:
-        print(f"excluded {row:24} {reason}")
+    for reason, number in Counter(reason for _, reason in excluded).items():
+        print(f"excluded {number:4} rows: {reason}")
     for name, reason in LEFT_OUT.items():
         print(f"left out {name}: {reason}")
     found, rivals = residuals(runs, read_fits(), publication), constant_left_out(runs)

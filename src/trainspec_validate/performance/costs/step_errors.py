@@ -26,8 +26,8 @@ class ErrorBand:
 NO_RUN = "no measured run of this kind"
 BANDS: dict[str, ErrorBand] = {
     "TPU, dense, 16-bit": ErrorBand(0.789, 1.216, 0.176, 39),
-    "dense, 16-bit, large scale": ErrorBand(0.898, 1.126, 0.105, 75),
-    "dense, 16-bit, small scale": ErrorBand(0.865, 1.067, 0.078, 159),
+    "dense, 16-bit, large scale": ErrorBand(0.905, 1.283, 0.118, 108),
+    "dense, 16-bit, small scale": ErrorBand(0.881, 1.115, 0.075, 262),
     "dense, below 16 bits": ErrorBand(0.86, 1.255, 0.116, 120),
     "mixture of experts, 16-bit": ErrorBand(1.187, 1.548, 0.262, 20),
     "mixture of experts, below 16 bits": ErrorBand(0.737, 1.311, 0.192, 87),
@@ -35,8 +35,8 @@ BANDS: dict[str, ErrorBand] = {
 """By family where plans name their framework; `benchmarks/score_step_time.py` leaves out a publication at a time."""
 UNNAMED: dict[str, ErrorBand] = {
     "TPU, dense, 16-bit": ErrorBand(0.789, 1.216, 0.176, 39),
-    "dense, 16-bit, large scale": ErrorBand(0.871, 1.297, 0.124, 75),
-    "dense, 16-bit, small scale": ErrorBand(0.911, 1.665, 0.164, 159),
+    "dense, 16-bit, large scale": ErrorBand(0.896, 1.332, 0.13, 108),
+    "dense, 16-bit, small scale": ErrorBand(0.931, 1.458, 0.126, 262),
     "dense, below 16 bits": ErrorBand(0.787, 1.362, 0.17, 120),
     "mixture of experts, 16-bit": ErrorBand(1.187, 1.548, 0.262, 20),
     "mixture of experts, below 16 bits": ErrorBand(0.737, 1.311, 0.193, 87),

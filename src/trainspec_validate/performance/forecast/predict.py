@@ -24,6 +24,7 @@ from trainspec_validate.performance.forecast.outlook import (
     Settings,
     memory_of_stage,
     outlook,
+    overheads_of,
     planned_collectives,
 )
 
@@ -75,7 +76,7 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     """
     model = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan))
     machine = machine_of(plan, cluster)
-    layout, settings = layout_of(plan), settings_of(plan)
+    layout, settings = layout_of(plan), replace(settings_of(plan), overheads=overheads_of(machine.accelerator))
     if layout.num_ranks != plan.parallelism.num_accelerators:
         raise Unpredictable("the degrees do not multiply to the ranks")
     try:
