@@ -148,7 +148,10 @@ def _neighbours(found: Calibration, step: float) -> list[Calibration]:
 def residuals(
     runs: Sequence[Run], fits: Mapping[str, Calibration], key: Callable[[Run], str], *, named: bool = True
 ) -> list[Residual]:
-    """Each run predicted with the fit that left it out, or the fit to all where none saw it; without `named` as if plans named no framework."""
+    """Each run predicted with the fit that left it out, or with the fit to all where none saw its dataset.
+
+    Without `named` as if plans named no framework.
+    """
     return [Residual(run, run.predicted(fits.get(key(run), fits[ALL]), named=named)) for run in runs]
 
 

@@ -63,8 +63,6 @@ class Overheads:
             raise ValueError(f"an overhead is negative, or an offloaded share exceeds 1: {self}")
 
 
-XLA = Overheads(
-    context_bytes=0.52 * GIB, communication_bytes=0.0, fragmentation=0.003, tables_stay_gathered=False
-)
+XLA = Overheads(context_bytes=0.52 * GIB, communication_bytes=0.0, fragmentation=0.003, tables_stay_gathered=False)
 """A step that XLA has compiled for a TPU: its memory is planned ahead. "reserved 530.00M" and "0.3% fragmentation" of
 sokrypton/ColabFold#62 and erfanzar/EasyDeL#166."""

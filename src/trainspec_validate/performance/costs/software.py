@@ -18,6 +18,8 @@ class Software:
     """Attention kernel; None means the fastest that is usual on the accelerator."""
     overlap_tensor: bool = False
     """Whether messages of tensor ranks are split and hidden behind the products next to them."""
+    overlap_expert: bool = False
+    """Whether all-to-all messages of experts are hidden behind computation of another micro-batch."""
     overlap_input_gradients: bool = False
     """Whether tensor ranks sum the gradients of a layer's inputs while they compute those of its weights."""
     overlap_pipeline: bool = True

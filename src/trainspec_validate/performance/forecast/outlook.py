@@ -177,6 +177,7 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         recompute=settings.recompute,
         recomputed_share=software.selective_share if settings.recompute == "selective" else None,
         overlap_tensor=software.overlap_tensor,
+        overlap_expert=software.overlap_expert,
         overlap_input_gradients=software.overlap_input_gradients,
         overlap_pipeline=software.overlap_pipeline,
         overlap_warm_up=software.overlap_warm_up,
