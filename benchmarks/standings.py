@@ -113,7 +113,7 @@ def _timed(goal: Goal, choice: Choice, own: Own | None) -> Timed:
     work = work_of(goal.model, goal.machine, choice.layout, settings)
     networks = networks_of(goal.machine, choice.layout, settings)
     seconds = step_time(work if own is None else own.means.own(work, own.run.work), networks, seconds_of).seconds
-    return Timed(choice, seconds, memory_of_stage(goal.model, choice.layout, settings)[1].least_total)
+    return Timed(choice, seconds, memory_of_stage(goal.model, choice.layout, settings)[1].total)
 
 
 def _settings(choice: Choice, own: Own | None) -> Settings:
@@ -128,7 +128,7 @@ def _of_planner(goal: Goal, layout: Layout) -> Iterator[Candidate]:
     sharded = dict.fromkeys(form for group in shardings(goal, layout) for form in group)
     for form, recompute, order in product(sharded, RECOMPUTATIONS, orders):
         choice = Choice(form, recompute, order)
-        needed = memory_of_stage(goal.model, form, settings_of(choice))[1].least_total
+        needed = memory_of_stage(goal.model, form, settings_of(choice))[1].total
         fits = needed <= goal.memory_budget_bytes
         timed = replace(_timed(goal, choice, None), compared=choice in compared) if fits else None
         yield Candidate(choice, timed)
@@ -140,7 +140,7 @@ def _of_its_time(goal: Goal, layout: Layout, own: Own, row: dict[str, str]) -> I
         return
     for form, recompute in own.means.forms(layout, own.run, row):
         choice = Choice(form, recompute, TOLD[own.run.dataset].order)
-        needed = memory_of_stage(goal.model, form, _settings(choice, own))[1].least_total
+        needed = memory_of_stage(goal.model, form, _settings(choice, own))[1].total
         yield Candidate(choice, _timed(goal, choice, own) if needed <= goal.memory_budget_bytes else None)
 
 

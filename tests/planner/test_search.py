@@ -30,7 +30,7 @@ def every_time(goal: Goal) -> list[float]:
             continue
         sharded = replace(layout, sharding_stage=stage)
         settings = Settings(recompute=recompute, order=order)
-        if memory_of_stage(goal.model, sharded, settings)[1].least_total <= goal.memory_budget_bytes:
+        if memory_of_stage(goal.model, sharded, settings)[1].total <= goal.memory_budget_bytes:
             times.append(outlook(goal.model, goal.machine, sharded, settings).step.seconds)
     return times
 
@@ -49,7 +49,7 @@ def test_plans_fit_and_are_in_order(asked: Make) -> None:
     times = [scored.seconds for scored in ranking.best]
     assert times == sorted(times)
     assert len(times) == 10
-    assert all(scored.memory.least_total <= request.goal.memory_budget_bytes for scored in ranking.best)
+    assert all(scored.memory.total <= request.goal.memory_budget_bytes for scored in ranking.best)
 
 
 def test_the_same_question_has_the_same_answer(asked: Make) -> None:
@@ -135,8 +135,8 @@ def test_simpler_is_fewer_dimensions_even_splits_and_fewer_chunks() -> None:
 
 
 def test_no_chunks_and_no_uneven_split_for_less_than_the_error_of_a_prediction(asked: Make) -> None:
-    """The fastest plan for 80 layers has seven chunks on a rank and gains 1.1 %; 0.23 % justify no dimension."""
-    ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=64, global_sequences=128).goal, 1_000)
+    """The fastest plan for 80 layers has ten chunks on a rank and gains 2.7 %; 0.23 % are no reason for a dimension."""
+    ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128).goal, 1_000)
     first, fastest = ranking.plans[0], ranking.best[0]
     assert fastest.seconds < first.seconds <= fastest.seconds * (1 + INDIFFERENCE)
     assert first.choice.layout.num_virtual_stages < fastest.choice.layout.num_virtual_stages

@@ -22,8 +22,6 @@ class CatalogAccelerator:
     memory_bytes: float
     source: str
     peak_flops_per_second: Mapping[str, float]
-    driver_memory_bytes: float | None = None
-    """Memory that the driver reports, where it is not the maker's figure: 80 GB of a data sheet are 80 GiB or so."""
     memory_bandwidth_bytes_per_second: float | None = None
     power_watts: float | None = None
     measured_matmul_flops_per_second: float | None = None

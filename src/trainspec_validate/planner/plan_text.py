@@ -183,14 +183,13 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
 
 def _memory(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lines:
     state = request.goal.model.state
-    peak = min(scored.memory.total, request.goal.memory_budget_bytes)
-    share = peak / request.goal.machine.memory_bytes
+    share = scored.memory.total / request.goal.machine.memory_bytes
     lines: Lines = [
         ("memory:", ""),
         (f"  activation_policy: {scored.choice.recompute}", f"chosen: {reasons['activation_policy']}"),
         (f"  state_bytes_per_parameter: {state.total:g}", "derived: from the formats above"),
         (
-            f"  predicted_peak_bytes: {figure(float(f'{peak:.4g}'))}",
+            f"  predicted_peak_bytes: {figure(float(f'{scored.memory.total:.4g}'))}",
             f"derived: stage {scored.stage} is the fullest, {percent(round(share, 3))} of a rank's memory; measure it",
         ),
         ("  peak_view: device", "what the prediction counts"),

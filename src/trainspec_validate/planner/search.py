@@ -13,13 +13,7 @@ from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.rank_memory import RankMemory
 from trainspec_validate.performance.costs.software import is_known, software_of
-from trainspec_validate.performance.forecast.outlook import (
-    Outlook,
-    Settings,
-    memory_of_stage,
-    outlook,
-    overheads_of,
-)
+from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
 from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.space import (
     ORDERS,
@@ -124,14 +118,13 @@ def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemor
     ranks only adds messages, so that it is looked at where it saves recomputation.
     """
     orders = ORDERS if layout.pipeline > 1 and layout.data > 1 else ORDERS[:1]
-    overheads = overheads_of(goal.machine.accelerator)
     for growing in shardings(goal, layout):
         least = len(RECOMPUTATIONS)
         for sharded in growing:
             for index, recompute in enumerate(RECOMPUTATIONS[:least]):
                 plain = settings_of(Choice(sharded, recompute), goal.framework)
-                stage, memory = memory_of_stage(goal.model, sharded, replace(plain, overheads=overheads))
-                if memory.least_total <= goal.memory_budget_bytes:
+                stage, memory = memory_of_stage(goal.model, sharded, plain)
+                if memory.total <= goal.memory_budget_bytes:
                     yield from ((Choice(sharded, recompute, order), stage, memory) for order in orders)
                     least = index
                     break

@@ -97,8 +97,6 @@ def _scaled(value: float | None, unit: float) -> str:
 def _page(entry: CatalogAccelerator) -> Iterator[str]:
     yield f"{entry.name}: {entry.title}"
     yield f"  memory            {entry.memory_bytes / 1e9:g} GB"
-    if entry.driver_memory_bytes:
-        yield f"  driver reports    {entry.driver_memory_bytes / 1e9:.1f} GB"
     if entry.memory_bandwidth_bytes_per_second:
         yield f"  memory bandwidth  {entry.memory_bandwidth_bytes_per_second / 1e12:g} TB/s"
     for number_format, rate in entry.peak_flops_per_second.items():

@@ -10,8 +10,6 @@ from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, l
 
 PATHS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 """Path classes, nearest first."""
-_ROUNDING = 0.01
-"""Share by which two figures of one data sheet may differ."""
 
 
 def within(value: float, wanted: float, tolerance: float) -> bool:
@@ -28,17 +26,6 @@ def memory_bytes(group: NodeGroup) -> float | None:
     """Device memory of one accelerator: the document's figure, else the catalog's."""
     known = listed(group)
     return group.accelerator.memory_bytes or (known.memory_bytes if known else None)
-
-
-def driver_memory_bytes(group: NodeGroup) -> float | None:
-    """Device memory of one accelerator as its driver reports it.
-
-    Where the document has the data sheet's figure or none, the driver's figure of the catalog takes its place.
-    """
-    known, own = listed(group), group.accelerator.memory_bytes
-    if known is None or (own and not within(own, known.memory_bytes, _ROUNDING)):
-        return own
-    return known.driver_memory_bytes or own or known.memory_bytes
 
 
 def power_watts(group: NodeGroup) -> float | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import HostLink, NodeGroup
 from trainspec_validate.model.catalog import accelerators, links, pcie_bandwidth
-from trainspec_validate.performance.derived.cluster import driver_memory_bytes
 from trainspec_validate.performance.derived.speed import step_time
 
 
@@ -48,7 +47,7 @@ def machine_of_group(cluster: ClusterProfile, index: int) -> Machine:
     """A node group by its position, with declared figures before those of the catalog."""
     group = cluster.node_groups[index]
     own, known = group.accelerator, accelerators().get(group.accelerator.model)
-    memory = driver_memory_bytes(group)
+    memory = own.memory_bytes or (known.memory_bytes if known else None)
     bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
     per = own.num_ranks_per_accelerator
     rates = dict(known.peak_flops_per_second) if known else {}
