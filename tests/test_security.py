@@ -78,9 +78,9 @@ FORBIDDEN_CALLS = {
 }
 ALLOWED = {("re", "compile"), ("completion.py", "entry_points")}
 """Owner or file, and call; completion asks which programs are installed, and reads no input."""
-STARTS_PROGRAMS = {"interop/discover/machine.py", "cli/bounded_child.py"}
-"""The two modules that may: one asks the tools of the machine that `trainspec discover` runs on, the other starts the
-programs of this package for `trainspec mcp`."""
+STARTS_PROGRAMS = {"interop/discover/machine.py", "interop/collect.py", "cli/bounded_child.py"}
+"""The three modules that may: one asks the tools of the machine that `trainspec discover` runs on, one starts shells
+for `trainspec accept --over`, and one starts the programs of this package for `trainspec mcp`."""
 
 
 @every("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
@@ -121,6 +121,17 @@ def test_only_discover_starts_programs_and_only_fixed_ones() -> None:
     assert calls
     source = "".join(path.read_text(encoding="utf-8") for path in (SOURCE / "interop" / "discover").glob("*.py"))
     assert "shell=True" not in source
+
+
+def test_only_accept_starts_shells_and_only_where_it_is_told_to() -> None:
+    path = SOURCE / "interop" / "collect.py"
+    importers = {
+        other.relative_to(SOURCE).as_posix()
+        for other in SOURCE.rglob("*.py")
+        if other != path and "interop.collect" in other.read_text(encoding="utf-8")
+    }
+    assert importers == {"cli/commands/accept.py"}
+    assert "shell=True" not in path.read_text(encoding="utf-8")
 
 
 def test_the_server_for_agents_starts_only_programs_of_this_package() -> None:
@@ -176,7 +187,7 @@ def test_workers_import_nothing_of_the_working_directory(method: str, tmp_path: 
         write(f"{name}.py", f"open({str(tmp_path / 'mark')!r}, 'w').close()\n")
     write("job.jsonl", (ROOT / "examples" / "broken" / "job.jsonl").read_text(encoding="utf-8"))
     command = [sys.executable, str(tmp_path / "start.py"), method, "job.jsonl", "--workers", "2", "--select", "TEL"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert not (tmp_path / "mark").exists()
     assert done.returncode == 1, done.stderr
     assert "job.jsonl" in done.stdout
@@ -210,7 +221,7 @@ assert compile_loops()
 import numba
 print(numba.njit(lambda x: x + 1)(1), numba.config.DEVELOPER_MODE)
 """
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=600)
     assert done.stdout == "2 0\n", done.stderr
 
 
@@ -354,7 +365,7 @@ finally:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_whole_run_costs_bounded_memory_and_ends(name: str) -> None:
     arguments = [sys.executable, "-c", MEASURED, write("a.yaml", HOSTILE[name]()), "--format", "full"]
-    done = subprocess.run(arguments, capture_output=True, timeout=240, check=False)
+    done = subprocess.run(arguments, capture_output=True, timeout=600, check=False)
     assert done.returncode == 1, done.stderr[-2000:]
     assert int(done.stderr.split()[-1]) < 512 * 1024
     assert len(done.stdout) < 50 * MEBIBYTE
