@@ -53,7 +53,7 @@ def works(draw: Any) -> Work:
         name: draw(st.booleans())
         for name in (
             *("overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_input_gradients"),
-            *("overlap_pipeline", "overlap_warm_up", "fused_accumulation", "narrow"),
+            *("overlap_pipeline", "overlap_warm_up", "overlap_expert", "fused_accumulation", "narrow"),
         )
     }
     recompute = draw(st.sampled_from(("none", "full")))
