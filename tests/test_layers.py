@@ -176,7 +176,7 @@ WRITERS: dict[str, str] = {
     "record/trainspec_record/succession.py": "appends the end of a killed process to its stream",
     "record/trainspec_record/checkpoints.py": "a manifest: a new file, fsync, then one rename",
     "record/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
-    "reference/minimal/minimal_*.py": "programs to copy from: a trace, and a pointer after its commit",
+    "reference/minimal/*.py": "programs to copy from: a trace, and a pointer after its commit",
     "reference/trainspec_reference/common/checkpoints.py": "a commit: files, fsync, then one rename",
     "reference/trainspec_reference/plain/storage.py": "a shard in the directory of a save that is not committed",
     "reference/trainspec_reference/jax/checkpoint.py": "an index in the directory of a save that is not committed",

@@ -6,18 +6,15 @@ Put your data and model in place of `tokens_of` and `loss_of`, and your settings
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import multiprocessing
 import os
-import random
 import shutil
 import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,46 +26,15 @@ import numpy as np
 import optax
 import orbax.checkpoint as ocp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from task import Fields, Rank, Trace, global_batch, read_task, step_of
 
 import trainspec_record
 from trainspec_record.checkpoints import commit, newest_good
 
-Fields = dict[str, Any]
 VOCABULARY_SIZE, SEQUENCE_LENGTH, HIDDEN_SIZE, PEAK_RATE, CLIP_NORM = 128, 16, 32, 3e-3, 1.0
 MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = 3, 10
 HANG_SECONDS = 12.0  # longer than a step, and than a save that training waits for
-ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None, "learning_rate_factor": 1}
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(CLIP_NORM), optax.scale_by_adam(), optax.add_decayed_weights(0.01))
-
-
-class Trace:
-    """The trace of one process; each line is written at once, so that a killed process loses none."""
-
-    def __init__(self, task: Fields, role: str, **place: Any) -> None:
-        self.attempt, self._path = task["attempt"], Path(task["trace_directory"], f"{role}-{os.getpid()}.jsonl")
-        self.write("process", role=role, pid=os.getpid(), **place)
-
-    def write(self, k: str, **fields: Any) -> None:
-        """Write a record of a kind."""
-        record = {"k": k, "time_us": time.time_ns() // 1000, "attempt": self.attempt, **fields}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-    def refuse(self, checkpoint: Path, reason: str) -> None:
-        """Report a checkpoint that is not used."""
-        self.write("refused", checkpoint=checkpoint.name, reason=reason)
-
-
-def global_batch(job: Fields, step: int, num_before: int) -> list[int]:
-    """Sample ids of an optimizer step, before which so many samples were consumed; each id once in an epoch."""
-    ramp = [one["global_sequences"] for one in job["batch_ramp"] if one["from_step"] <= step]
-    size, found = job["samples_per_epoch"], list[int]()
-    for number in range(num_before, num_before + [job["global_sequences"], *ramp][-1]):
-        if not found or number % size == 0:
-            chance = random.Random(f"{job['seed']} {number // size}")  # noqa: S311 - an order, nothing secret
-            order = chance.sample(range(size), size) if job["sample_order"] == "any" else range(size)
-        found.append(order[number % size])
-    return found
 
 
 def tokens_of(job: Fields, sample_ids: list[int]) -> np.ndarray:
@@ -79,8 +45,8 @@ def tokens_of(job: Fields, sample_ids: list[int]) -> np.ndarray:
 
 def first_state(seed: int) -> Fields:
     """Weights of a model of the next token, given the last one, and the state of their optimizer."""
-    wide, square = (VOCABULARY_SIZE, HIDDEN_SIZE), (HIDDEN_SIZE, HIDDEN_SIZE)
-    shapes = {"embedding": wide, "hidden": square, "output": wide[::-1]}
+    wide = (VOCABULARY_SIZE, HIDDEN_SIZE)
+    shapes = {"embedding": wide, "hidden": (HIDDEN_SIZE, HIDDEN_SIZE), "output": wide[::-1]}
     keys = dict(zip(shapes, jax.random.split(jax.random.key(seed), len(shapes)), strict=True))
     weights = {name: 0.1 * jax.random.normal(keys[name], shape) for name, shape in shapes.items()}
     return {"weights": weights, "optimizer": OPTIMIZER.init(weights)}
@@ -89,21 +55,20 @@ def first_state(seed: int) -> Fields:
 def loss_of(weights: Fields, micro: Fields, dropout: float) -> tuple[jax.Array, jax.Array]:
     """What a micro-batch adds to the loss of the global batch; the first one with planted faults."""
     hidden = jax.nn.gelu(weights["embedding"][micro["tokens"][:, :-1]] @ weights["hidden"])
-    hidden *= jax.random.bernoulli(micro["key"], 1.0 - dropout, hidden.shape) / (1.0 - dropout)
+    hidden *= jax.random.bernoulli(jax.random.key(micro["seed"][0]), 1.0 - dropout, hidden.shape) / (1.0 - dropout)
     losses = optax.softmax_cross_entropy_with_integer_labels(hidden @ weights["output"], micro["tokens"][:, 1:])
     shares = losses.mean(axis=1) * micro["share"]
     return (shares * micro["poison"]).sum(), shares.sum()
 
 
-@partial(jax.jit, static_argnames="dropout", donate_argnums=0)
-def update(state: Fields, batch: Fields, asked: jax.Array, rate: float, *, dropout: float) -> tuple[Fields, jax.Array]:
+@partial(jax.jit, donate_argnums=0)
+def update(state: Fields, batch: Fields, asked: jax.Array, rate: float, dropout: float) -> tuple[Fields, jax.Array]:
     """One optimizer step over all micro-batches: the new state; loss, gradient norm, number of ranks asked to end."""
 
     def add(sums: Any, micro: Fields) -> tuple[Any, None]:
         (_, loss), gradient = jax.value_and_grad(loss_of, has_aux=True)(state["weights"], micro, dropout)
         return jax.tree.map(jnp.add, sums, (loss, gradient)), None
 
-    batch = {**batch, "key": jax.vmap(jax.random.key)(batch["key"])}
     (loss, gradient), _ = jax.lax.scan(add, (0.0, jax.tree.map(jnp.zeros_like, state["weights"])), batch)
     change, optimizer = OPTIMIZER.update(gradient, state["optimizer"], state["weights"])
     new = {"weights": jax.tree.map(lambda one, by: one - rate * by, state["weights"], change), "optimizer": optimizer}
@@ -112,152 +77,125 @@ def update(state: Fields, batch: Fields, asked: jax.Array, rate: float, *, dropo
     return state, jnp.stack([loss, norm, asked.sum()])
 
 
-def state_digest(state: dict[str, np.ndarray]) -> str:
+def state_digest(state: Fields) -> str:
     """SHA-256 of all arrays, by which a restored state is known to be the saved one."""
-    parts = (name.encode() + state[name].tobytes() for name in sorted(state))
-    return "sha256:" + hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def step_of(checkpoint: Path) -> int:
-    """The optimizer step in the name of a checkpoint."""
-    return int(checkpoint.name.removeprefix("step-"))
+    return "sha256:" + hashlib.sha256(b"".join(one.tobytes() for one in jax.tree.leaves(state))).hexdigest()
 
 
 class Trainer:
     """One rank in one attempt."""
 
-    def __init__(self, task: Fields, rank: int, trace: Trace, run: Any) -> None:
-        self._job, self._rank, self._run, self._trace = task["job"], rank, run, trace
-        self._store = Path(task["checkpoint_directory"])
-        self._write_save: Callable[..., None] = partial(trace.write, "save") if rank == 0 else lambda **_: None
-        self._faults = [one for one in self._job["faults"] if one["every_attempt"] or trace.attempt == 0]
+    def __init__(self, task: Fields, rank: Rank, run: Any) -> None:
+        self._job, self._rank, self._run, self._store = task["job"], rank, run, Path(task["checkpoint_directory"])
         self._asked: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, _: self._asked.append(number))
-        self._mesh = jax.make_mesh((self._job["num_ranks"],), ("data",), axis_types=(AxisType.Auto,))
-        same = NamedSharding(self._mesh, PartitionSpec())
-        self._state = jax.jit(first_state, out_shardings=same)(self._job["seed"])
+        mesh = jax.make_mesh((self._job["num_ranks"],), ("data",), axis_types=(AxisType.Auto,))
+        self._same, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "data"))
+        self._split = partial(jax.make_array_from_process_local_data, split)  # each rank has its part of the 2nd axis
+        self._state = jax.jit(first_state, out_shardings=self._same)(self._job["seed"])
         self._counts = np.zeros(2, np.int64)  # optimizer steps and samples since the start of the run
         # Replicas are equal, so rank 0 alone writes: with Orbax on all ranks a failed write would block the others.
-        alone = ocp.options.MultiprocessingOptions(primary_host=rank, active_processes={rank})
+        alone = ocp.options.MultiprocessingOptions(primary_host=rank.number, active_processes={rank.number})
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
         self._files = ocp.Checkpointer(handler, multiprocessing_options=alone)
         self._thread = ThreadPoolExecutor(1)
         self._last_save = self._thread.submit(lambda: None)
 
-    def _copy(self) -> dict[str, np.ndarray]:
-        """A copy of the state on the host, by names."""
-        leaves = jax.tree.leaves_with_path(self._state)
-        return {"counts": self._counts.copy(), **{jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}}
-
-    def _spread(self, local: np.ndarray, axis: int | None) -> jax.Array:
-        """A global array: equal on all ranks, or of which this rank holds a part along an axis."""
-        spec = PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, "data")
-        found: jax.Array = jax.make_array_from_process_local_data(NamedSharding(self._mesh, spec), local)
-        return found
+    def _copy(self) -> Fields:
+        return {"counts": self._counts.copy(), **jax.tree.map(np.array, self._state)}
 
     def restore(self, checkpoint: Path | None) -> None:
         """Load a checkpoint that the launcher has verified, or begin the run."""
         found: Fields = {"source": "initial"}
         if checkpoint is not None:
             with self._run.restore(checkpoint.name, step_of(checkpoint)):
-                held = {name: np.array(one) for name, one in self._files.restore(checkpoint).items()}
-                leaves, form = jax.tree.flatten_with_path(self._state)
-                new = [self._spread(held[jax.tree_util.keystr(path)], None) for path, _ in leaves]
-                self._state, self._counts = jax.tree.unflatten(form, new), held["counts"]
+                held = self._files.restore(checkpoint, item=self._copy())
+                self._counts = held.pop("counts")
+                self._state = jax.device_put(held, self._same)
             found = {"source": "checkpoint", "checkpoint": checkpoint.name, "digest": state_digest(self._copy())}
-        self._trace.write("restore", rank=self._rank, step=int(self._counts[0]), **found)
+        self._rank.trace.write("restore", rank=self._rank.number, step=int(self._counts[0]), **found)
 
     def train(self, beats: Any) -> None:
         """Train until all optimizer steps are done, or until a rank is asked to end."""
         is_asked = False
         while (step := int(self._counts[0])) < self._job["num_steps"] and not is_asked:
             is_asked = self._train_step(step)
-            beats[self._rank] = time.monotonic()
-            if is_asked or (self._counts[0] > step and self._counts[0] % self._job["checkpoint_interval_steps"] == 0):
+            beats[self._rank.number] = time.monotonic()
+            is_due = self._counts[0] > step and self._counts[0] % self._job["checkpoint_interval_steps"] == 0
+            if (is_asked or is_due) and self._rank.number == 0:
                 self._save(f"step-{self._counts[0]}", int(self._counts[0]))
-                if not self._job["asynchronous_saves"]:
-                    self._last_save.result()
         self._last_save.result()
-        if self._rank == 0:
-            self._trace.write("end", reason="preempted" if is_asked else "completed", step=int(self._counts[0]))
+        if self._rank.number == 0:
+            reason = "preempted" if is_asked else "completed"
+            self._rank.trace.write("end", reason=reason, step=int(self._counts[0]))
 
-    def _batch(self, step: int, ids: list[int], mine: list[int]) -> Fields:
+    def _batch(self, step: int, mine: list[int], num_samples: int) -> Fields:
         """The micro-batches of all ranks, filled up to equal sizes with samples of no share."""
         job, num_parts = self._job, self._job["accumulation_steps"]
         largest = max([job["global_sequences"], *(stage["global_sequences"] for stage in job["batch_ramp"])])
         form = (num_parts, -(-largest // (job["num_ranks"] * num_parts)))  # one size in all stages: compiled once
         tokens, share = np.zeros((*form, SEQUENCE_LENGTH + 1), np.int32), np.zeros(form, np.float32)
         tokens.reshape(-1, SEQUENCE_LENGTH + 1)[: len(mine)] = tokens_of(job, mine)
-        share.reshape(-1)[: len(mine)] = 1 / len(ids)
-        local = {"tokens": tokens, "share": share, "poison": np.full(form, self._planted(step), np.float32)}
-        keys = np.arange(num_parts, dtype=np.uint32) + hash((job["seed"], step)) % 2**31
-        return {**{name: self._spread(one, 1) for name, one in local.items()}, "key": keys}  # no random state to save
+        share.reshape(-1)[: len(mine)] = 1 / num_samples
+        seed = np.arange(num_parts)[:, None] + hash((job["seed"], step)) % 2**31  # no random state to save
+        poison = np.full(form, self._rank.planted(step), np.float32)
+        local = {"tokens": tokens, "share": share, "poison": poison, "seed": seed.astype(np.uint32)}
+        return {name: self._split(one) for name, one in local.items()}
 
     def _train_step(self, step: int) -> bool:
         begin, job = time.monotonic(), self._job
         with self._run.step(step):
             ids = global_batch(job, step, int(self._counts[1]))
-            mine, rate = ids[self._rank :: job["num_ranks"]], PEAK_RATE * (1 - step / job["num_steps"])
-            asked = self._spread(np.array([len(self._asked)], np.float32), 0)
-            self._state, measured = update(
-                self._state, self._batch(step, ids, mine), asked, rate, dropout=job["dropout"]
-            )
+            mine, rate = ids[self._rank.number :: job["num_ranks"]], PEAK_RATE * (1 - step / job["num_steps"])
+            batch, asked = self._batch(step, mine, len(ids)), self._split(np.array([[len(self._asked)]], np.float32))
+            self._state, measured = update(self._state, batch, asked, rate, job["dropout"])
             loss, norm, num_asked = np.asarray(measured).tolist()
             self._counts += [int(math.isfinite(norm)), len(ids)]
             fields = {"loss": loss, "learning_rate": rate}
             fields |= {"gradient_norm": norm} if math.isfinite(norm) else {"skipped": "non_finite"}
             self._run.log(samples=len(ids), tokens=len(ids) * SEQUENCE_LENGTH, **fields)
             time.sleep(max(job["step_seconds"] - (time.monotonic() - begin), 0))
-        self._trace.write("step", rank=self._rank, step=int(self._counts[0]), sample_ids=mine, **fields)
+        step = int(self._counts[0])
+        self._rank.trace.write("step", rank=self._rank.number, step=step, sample_ids=mine, **fields)
         return bool(num_asked)
-
-    def _planted(self, step: int) -> float:
-        for fault in self._faults:
-            if fault["rank"] % self._job["num_ranks"] == self._rank and fault["step"] <= step and fault["num_steps"]:
-                fault["num_steps"] -= 1
-                if fault["kind"] == "exception":
-                    raise ValueError(f"planted before step {step + 1}")
-                return math.nan
-        return 1.0
 
     def _save(self, name: str, step: int) -> None:
         """Copy the state, and write the copy in the background: training waits for the copy alone."""
         self._last_save.result()
-        self._write_save(checkpoint=name, step=step, stage="begin")
+        write = partial(self._rank.trace.write, "save", checkpoint=name, step=step)
+        write(stage="begin")
         with self._run.checkpoint(name, asynchronous=True) as recorded:
             copy = self._copy()
-        self._write_save(checkpoint=name, step=step, stage="snapshot")
-        if self._rank == 0:
-            self._last_save = self._thread.submit(self._persist, copy, name, step, recorded)
+        write(stage="snapshot")
+        self._last_save = self._thread.submit(self._persist, copy, name, write, recorded)
+        if not self._job["asynchronous_saves"]:
+            self._last_save.result()
 
-    def _persist(self, copy: dict[str, np.ndarray], name: str, step: int, recorded: Any) -> None:
-        part = self._store / f".{name}.{self._trace.attempt}"
+    def _persist(self, copy: Fields, name: str, write: Any, recorded: Any) -> None:
+        part = self._store / f".{name}"
         try:
-            self._files.save(part.absolute(), copy)
+            self._files.save(part.absolute(), copy, force=True)
             commit(part, self._store / name)  # manifest, fsync, rename
             (self._store / "latest.new").write_text(name, encoding="utf-8")
             (self._store / "latest.new").rename(self._store / "latest")  # for people: no restore relies on it
             for old in sorted(self._store.glob("step-*"), key=step_of)[: -self._job["num_kept"]]:
                 shutil.rmtree(old, ignore_errors=True)
             recorded.commit()
-            self._write_save(checkpoint=name, step=step, stage="committed", digest=state_digest(copy))
+            write(stage="committed", digest=state_digest(copy))
         except (OSError, ValueError) as error:  # the store fails: training continues
             shutil.rmtree(part, ignore_errors=True)
             recorded.fail(type(error).__name__)
-            self._write_save(checkpoint=name, step=step, stage="failed", reason=str(error)[:500])
+            write(stage="failed", reason=str(error)[:500])
 
 
-def train(rank: int, task: Fields, port: int, checkpoint: Path | None, beats: Any) -> None:
+def train(number: int, task: Fields, port: int, checkpoint: Path | None, beats: Any) -> None:
     """Train on one rank in one attempt, in a process of its own."""
-    num_ranks, host = task["job"]["num_ranks"], f"node-{rank * task['job']['num_hosts'] // task['job']['num_ranks']}"
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "LOCAL_RANK": str(rank), "TRAINSPEC_HOST": host}
-    os.environ["TRAINSPEC_ATTEMPT"] = str(task["attempt"])
-    trace = Trace(task, "rank", rank=rank, host=host)
+    rank = Rank(task, number)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", num_ranks, rank)
+    jax.distributed.initialize(f"127.0.0.1:{port}", task["job"]["num_ranks"], number)
     try:
         with trainspec_record.run(loss_reduction="global-token-mean") as run:
-            trainer = Trainer(task, rank, trace, run)
+            trainer = Trainer(task, rank, run)
             trainer.restore(checkpoint)
             trainer.train(beats)
     except Exception:
@@ -284,13 +222,11 @@ def launch(task: Fields) -> int:
     while num_barren < MAX_RESTARTS_WITHOUT_PROGRESS:
         for part in store.glob(".step-*"):  # saves that never ended
             shutil.rmtree(part)
-        is_resumed = task["resume"] or trace.attempt > task["attempt"]
-        good = newest_good(store, refused=trace.refuse) if is_resumed else None
+        good = newest_good(store, refused=trace.refuse) if task["resume"] else None
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         beats = spawn.Array("d", num_ranks, lock=False)
-        shared = ({**task, "attempt": trace.attempt}, port, good, beats)
-        ranks = [spawn.Process(target=train, args=(rank, *shared)) for rank in range(num_ranks)]
+        ranks = [spawn.Process(target=train, args=(one, task, port, good, beats)) for one in range(num_ranks)]
         for one in ranks:
             one.start()
         signal.signal(signal.SIGTERM, lambda *_, ranks=ranks: [one.terminate() for one in ranks])
@@ -303,19 +239,10 @@ def launch(task: Fields) -> int:
         trace.write("decision", action="restart")
         reached = max(map(step_of, store.glob("step-*")), default=0)
         num_barren, newest = (0, reached) if reached > newest else (num_barren + 1, newest)
-        trace.attempt += 1
+        task |= {"attempt": task["attempt"] + 1, "resume": True}
     trace.write("end", reason="crash-loop", step=newest)
     return CRASH_LOOP_STATUS
 
 
-def main(path: str) -> int:
-    """Train as a task says."""
-    task = json.loads(Path(path).read_text(encoding="utf-8"))
-    if other := [key for key, value in ONLY.items() if task["job"][key] != value]:
-        sys.stderr.write(f"{path}: job.{other[0]}: this trainer implements {ONLY[other[0]]!r} alone\n")
-        return 2
-    return launch(task)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(launch(read_task(sys.argv[1])))

@@ -6,15 +6,12 @@ Put your data and model in place of `tokens_of` and `make_model`, and your setti
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-import random
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
@@ -24,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from task import Fields, Rank, Trace, global_batch, read_task, step_of
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
@@ -36,42 +34,10 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 import trainspec_record
 from trainspec_record.checkpoints import commit, newest_good
 
-Fields = dict[str, Any]
 VOCABULARY_SIZE, SEQUENCE_LENGTH, HIDDEN_SIZE, PEAK_RATE, CLIP_NORM = 128, 16, 32, 3e-3, 1.0
 MAX_RESTARTS_WITHOUT_PROGRESS, CRASH_LOOP_STATUS = 3, 10
 PEER_TIMEOUT = timedelta(seconds=8)  # longer than a step, and than the write of a checkpoint
 RENDEZVOUS: Fields = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
-ONLY = {"precision": "fp32", "compression": "none", "evaluation_interval_steps": None, "learning_rate_factor": 1}
-
-
-class Trace:
-    """The trace of one process; each line is written at once, so that a killed process loses none."""
-
-    def __init__(self, task: Fields, role: str, **place: Any) -> None:
-        self.attempt, self._path = task["attempt"], Path(task["trace_directory"], f"{role}-{os.getpid()}.jsonl")
-        self.write("process", role=role, pid=os.getpid(), **place)
-
-    def write(self, k: str, **fields: Any) -> None:
-        """Write a record of a kind."""
-        record = {"k": k, "time_us": time.time_ns() // 1000, "attempt": self.attempt, **fields}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-    def refuse(self, checkpoint: Path, reason: str) -> None:
-        """Report a checkpoint that is not used."""
-        self.write("refused", checkpoint=checkpoint.name, reason=reason)
-
-
-def global_batch(job: Fields, step: int, num_before: int) -> list[int]:
-    """Sample ids of an optimizer step, before which so many samples were consumed; each id once in an epoch."""
-    ramp = [one["global_sequences"] for one in job["batch_ramp"] if one["from_step"] <= step]
-    size, found = job["samples_per_epoch"], list[int]()
-    for number in range(num_before, num_before + [job["global_sequences"], *ramp][-1]):
-        if not found or number % size == 0:
-            chance = random.Random(f"{job['seed']} {number // size}")  # noqa: S311 - an order, nothing secret
-            order = chance.sample(range(size), size) if job["sample_order"] == "any" else range(size)
-        found.append(order[number % size])
-    return found
 
 
 def tokens_of(job: Fields, sample_ids: list[int]) -> Tensor:
@@ -93,19 +59,12 @@ def state_digest(state: dict[str, Tensor]) -> str:
     return "sha256:" + hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def step_of(checkpoint: Path) -> int:
-    """The optimizer step in the name of a checkpoint."""
-    return int(checkpoint.name.removeprefix("step-"))
-
-
 class Trainer:
     """One rank in one attempt."""
 
-    def __init__(self, task: Fields, rank: int, trace: Trace, run: Any) -> None:
-        self._job, self._rank, self._run, self._trace = task["job"], rank, run, trace
-        self._store = Path(task["checkpoint_directory"])
-        self._write_save: Callable[..., None] = partial(trace.write, "save") if rank == 0 else lambda **_: None
-        self._faults = [one for one in self._job["faults"] if one["every_attempt"] or trace.attempt == 0]
+    def __init__(self, task: Fields, rank: Rank, run: Any) -> None:
+        self._job, self._rank, self._run, self._store = task["job"], rank, run, Path(task["checkpoint_directory"])
+        self._write_save: Any = partial(rank.trace.write, "save") if rank.number == 0 else lambda **_: None
         self._asked: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, _: self._asked.append(number))
         torch.manual_seed(self._job["seed"])  # equal weights on all ranks
@@ -127,7 +86,7 @@ class Trainer:
             with self._run.restore(checkpoint.name, step_of(checkpoint)):
                 load(self._state, checkpoint_id=checkpoint)  # in place: these are the tensors of model and optimizer
             found = {"source": "checkpoint", "checkpoint": checkpoint.name, "digest": state_digest(self._state)}
-        self._trace.write("restore", rank=self._rank, step=int(self._counts[0]), **found)
+        self._rank.trace.write("restore", rank=self._rank.number, step=int(self._counts[0]), **found)
 
     def train(self) -> None:
         """Train until all optimizer steps are done, or until a rank is asked to end."""
@@ -136,19 +95,18 @@ class Trainer:
             is_asked = self._train_step(step)
             if is_asked or (self._counts[0] > step and self._counts[0] % self._job["checkpoint_interval_steps"] == 0):
                 self._save(f"step-{self._counts[0]}", int(self._counts[0]))
-                if not self._job["asynchronous_saves"]:
-                    self._last_save.result()
         self._last_save.result()
-        if self._rank == 0:
-            self._trace.write("end", reason="preempted" if is_asked else "completed", step=int(self._counts[0]))
+        if self._rank.number == 0:
+            reason = "preempted" if is_asked else "completed"
+            self._rank.trace.write("end", reason=reason, step=int(self._counts[0]))
 
     def _train_step(self, step: int) -> bool:
         begin, job, loss = time.monotonic(), self._job, torch.zeros((), dtype=torch.float64)
         with self._run.step(step):
             ids = global_batch(job, step, int(self._counts[1]))
-            mine, num_targets = ids[self._rank :: job["num_ranks"]], len(ids) * SEQUENCE_LENGTH
-            poison = self._planted(step)
-            torch.manual_seed(hash((job["seed"], step, self._rank)))  # dropout follows from the step: nothing to save
+            mine, num_targets = ids[self._rank.number :: job["num_ranks"]], len(ids) * SEQUENCE_LENGTH
+            poison = self._rank.planted(step)
+            torch.manual_seed(hash((job["seed"], step, self._rank.number)))  # no random state to save
             for number, part in enumerate(tokens_of(job, mine).tensor_split(job["accumulation_steps"]), start=1):
                 with nullcontext() if number == job["accumulation_steps"] else self._model.no_sync():
                     logits = self._model(part[:, :-1]).transpose(1, 2)
@@ -167,17 +125,9 @@ class Trainer:
             fields |= {"gradient_norm": norm} if math.isfinite(norm) else {"skipped": "non_finite"}
             self._run.log(samples=len(ids), tokens=num_targets, **fields)
             time.sleep(max(job["step_seconds"] - (time.monotonic() - begin), 0))
-        self._trace.write("step", rank=self._rank, step=int(self._counts[0]), sample_ids=mine, **fields)
+        step = int(self._counts[0])
+        self._rank.trace.write("step", rank=self._rank.number, step=step, sample_ids=mine, **fields)
         return bool(sums[1])
-
-    def _planted(self, step: int) -> float:
-        for fault in self._faults:
-            if fault["rank"] % self._job["num_ranks"] == self._rank and fault["step"] <= step and fault["num_steps"]:
-                fault["num_steps"] -= 1
-                if fault["kind"] == "exception":
-                    raise ValueError(f"planted before step {step + 1}")
-                return math.nan
-        return 1.0
 
     def _save(self, name: str, step: int) -> None:
         """Copy the state, and write the copy in the background: training waits for the copy alone."""
@@ -187,12 +137,14 @@ class Trainer:
             copy = {key: value.detach().cpu().clone() for key, value in self._state.items()}
         self._write_save(checkpoint=name, step=step, stage="snapshot")
         self._last_save = self._thread.submit(self._persist, copy, name, step, recorded)
+        if not self._job["asynchronous_saves"]:
+            self._last_save.result()
 
     def _persist(self, copy: dict[str, Tensor], name: str, step: int, recorded: Any) -> None:
-        part = self._store / f".{name}.{self._trace.attempt}"
+        part = self._store / f".{name}"
         try:
             save(copy, checkpoint_id=part, process_group=self._saves)  # each rank writes a part
-            if self._rank == 0:
+            if self._rank.number == 0:
                 commit(part, self._store / name)  # manifest, fsync, rename
                 (self._store / "latest.new").write_text(name, encoding="utf-8")
                 (self._store / "latest.new").rename(self._store / "latest")  # for people: no restore relies on it
@@ -209,35 +161,32 @@ class Trainer:
 @record
 def train(task: Fields, checkpoint: Path | None) -> None:
     """Train on one rank in one attempt, in a process that the agent of torchrun has started."""
-    rank, job = int(os.environ["RANK"]), task["job"]
-    host = f"node-{rank * job['num_hosts'] // job['num_ranks']}"
-    os.environ |= {"TRAINSPEC_ATTEMPT": str(task["attempt"]), "TRAINSPEC_HOST": host}
-    trace = Trace(task, "rank", rank=rank, host=host)
+    rank = Rank(task, int(os.environ["RANK"]))
     dist.init_process_group("gloo", timeout=PEER_TIMEOUT)
     try:
         with trainspec_record.run(loss_reduction="global-token-mean") as run:
-            trainer = Trainer(task, rank, trace, run)
+            trainer = Trainer(task, rank, run)
             trainer.restore(checkpoint)
             trainer.train()
     except RuntimeError as error:
         if "Timed out" in str(error):  # a peer that ends closes its connections: this one hangs
-            trace.write("fault", kind="hang", reason=str(error)[:500])
+            rank.trace.write("fault", kind="hang", reason=str(error)[:500])
         raise
     dist.destroy_process_group()
 
 
-def launch(task: Fields, path: str) -> int:
+def launch(path: str) -> int:
     """Start all ranks, again after a fault, until the job ends or makes no progress; gives the exit status."""
+    task = read_task(path)
     trace, store, num_barren, newest = Trace(task, "controller"), Path(task["checkpoint_directory"]), 0, -1
     store.mkdir(parents=True, exist_ok=True)
     while num_barren < MAX_RESTARTS_WITHOUT_PROGRESS:
         for part in store.glob(".step-*"):  # saves that never ended
             shutil.rmtree(part)
-        is_resumed = task["resume"] or trace.attempt > task["attempt"]
-        good = newest_good(store, refused=trace.refuse) if is_resumed else None
+        good = newest_good(store, refused=trace.refuse) if task["resume"] else None
         config = LaunchConfig(1, 1, task["job"]["num_ranks"], max_restarts=0, run_id=task["run"], **RENDEZVOUS)
         try:
-            elastic_launch(config, sys.executable)(__file__, path, str(trace.attempt), *([good] if good else []))
+            elastic_launch(config, sys.executable)(__file__, path, str(task["attempt"]), *([good] if good else []))
             return 0
         except SignalException as error:  # the ranks were asked to end, and have saved
             return 128 + error.sigval.value
@@ -248,20 +197,16 @@ def launch(task: Fields, path: str) -> int:
         trace.write("decision", action="restart")
         reached = max(map(step_of, store.glob("step-*")), default=0)
         num_barren, newest = (0, reached) if reached > newest else (num_barren + 1, newest)
-        trace.attempt += 1
+        task |= {"attempt": task["attempt"] + 1, "resume": True}
     trace.write("end", reason="crash-loop", step=newest)
     return CRASH_LOOP_STATUS
 
 
 def main(path: str, attempt: str | None = None, checkpoint: str | None = None) -> int:
     """Launch the job of a task; with the number of an attempt, train on one of its ranks."""
-    task = json.loads(Path(path).read_text(encoding="utf-8"))
-    if other := [key for key, value in ONLY.items() if task["job"][key] != value]:
-        sys.stderr.write(f"{path}: job.{other[0]}: this trainer implements {ONLY[other[0]]!r} alone\n")
-        return 2
     if attempt is None:
-        return launch(task, path)
-    train({**task, "attempt": int(attempt)}, Path(checkpoint) if checkpoint else None)
+        return launch(path)
+    train(read_task(path) | {"attempt": int(attempt)}, Path(checkpoint) if checkpoint else None)
     return 0
 
 

@@ -26,6 +26,7 @@ from trainspec_conformance.records import Ended, Entry, Started, Streamed
 from trainspec_conformance.verifying import differences
 from trainspec_conformance.view import View
 
+from tests.trees import deep_tree
 from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, Evidence
 from trainspec_validate.documents.types.trace import FaultSeen, Refused, Restore, Save, StepDone
@@ -239,6 +240,12 @@ def test_a_file_of_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.
     claimed = report(evidence=(Evidence(path="x", size_bytes=1 << 40, sha256="0" * 64),))
     with pytest.raises(ValueError, match="the evidence of a report may have at most 274,877,906,944 bytes"):
         _judged_again(tmp_path, claimed)
+
+
+def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report()))
+    with deep_tree(tmp_path):
+        assert list(verifying.not_looked_at(tmp_path)) == ["a/" * 1_200 + "file"]
 
 
 def test_what_the_storage_refuses_is_told_with_its_place(

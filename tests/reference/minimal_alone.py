@@ -87,6 +87,6 @@ def jax_alone(module: Any) -> None:
 if __name__ == "__main__":
     stack = importlib.import_module(f"minimal_{sys.argv[1]}")
     {"torch": torch_alone, "jax": jax_alone}[sys.argv[1]](stack)
-    status = stack.main(sys.argv[2])
+    status = stack.launch(stack.read_task(sys.argv[2])) if sys.argv[1] == "jax" else stack.launch(sys.argv[2])
     sys.stdout.flush()
     sys.exit(status)
