@@ -19,9 +19,10 @@ from trainspec_validate.interop.readers._worlds import settled
 _HEAD = 256 * 1024
 _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
 _MEGATRON = re.compile(
-    r"(?m)^[ \t]+(?:(?:tensor|pipeline)_model_parallel_size|micro_batch_size|global_batch_size)[ \t]*:"
+    r"(?m)^[ \t]+(?:(?:tensor|pipeline)_model_parallel_size|(?:micro|global)_batch_size)[ \t]*:"
+    r"|^[ \t]{1,4}hidden_size[ \t]*:"
 )
-"""Settings of NeMo models on Megatron; other models of NeMo have layers of other names and other defaults."""
+"""Settings of NeMo models on Megatron, with the width right below `model`; other models have other defaults."""
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _NEURON = re.compile(r"(?m)^(?:distributed_strategy|strategy|plugins)[ \t]*:")
 """Sections that NeMo 2 and its descendant for Neuron devices have in place of the settings that are read here."""
