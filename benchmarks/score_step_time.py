@@ -100,7 +100,7 @@ def percentiles(found: Sequence[Residual]) -> ErrorBand:
     """10th and 90th percentile of published over predicted time."""
     ratios = [one.ratio for one in found]
     low, high = (quantile(ratios, share) for share in (0.1, 0.9))
-    return ErrorBand(low, high, mean_error(found), len(found))
+    return ErrorBand(low, high, mean_error(found), len(found), len({one.run.dataset for one in found}))
 
 
 def sources(found: Sequence[Residual]) -> list[list[Residual]]:
@@ -144,7 +144,7 @@ def widening(found: Sequence[Residual]) -> float:
 def band(found: Sequence[Residual]) -> ErrorBand:
     """The percentiles of a family, widened as much as runs of a source that is left out ask for."""
     given = widened(percentiles(found), widening(found))
-    return ErrorBand(round(given.low, 3), round(given.high, 3), round(given.mean_error, 3), given.num_runs)
+    return replace(given, low=round(given.low, 3), high=round(given.high, 3), mean_error=round(given.mean_error, 3))
 
 
 def hardware_flops(run: Run, *, causal: bool) -> float:
@@ -306,7 +306,8 @@ def _print_fit(runs: Sequence[Run], found: Sequence[Residual]) -> None:
         print(f"costs.step_errors.{title}:")
         for name, group in by_family(these).items():
             given = band(group)
-            print(f'    "{name}": ErrorBand({given.low}, {given.high}, {given.mean_error}, {given.num_runs}),')
+            figures = (given.low, given.high, given.mean_error, given.num_runs, given.num_sources)
+            print(f'    "{name}": ErrorBand({", ".join(map(str, figures))}),')
 
 
 def main() -> None:

@@ -21,25 +21,27 @@ class ErrorBand:
     mean_error: float
     """Mean absolute error of the prediction, over the published time."""
     num_runs: int
+    num_sources: int
+    """Data sets that the runs are of; a rule does not rely on the band of one."""
 
 
 NO_RUN = "no measured run of this kind"
 BANDS: dict[str, ErrorBand] = {
-    "TPU, dense, 16-bit": ErrorBand(0.589, 1.629, 0.176, 39),
-    "dense, 16-bit, large scale": ErrorBand(0.866, 1.34, 0.118, 108),
-    "dense, 16-bit, small scale": ErrorBand(0.808, 1.216, 0.075, 262),
-    "dense, below 16 bits": ErrorBand(0.815, 1.318, 0.119, 120),
-    "mixture of experts, 16-bit": ErrorBand(1.195, 1.556, 0.268, 20),
-    "mixture of experts, below 16 bits": ErrorBand(0.833, 1.337, 0.139, 87),
+    "TPU, dense, 16-bit": ErrorBand(0.589, 1.629, 0.176, 39, 2),
+    "dense, 16-bit, large scale": ErrorBand(0.866, 1.34, 0.118, 108, 11),
+    "dense, 16-bit, small scale": ErrorBand(0.808, 1.216, 0.075, 262, 8),
+    "dense, below 16 bits": ErrorBand(0.815, 1.318, 0.119, 120, 6),
+    "mixture of experts, 16-bit": ErrorBand(1.195, 1.556, 0.268, 20, 1),
+    "mixture of experts, below 16 bits": ErrorBand(0.833, 1.337, 0.139, 87, 1),
 }
 """By family where plans name their framework; `benchmarks/score_step_time.py` leaves out a publication at a time."""
 UNNAMED: dict[str, ErrorBand] = {
-    "TPU, dense, 16-bit": ErrorBand(0.589, 1.629, 0.176, 39),
-    "dense, 16-bit, large scale": ErrorBand(0.912, 1.359, 0.116, 108),
-    "dense, 16-bit, small scale": ErrorBand(0.87, 1.576, 0.127, 262),
-    "dense, below 16 bits": ErrorBand(0.709, 1.758, 0.171, 120),
-    "mixture of experts, 16-bit": ErrorBand(1.195, 1.556, 0.268, 20),
-    "mixture of experts, below 16 bits": ErrorBand(0.833, 1.337, 0.139, 87),
+    "TPU, dense, 16-bit": ErrorBand(0.589, 1.629, 0.176, 39, 2),
+    "dense, 16-bit, large scale": ErrorBand(0.912, 1.359, 0.116, 108, 11),
+    "dense, 16-bit, small scale": ErrorBand(0.87, 1.576, 0.127, 262, 8),
+    "dense, below 16 bits": ErrorBand(0.709, 1.758, 0.171, 120, 6),
+    "mixture of experts, 16-bit": ErrorBand(1.195, 1.556, 0.268, 20, 1),
+    "mixture of experts, below 16 bits": ErrorBand(0.833, 1.337, 0.139, 87, 1),
 }
 """The same of the same runs, predicted as if no framework was named."""
 
