@@ -45,11 +45,12 @@ def _commands(value: Any, pointer: Pointer) -> Iterator[tuple[Pointer, str]]:
         if _OPTIONS.search(value):
             yield pointer, value
     elif isinstance(value, dict):
+        program = _words(value.get(_PROGRAM))
+        arguments = [key for key in _ARGUMENTS if program and _words(value.get(key))]
         for key, item in value.items():
-            words = _words(item)
-            if words and key in _ARGUMENTS and (program := _words(value.get(_PROGRAM))):
-                yield (*pointer, key), shlex.join([*program, *words])
-            else:
+            if key in arguments:
+                yield (*pointer, key), shlex.join([*(program or ()), *(_words(item) or ())])
+            elif not (arguments and key == _PROGRAM):  # without its arguments it would have the defaults
                 yield from _commands(item, (*pointer, key))
     elif isinstance(value, list):
         if words := _words(value):
