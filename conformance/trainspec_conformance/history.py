@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from trainspec_conformance.records import Act, Entry, Malformed, Streamed, SuiteRecord
+from trainspec_validate.cli.terminal import paused_collector
 from trainspec_validate.documents.types.trace import StepDone, TraceRecord
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
@@ -97,18 +96,6 @@ class History:
         self._file.close()
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Entries hold no cycles, and looking for some again and again takes a third of the time that they are read in."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def read_history(path: Path) -> list[Entry]:
     """The entries that a trial wrote down.
 
@@ -117,7 +104,7 @@ def read_history(path: Path) -> list[Entry]:
     """
     entries: list[Entry] = []
     size, seconds = Size(), 0.0
-    with _no_collection(), path.open("rb") as file:
+    with paused_collector(), path.open("rb") as file:
         while line := file.readline(int(HISTORY_LINE_BYTES.most) + 1):
             number = len(entries) + 1
             try:

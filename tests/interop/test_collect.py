@@ -39,7 +39,7 @@ node_groups:
 """
 SSH = """\
 #!/bin/sh
-# stands for ssh: a shell with the tools of a node; some nodes do not answer, or answer with something else
+# in place of ssh: a shell with the tools of a node; some nodes do not answer, or answer with something else
 while [ "${1#-}" != "$1" ]; do case $1 in -o) shift 2 ;; *) shift ;; esac; done
 node=$1; shift
 export TMPDIR=FOLDER/tmp PATH=FOLDER/tools/$node:$PATH
@@ -70,7 +70,7 @@ def printing(text: str) -> str:
 
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nodes behind a program that stands for ssh."""
+    """Nodes behind a program in place of ssh."""
     program(tmp_path / "bin" / "ssh", SSH.replace("FOLDER", str(tmp_path)))
     (tmp_path / "tmp").mkdir()
     for node, rate in (("node-0", 400), ("node-1", 200), ("talking", 400)):
@@ -210,6 +210,7 @@ def test_the_nodes_of_the_profile_are_asked_where_none_are_named(nodes: Path) ->
         (("--over", "ssh", "--into", "new", "--node", "a[1-999999]"), "10,000"),
         (("--over", "ssh", "--into", "new", "--node", "a", "--also", "../x=ls"), "is no name of a file"),
         (("--over", "ssh", "--into", "new", "--node", "a", "--also", "ls"), "is no FILE=COMMAND"),
+        (("--over", "ssh", "--into", "new", "--node", "a", "--also", f"x=echo {'y' * 40_000}"), "more than 32768"),
         (("--over", "slurm", "--into", "new", "--node", "a"), "srun is not installed here"),
     ],
 )

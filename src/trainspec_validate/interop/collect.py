@@ -36,6 +36,8 @@ MAX_NODE_BYTES = 24 * 2**20
 """Of what one node may answer."""
 _MAX_WORDS_BYTES = 4_096
 _MAX_FILES = 64
+_MAX_SCRIPT_BYTES = 32_768
+"""Less than a pipe holds, so that a node that reads nothing blocks nobody."""
 _READ_BYTES = 1 << 16
 _FAILURES = "failures"
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
@@ -169,6 +171,9 @@ def _check(nodes: Sequence[str], way: str, tools: Sequence[Tool]) -> None:
     for tool in tools:
         if not FILE_NAME.fullmatch(tool.file) or tool.file == _FAILURES:
             raise InputError(f"{tool.file!r} is no name of a file (letters, digits and . _ + -)")
+    num_bytes = len(script(tools, "").encode())
+    if num_bytes > _MAX_SCRIPT_BYTES:
+        raise InputError(f"the commands of a node take {num_bytes} bytes, more than {_MAX_SCRIPT_BYTES}")
     command = _WAYS[way]
     if command and shutil.which(command[0]) is None:
         raise InputError(f"{command[0]} is not installed here, and {way} needs it")

@@ -217,10 +217,10 @@ class Coverage:
     num_records: int
     num_samples: int
     first_time_us: int
-    """Microseconds since 1970 UTC; -1 where there is no record."""
+    """Microseconds since 1970 UTC; -1 where there is no record, or the source states no times."""
     last_time_us: int
     covered_seconds: float
-    """Time from the first to the last record without the time between attempts."""
+    """Time from the first to the last record without the time between attempts; 0 where no times are stated."""
     num_attempts: int
     metrics_seen: tuple[str, ...]
     metrics_absent: tuple[str, ...]

@@ -53,9 +53,15 @@ def coverage_line(coverage: Coverage) -> str:
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
     return (
         f"coverage of run {coverage.run or '(unnamed)'}: {len(coverage.metrics_seen)} metrics{absent}; "
-        f"ranks {ranks}; devices {devices}; {coverage.seconds:,.0f} s, {coverage.num_records:,} records; "
+        f"ranks {ranks}; devices {devices}; {_length(coverage)}{coverage.num_records:,} records; "
         f"{len(coverage.not_judged)} not judged"
     )
+
+
+def _length(coverage: Coverage) -> str:
+    """The time that records span, before their number; nothing where their source states no times."""
+    is_unstated = coverage.num_records > 0 and coverage.first_time_us < 0
+    return "no times, " if is_unstated else f"{coverage.seconds:,.0f} s, "
 
 
 def coverage_lines(coverage: Coverage) -> Iterator[str]:
@@ -67,7 +73,8 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
     if coverage.num_records:
         attempts = f"{coverage.num_attempts} attempt{'' if coverage.num_attempts == 1 else 's'}"
         span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}"
-        yield f"  time: {span}, {coverage.seconds:,.0f} s in {attempts}"
+        stated = f"{span}, {coverage.seconds:,.0f} s" if coverage.first_time_us >= 0 else "not stated"
+        yield f"  time: {stated} in {attempts}"
     yield f"  metrics: {_metrics(coverage)}"
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)

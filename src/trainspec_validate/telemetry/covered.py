@@ -9,6 +9,7 @@ from trainspec_validate.model.finding import Coverage, CutRecord, Outcome, Verdi
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._lives import last_end
+from trainspec_validate.telemetry.checks._rows import has_times
 from trainspec_validate.telemetry.view.run_view import RunView
 
 _NOT_JUDGED = frozenset({Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN})
@@ -26,6 +27,7 @@ def coverage_of(
     unsupported = {name for name in owed - seen if view.unsupported(name)}
     ranks, devices, hosts = _subjects(view)
     answers = list(outcomes)
+    timed = has_times(view)
     not_judged = [outcome for outcome in answers if outcome.verdict in _NOT_JUDGED]
     return Coverage(
         run=view.run,
@@ -33,9 +35,9 @@ def coverage_of(
         num_bytes=sum(file.num_bytes for file in view.files),
         num_records=view.num_records,
         num_samples=view.num_samples,
-        first_time_us=view.first_time_us,
-        last_time_us=view.last_time_us,
-        covered_seconds=sum(attempt.seconds for attempt in view.attempts),
+        first_time_us=view.first_time_us if timed else -1,
+        last_time_us=view.last_time_us if timed else -1,
+        covered_seconds=sum(attempt.seconds for attempt in view.attempts) if timed else 0.0,
         num_attempts=len(view.attempts),
         metrics_seen=tuple(sorted(seen)),
         metrics_absent=tuple(sorted(owed - seen - unsupported)),

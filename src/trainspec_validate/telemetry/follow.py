@@ -149,7 +149,7 @@ class Follower:
     def rewritten(self) -> Iterator[tuple[str, str]]:
         """Files whose part that was read has been changed since, and how; each is read once more."""
         for name, one in sorted(self.followed.items()):
-            with suppress(OSError, SourceError):  # a file that is gone has been told as that
+            with suppress(OSError, SourceError):  # that a file is gone was said
                 if name in self.refused:
                     continue
                 if not os.path.samestat(_status(one.file.path), one.status):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.interop.fragment import ForeignFormatError
@@ -265,16 +265,14 @@ class _Parser:
         return Function(name, self._closed(frozenset({"}"})) if brace else ())
 
 
-def assigned(body: Iterable[Node], pattern: str = "=") -> set[str]:
-    """Names that commands assign, also inside branches."""
-    names: set[str] = set()
+def _inside(body: Iterable[Node]) -> Iterator[Simple | Loop]:
+    """Simple commands and loops, also those inside branches."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()
         match node:
             case Simple():
-                texts = [token.text for token in node.tokens if token.kind == "word"]
-                names.update(text.partition(pattern)[0].rstrip("+") for text in texts if pattern in text)
+                yield node
             case Group() | Function():
                 waiting.extend(node.body)
             case Joined():
@@ -285,40 +283,33 @@ def assigned(body: Iterable[Node], pattern: str = "=") -> set[str]:
             case Case():
                 waiting.extend(inner for _, part in node.branches for inner in part)
             case Loop():
+                yield node
                 waiting.extend((*node.condition, *node.body))
-                names.add(node.variable)
+
+
+def assigned(body: Iterable[Node], pattern: str = "=") -> set[str]:
+    """Names that commands assign, also inside branches."""
+    names: set[str] = set()
+    for node in _inside(body):
+        if isinstance(node, Loop):
+            names.add(node.variable)
+        else:
+            texts = [token.text for token in node.tokens if token.kind == "word"]
+            names.update(text.partition(pattern)[0].rstrip("+") for text in texts if pattern in text)
     return names
 
 
 def appended(body: Iterable[Node]) -> set[str]:
     """Names that commands only append to (`NAME+=`), also inside branches."""
-    names = assigned(body, "+=")
-    return names - {name for name in names if _is_set(body, name)}
+    body = list(body)
+    own = {text.partition("=")[0] for node in _inside(body) if isinstance(node, Simple) for text in _texts(node)}
+    loops = {node.variable for node in _inside(body) if isinstance(node, Loop)}
+    return assigned(body, "+=") - loops - own
 
 
-def _is_set(body: Iterable[Node], name: str) -> bool:
-    """Whether a command gives a name a value of its own."""
-    waiting = list(body)
-    while waiting:
-        node = waiting.pop()
-        match node:
-            case Simple():
-                if any(token.kind == "word" and token.text.startswith(f"{name}=") for token in node.tokens):
-                    return True
-            case Group() | Function():
-                waiting.extend(node.body)
-            case Joined():
-                waiting.extend((node.left, node.right))
-            case If():
-                waiting.extend(inner for branch in node.branches for part in branch for inner in part)
-                waiting.extend(node.otherwise)
-            case Case():
-                waiting.extend(inner for _, part in node.branches for inner in part)
-            case Loop():
-                waiting.extend((*node.condition, *node.body))
-                if node.variable == name:
-                    return True
-    return False
+def _texts(node: Simple) -> Iterator[str]:
+    """Words with an equals sign."""
+    return (token.text for token in node.tokens if token.kind == "word" and "=" in token.text)
 
 
 def appends_alone(body: Body) -> bool:

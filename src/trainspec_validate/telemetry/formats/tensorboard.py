@@ -25,7 +25,7 @@ _TOGETHER_US = 1_000_000
 
 
 def shortest(value: float) -> float:
-    """The decimal number of the fewest digits that a float of 32 bits stands for.
+    """The decimal number of the fewest digits that reads as the same float of 32 bits.
 
     >>> shortest(struct.unpack("<f", struct.pack("<f", 0.1))[0])
     0.1
