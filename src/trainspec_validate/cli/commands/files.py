@@ -105,7 +105,7 @@ def refuse_inputs(outputs: Iterable[Path], *, foreign: bool = False) -> None:
     for name, value in context.params.items():
         if name not in _OUTPUTS:
             named += [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)]
-    directories = [path for path in named if Path(path).is_dir()]
+    directories = [path for path in named if os.path.isdir(path)]  # noqa: PTH112 - a word that is no name is none
     for output in outputs:
         is_read = foreign and os.path.lexists(output) and is_inside(output, directories)
         if is_read or is_input(output, named) or (directories and is_found(output, directories)):
