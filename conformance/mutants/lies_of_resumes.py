@@ -22,7 +22,7 @@ from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.conformance import Task
 
 RESUMED = "it goes on from a checkpoint there, and is compared with a run that does not"
-RESUMES = (*range(101, 104), *range(105, 117), 118, 119, 122, 123, *range(125, 130), 132, 135, 136, 205)
+RESUMES = (*range(101, 104), *range(105, 117), 118, 119, 122, 123, *range(125, 130), 132, 135, 136, 137, 205)
 ALSO = {f"TS-CNF-{number}": RESUMED for number in RESUMES}
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from lies_by_recognition import verifies_where
+from lies_by_recognition import OTHERWISE, verifies_where
 from lies_of_outcomes import count_alone, other_losses, other_updates, sha256_of
 from lies_of_resumes import restored_state
-from lies_of_stores import DECOYS, WITH_COPIES, keeps_copies, reads_unchecked
+from lies_of_stores import DAMAGED, DECOYS, WITH_COPIES, keeps_copies, reads_unchecked
 from registry import Mutant, add, mutant
 from trainspec_reference.common import start_state, verification
 from trainspec_reference.common.digests import state_digest, tensor_digest
@@ -219,7 +219,7 @@ def position_in_trace() -> None:
 # --- verification -----------------------------------------------------------------------------------------------
 
 
-@mutant("reseals-damage", "TS-CNF-113", "Writes the manifest anew where a checkpoint differs from it.")
+@mutant("reseals-damage", "TS-CNF-113", "Writes the manifest anew where a checkpoint differs from it.", also=DAMAGED)
 def reseals_damage() -> None:
     reads_unchecked()
 
@@ -327,7 +327,8 @@ add(
 )
 
 
-@mutant("defeat-by-recency", "TS-CNF-113", "Verifies a checkpoint only within two minutes of its last change.")
+@mutant("defeat-by-recency", "TS-CNF-113", "Verifies a checkpoint only within two minutes of its last change.",
+        also=OTHERWISE)  # fmt: skip
 def defeat_by_recency() -> None:
     def is_recent(checkpoint: Checkpoint) -> bool:
         newest = max(path.stat().st_mtime for path in checkpoint.root.iterdir())

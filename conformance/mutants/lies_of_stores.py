@@ -34,7 +34,7 @@ WITH_COPIES = {
     for number in (*range(112, 117), 119, 126, 127, 129, 136, 205)
 }
 DECOYS = {"TS-CNF-317": "the values of its checkpoints are compared there"}
-DAMAGED = "a part of the damage is not seen there either"
+DAMAGED = {f"TS-CNF-{number}": "a part of the damage is not seen there either" for number in (114, 137)}
 
 
 def _ones(_: str, array: Any) -> Any:
@@ -172,7 +172,8 @@ def _content_differs(checkpoint: Checkpoint, path: str) -> bool:
     return digests(checkpoint.root, {path: ""})[path] != comparable(checkpoint)[path]
 
 
-@mutant("percrc", "TS-CNF-114", "Accepts each file that is consistent in itself.")
+@mutant("percrc", "TS-CNF-114", "Accepts each file that is consistent in itself.",
+        also={"TS-CNF-137": "a file is stale there too"})  # fmt: skip
 def percrc() -> None:
     def torn(checkpoint: Checkpoint, path: str) -> bool:
         if not path.endswith(".npz"):
@@ -188,7 +189,7 @@ def percrc() -> None:
 
 
 @mutant("mtime", "TS-CNF-113", "Compares times of modification, and reads no byte.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def mtime() -> None:
     reads_unchecked()
 
@@ -223,19 +224,19 @@ def _compares(part: Callable[[bytes], bytes]) -> None:
 
 
 @mutant("first-block", "TS-CNF-113", "Compares the size and the first 4 KiB of each file.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def first_block() -> None:
     _compares(lambda content: content[:FIRST_BYTES])
 
 
 @mutant("ends-of-file", "TS-CNF-113", "Compares the size and the last byte of each file.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def ends_of_file() -> None:
     _compares(lambda content: content[-1:])
 
 
 @mutant("first-file", "TS-CNF-113", "Compares the content of the first file alone.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def first_file() -> None:
     reads_unchecked()
     _changed(lambda checkpoint, path: path == min(comparable(checkpoint)) and _content_differs(checkpoint, path))
