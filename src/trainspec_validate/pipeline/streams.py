@@ -16,7 +16,7 @@ from trainspec_validate.model.finding import CheckResult, DocumentSummary, Outco
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.system.boundary import (
-    TogetherOverLimitError,
+    TogetherUnreadableError,
     UnreadableError,
     open_regular,
     unreadable,
@@ -129,9 +129,9 @@ def readable(
             left = _numbered([file for file in left if file.name not in {error.name, *gone}])
             if not left:
                 break
-        except TogetherOverLimitError as error:
+        except TogetherUnreadableError as error:
             more = f" and {len(left) - 1:,} more files of its run" if len(left) > 1 else ""
-            return [], None, (*failures, f"{left[0].name}{more}: {error}; leave some of it out")
+            return [], None, (*failures, f"{left[0].name}{more}: {error}; {error.help}")
     failures.extend(f"{file.name}: not judged, other files of its run change while it is read" for file in left)
     return [], None, tuple(failures)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
-from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
 from trainspec_validate.telemetry.decode.reader import batches, have_order
@@ -92,7 +92,7 @@ def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunVie
 
     Raises:
         UnreadableError: a file cannot be read to its end, or passes a limit.
-        TogetherOverLimitError: the run passes a limit.
+        TogetherUnreadableError: the run passes a limit, or cannot be folded by the engine.
     """
     options = options or Options()
     try:
@@ -102,7 +102,7 @@ def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunVie
             with file.reading(facts):
                 check_facts(facts)
     except OverLimitError as error:
-        raise TogetherOverLimitError(str(error)) from error
+        raise TogetherUnreadableError(str(error), "leave some of it out") from error
     return view_of(digest, circumstances(files, digest, options))
 
 
