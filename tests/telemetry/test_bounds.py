@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainspec_validate.pipeline.validation import validate
-from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.decode import reader
 from trainspec_validate.telemetry.decode.names import MAX_KEYS
@@ -175,5 +175,5 @@ def test_a_run_may_have_so_many_series_and_no_more(
     assert len(read_run(files, options).series) == 1_001
     for most in (1_000, 100):
         monkeypatch.setattr(digests, "_MOST_SERIES", Limit("a run", most, "series"))
-        with pytest.raises(TogetherOverLimitError, match=f"a run may have at most {most:,} series"):
+        with pytest.raises(TogetherUnreadableError, match=f"a run may have at most {most:,} series"):
             read_run(files, options)

@@ -14,7 +14,7 @@ from test_splits import damaged, in_processes, small_parts, spilled
 
 from tests.examples import examples
 from trainspec_validate.documents.types.stream import Event
-from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.fold.engine import read_run
 from trainspec_validate.telemetry.view import event_blocks, event_log
@@ -126,5 +126,5 @@ def test_stored_events_are_read_back_a_few_times_for_any_number_of_attempts(tmp_
 
 def test_a_run_of_too_many_events_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "_MOST_EVENTS", Limit("a run", 49, "events"))
-    with pytest.raises(TogetherOverLimitError, match="a run may have at most 49 events"):
+    with pytest.raises(TogetherUnreadableError, match="a run may have at most 49 events"):
         judged_of(5, tmp_path)

@@ -60,8 +60,12 @@ class UnreadableError(InputError):
         return UnreadableError, (self.name, self.reason, self.help)
 
 
-class TogetherOverLimitError(Exception):
-    """What several files show together passes a limit, and no one of them is to blame."""
+class TogetherUnreadableError(Exception):
+    """Several files cannot be read as one whole, and no one of them is to blame; `help` says what to do."""
+
+    def __init__(self, reason: str, help: str) -> None:  # noqa: A002
+        super().__init__(reason)
+        self.help = help
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
-from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
 from trainspec_validate.telemetry.decode.reader import batches, have_order
@@ -15,8 +15,10 @@ from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretc
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
+from trainspec_validate.telemetry.formats.items import Given
 from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
+from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, SourceError, head_of, is_compressed, pieces_of
 from trainspec_validate.telemetry.kernels import jit
 from trainspec_validate.telemetry.view.event_log import weight
@@ -71,6 +73,14 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     return RunFile(number, path, name, kind, size, head, run, is_compressed=is_compressed(path))
 
 
+def of_each_run(file: RunFile) -> list[RunFile]:
+    """The file once for each run in it: a chart that several runs share, else the file as it is."""
+    if file.format != PANEL:
+        return [file]
+    runs = runs_of(head_of(file.path))
+    return [replace(file, number=file.number + place, given=Given(run=run)) for place, run in enumerate(runs)]
+
+
 def _head(start: bytes) -> Head | None:
     line = start.partition(b"\n")[0].removesuffix(b"\r")
     record = read_line(line) if b'"head"' in line else None
@@ -82,7 +92,7 @@ def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunVie
 
     Raises:
         UnreadableError: a file cannot be read to its end, or passes a limit.
-        TogetherOverLimitError: the run passes a limit.
+        TogetherUnreadableError: the run passes a limit, or cannot be folded by the engine.
     """
     options = options or Options()
     try:
@@ -92,7 +102,7 @@ def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunVie
             with file.reading(facts):
                 check_facts(facts)
     except OverLimitError as error:
-        raise TogetherOverLimitError(str(error)) from error
+        raise TogetherUnreadableError(str(error), "leave some of it out") from error
     return view_of(digest, circumstances(files, digest, options))
 
 
