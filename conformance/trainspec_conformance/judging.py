@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from trainspec_conformance.arrival import left_out
 from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, all_checks
 from trainspec_conformance.machine_load import too_busy
 from trainspec_conformance.records import Ended, Entry, Load, Malformed, Probed, Waited
@@ -45,7 +46,7 @@ def judge_trial(
     """
     view = View(trial)
     busy = next((why for run in (trial, control or ()) for why in map(_too_busy, run) if why), "")
-    found = [_orderly(view, busy)]
+    found = [_orderly(scenario, view, busy)]
     case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
     left_out = REPORT_CHECKS if lacks_reports(stack, scenario) else ()
     wanted = [one for one in scenario.criteria if one.check not in left_out]
@@ -106,8 +107,11 @@ def _places(problem: Problem, numbers: Mapping[int, int]) -> list[str]:
     return own + [f"{entry.file}:{entry.line}" for entry in problem.entries if entry.file and id(entry) in numbers]
 
 
-def _orderly(view: View, busy: str) -> Judged:
+def _orderly(scenario: Scenario, view: View, busy: str) -> Judged:
     """Every act of the scenario came about, within the budget, and the trace could be read."""
+    missing = tuple(f"not arrived: {words}" for words in left_out(scenario, view))
+    if missing:
+        return Judged("acts", passed=False, messages=missing, is_own_failure=True)
     messages = []
     for _, waited in view.of(Waited):
         if not waited.seen:
