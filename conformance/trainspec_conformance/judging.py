@@ -12,6 +12,7 @@ import msgspec
 
 from trainspec_conformance.arrival import left_out
 from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, all_checks
+from trainspec_conformance.formats.reasons import ACTS, UNJUDGED
 from trainspec_conformance.machine_load import too_busy
 from trainspec_conformance.records import Ended, Entry, Load, Malformed, Probed, Waited
 from trainspec_conformance.view import View
@@ -74,7 +75,7 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str) 
     except NotArrivedError as error:
         return Judged(criterion.check, passed=False, messages=(f"not arrived: {error}",), is_own_failure=True)
     except CannotJudgeError as error:
-        return Judged(criterion.check, passed=False, messages=(f"cannot be judged: {error}",))
+        return Judged(criterion.check, passed=False, messages=(f"{UNJUDGED}{error}",))
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one check must not lose what all others found
         message = f"the check itself failed: {mistake(error)}"
         return Judged(criterion.check, passed=False, messages=(message,), is_own_failure=True)
@@ -111,21 +112,21 @@ def _orderly(scenario: Scenario, view: View, busy: str) -> Judged:
     """Every act of the scenario came about, within the budget, and the trace could be read."""
     missing = tuple(f"not arrived: {words}" for words in left_out(scenario, view))
     if missing:
-        return Judged("acts", passed=False, messages=missing, is_own_failure=True)
+        return Judged(ACTS, passed=False, messages=missing, is_own_failure=True)
     messages = []
-    for _, waited in view.of(Waited):
-        if not waited.seen:
-            messages.append(f"waited for {waited.until}: {waited.reason}")
     for entry, malformed in view.of(Malformed):
         messages.append(f"{entry.file}:{entry.line} is no trace record: {malformed.reason}")
         break
+    for _, waited in view.of(Waited):
+        if not waited.seen:
+            messages.append(f"waited for {waited.until}: {waited.reason}")
     ended = [record for _, record in view.of(Ended)]
     if not ended:
         messages.append("the history has no end")
     elif ended[-1].reason == "budget":
         messages.append("the budget of time was spent, and the processes were ended")
-        return _of_no_weight(Judged("acts", passed=False, messages=tuple(messages)), busy)
-    return Judged("acts", not messages, tuple(messages))
+        return _of_no_weight(Judged(ACTS, passed=False, messages=tuple(messages)), busy)
+    return Judged(ACTS, not messages, tuple(messages))
 
 
 def unsupported(entries: Iterable[Entry]) -> str:
