@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
@@ -188,7 +190,8 @@ class Launcher:
                 poll()
                 time.sleep(0.005)
         for process in marked(self._mark):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                process.kill()
         while self.is_running:
             poll()
             time.sleep(0.005)

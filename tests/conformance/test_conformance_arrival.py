@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from conformance_stacks import fake, run, scenario
 from trainspec_conformance import damage as damaging
-from trainspec_conformance import injecting, trial
+from trainspec_conformance import injecting, launching, trial
 from trainspec_conformance.injecting import Injector
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.processes import MARK, new_mark
@@ -153,3 +154,19 @@ def test_a_rank_that_cannot_be_slowed_is_no_target(sleeper: tuple[Injector, Any]
     process.wait()
     with pytest.raises(injecting.NoTargetError):
         injector._do(Inject(kind="slow", factor=2), [process.pid])
+
+
+def test_a_process_that_ends_by_itself_while_the_job_is_stopped_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = launching.marked
+
+    def with_one_that_is_gone(mark: str) -> list[psutil.Process]:
+        short = subprocess.Popen(["true"])
+        found = psutil.Process(short.pid)
+        short.wait()
+        return [found, *marked(mark)]
+
+    monkeypatch.setattr(launching, "marked", with_one_that_is_gone)
+    (result,) = run(fake(), tmp_path, scenario("resume-equivalence", dropout=0.0))
+    assert result.state == "pass", result.reason
