@@ -76,18 +76,17 @@ def test_the_documents_have_no_finding() -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize(
-    ("key", "value"), [("precision", "bf16"), ("compression", "top-k"), ("evaluation_interval_steps", 5)]
+    "other", [{"precision": "bf16"}, {"compression": "top-k"}, {"evaluation_interval_steps": 5}], ids=str
 )
 def test_what_is_not_implemented_is_refused_by_key_before_anything_is_written(
     framework: str,
-    key: str,
-    value: object,
+    other: dict[str, object],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    only = importlib.import_module("task").ONLY
-    task = {"job": {**only, key: value}, "attempt": 0, "trace_directory": str(tmp_path)}
+    only, (key,) = importlib.import_module("task").ONLY, other
+    task = {"job": {**only, **other}, "attempt": 0, "trace_directory": str(tmp_path)}
     (tmp_path / "task.json").write_text(json.dumps(task))
     monkeypatch.setattr(sys, "argv", ["minimal", str(tmp_path / "task.json")])
     with pytest.raises(SystemExit) as end:

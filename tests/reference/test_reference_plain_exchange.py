@@ -7,8 +7,8 @@ import threading
 from dataclasses import replace
 
 import pytest
+from trainspec_conformance.testbed.plain.exchange import Exchange
 from trainspec_reference.common.backend import PeerLostError
-from trainspec_reference.plain.exchange import Exchange
 
 from tests.reference.plain_crew import formations
 

@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
-
 from trainspec_reference.common import backend as backends
 from trainspec_reference.common.backend import Backend, Gradients
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
-from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
-from trainspec_reference.common.probe_parts import Probes, UnsupportedError
-from trainspec_reference.common.probe_ranks import MAX_RANKS, Member, on_ranks
-from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, only_rank, rehearse, trainer_of
 from trainspec_reference.common.weights import initial_weights
+
+from trainspec_conformance.testbed.probe_arrays import Array, ProbeInputError, Request
+from trainspec_conformance.testbed.probe_parts import Probes, UnsupportedError
+from trainspec_conformance.testbed.probe_ranks import MAX_RANKS, Member, on_ranks
+from trainspec_conformance.testbed.rehearsal import NoPorts, StepMemory, built, only_rank, rehearse, trainer_of
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.plan import TrainingPlan
 
