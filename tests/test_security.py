@@ -78,9 +78,9 @@ FORBIDDEN_CALLS = {
 }
 ALLOWED = {("re", "compile"), ("completion.py", "entry_points")}
 """Owner or file, and call; completion asks which programs are installed, and reads no input."""
-STARTS_PROGRAMS = {"interop/discover/machine.py", "cli/bounded_child.py"}
-"""The two modules that may: one asks the tools of the machine that `trainspec discover` runs on, the other starts the
-programs of this package for `trainspec mcp`."""
+STARTS_PROGRAMS = {"interop/discover/machine.py", "interop/collect.py", "cli/bounded_child.py"}
+"""The three modules that may: one asks the tools of the machine that `trainspec discover` runs on, one starts shells
+for `trainspec accept --over`, and one starts the programs of this package for `trainspec mcp`."""
 
 
 @every("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
@@ -121,6 +121,17 @@ def test_only_discover_starts_programs_and_only_fixed_ones() -> None:
     assert calls
     source = "".join(path.read_text(encoding="utf-8") for path in (SOURCE / "interop" / "discover").glob("*.py"))
     assert "shell=True" not in source
+
+
+def test_only_accept_starts_shells_and_only_where_it_is_told_to() -> None:
+    path = SOURCE / "interop" / "collect.py"
+    importers = {
+        other.relative_to(SOURCE).as_posix()
+        for other in SOURCE.rglob("*.py")
+        if other != path and "interop.collect" in other.read_text(encoding="utf-8")
+    }
+    assert importers == {"cli/commands/accept.py"}
+    assert "shell=True" not in path.read_text(encoding="utf-8")
 
 
 def test_the_server_for_agents_starts_only_programs_of_this_package() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import MAX_LINE_BYTES, Channel, ChannelError, Lines, Link
+from trainspec_reference.common.clock import Clock
 from trainspec_reference.common.crew import CONTROLLER, NUMBER, TOKEN, Crew
 
 HELLO = say.Hello(token="t", worker=0, pid=1, can_rejoin=True)
@@ -91,7 +92,7 @@ def greeted(crew: Crew) -> list[Channel]:
 
 
 def test_only_workers_of_the_run_are_recognised() -> None:
-    crew = Crew([sys.executable, "-c", SAY_HELLO], {"PATH": ""})
+    crew = Crew(Clock(), [sys.executable, "-c", SAY_HELLO], {"PATH": ""})
     try:
         worker = crew.start("node-0")
         (channel,) = greeted(crew)

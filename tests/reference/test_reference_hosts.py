@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import Listener, free_address
+from trainspec_reference.common.clock import Clock
 from trainspec_reference.common.crew import Worker
 from trainspec_reference.common.kernel import MemoryKills
 from trainspec_reference.common.muster import Muster, largest_group
@@ -47,7 +48,7 @@ def worker(number: int, host: str) -> Worker:
 
 def test_a_worker_that_its_peers_do_not_reach_is_outside_whatever_it_says() -> None:
     members = [worker(number, host) for number, host in enumerate("aabc")]
-    muster = Muster(members)
+    muster = Muster(members, Clock())
     everyone = tuple(member.address or "" for member in members)
     assert not muster.is_over
     for member, seen in zip(members, (everyone[:3], everyone[:3], everyone[:3], everyone), strict=True):

@@ -94,7 +94,7 @@ def test_survivors_of_a_lost_context_rank_train_on_with_what_they_hold() -> None
     setup = setup_of(4)
     losses, _, _ = crew().run(tasks.steps_of, 2, setup, 5)[0]
     processes = crew()
-    processes.send(tasks.lose_last, ["host"] * 4, setup, signal.SIGKILL, free_port(), 2)
+    processes.send(tasks.lose_last, ["host"] * 4, setup, signal.SIGKILL, (free_port(), free_port()), 2)
     answers = [processes.answer(rank) for rank in range(2)]
     processes.lose(2)
     assert answers[0] == answers[1]

@@ -16,7 +16,7 @@ def test_survivors_of_a_lost_peer_train_on_as_if_it_had_never_been(signal_number
     setup = tasks.Setup()
     losses, _, _ = crew().run(tasks.steps_of, 2, setup, 5)[0]
     processes = crew()
-    processes.send(tasks.lose_last, ["host"] * 3, setup, signal_number, free_port(), 2)
+    processes.send(tasks.lose_last, ["host"] * 3, setup, signal_number, (free_port(), free_port()), 2)
     answers = [processes.answer(rank) for rank in range(2)]
     processes.lose(2)
     assert answers[0] == answers[1]

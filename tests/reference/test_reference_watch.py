@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from recovery_run import elastic, tiny_job
+from trainspec_reference.common import clock as attention
 from trainspec_reference.common import decisions
 from trainspec_reference.common.attempts import Attempts
 from trainspec_reference.common.decisions import RestartLimits
@@ -86,11 +87,47 @@ def test_the_first_step_and_a_save_that_training_waits_for_may_take_long(clock: 
     assert watch.is_stalled
 
 
-def test_time_in_which_the_controller_was_away_is_not_counted(clock: Clock) -> None:
-    watch = watched(clock, 0.1)
+def waiting(clock: Clock) -> tuple[Watch, attention.Clock]:
+    """Two workers in step 2, after which both wait, and the time of the controller that watches them."""
+    attended = attention.Clock(clock)
+    watch = Watch(Limits(), frozenset({0, 1}), attended)
+    for worker in range(2):
+        watch.ready(worker, 0)
+        watch.done(worker, 1)
+    attended.advance()
+    for worker in range(2):
+        watch.done(worker, 2)
+        watch.arrived(worker, 3)
+    return watch, attended
+
+
+@pytest.mark.parametrize("num_turns_after", [0, 1, 3])
+def test_time_in_which_the_controller_was_away_is_not_counted(clock: Clock, num_turns_after: int) -> None:
+    """It was suspended anywhere in a turn, and has heard nothing in the first turns after that."""
+    watch, attended = waiting(clock)
     clock.seconds += 600
-    watch.forgive()
+    for _ in range(num_turns_after):
+        now = attended.advance()
+        assert silent([(0, now), (1, 0.0)], Limits.silence, now) == frozenset()
+        clock.seconds += 0.02
     assert not watch.is_stalled
+
+
+def test_a_controller_whose_turns_all_take_long_still_notices_a_hang(clock: Clock) -> None:
+    watch, attended = waiting(clock)
+    for _ in range(100):
+        clock.seconds += 30
+        attended.advance()
+    assert watch.is_stalled
+    assert attended() == pytest.approx(100 * attention.LONGEST_TURN_SECONDS)
+
+
+def test_turns_of_a_usual_length_count_in_full(clock: Clock) -> None:
+    attended = attention.Clock(clock)
+    for _ in range(50):
+        clock.seconds += 0.02
+        attended.advance()
+    assert attended() == pytest.approx(1)
 
 
 def test_the_limits_follow_the_policy() -> None:

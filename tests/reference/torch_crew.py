@@ -14,9 +14,9 @@ from typing import Any
 
 from trainspec_reference.common.backend import Formation
 
-TASK_SECONDS = 60.0
+TASK_SECONDS = 240.0
 """Longest that a task may take before its processes are killed."""
-FORMATION_SECONDS = 20.0
+FORMATION_SECONDS = 60.0
 
 
 def free_port() -> int:

@@ -136,18 +136,21 @@ def resumed(formation: Formation, setup: Setup, directory: Path, num_before: int
     return losses, (first_digest, second_digest), (saved_digest, restored_digest)
 
 
-def lose_last(formation: Formation, setup: Setup, signal_number: int, next_port: int, next_size: int) -> Any:
+def lose_last(formation: Formation, setup: Setup, signal_number: int, ports: tuple[int, int], next_size: int) -> Any:
     """Train; the last rank is killed or stopped in step 2, and the others form anew and go on from the best of them."""
-    # The connections of a killed peer are closed; a stopped one is told by the time-out alone.
-    is_silent = signal_number == signal.SIGSTOP
-    backend = setup.backend(replace(formation, timeout_seconds=3.0) if is_silent else formation)
+    backend = setup.backend(formation)
     train(backend, setup, range(2))
+    if signal_number == signal.SIGSTOP:
+        # The connections of a killed peer are closed; a stopped one is told by the time-out alone. It is short in a
+        # formation whose ranks have loaded all that they need, so that none waits for another one that still loads.
+        backend.leave()
+        backend.join(replace(formation, number=1, address=f"127.0.0.1:{ports[0]}", timeout_seconds=8.0))
     if formation.rank == formation.num_ranks - 1:
         os.kill(os.getpid(), signal_number)
     with pytest.raises(PeerLostError):
         train(backend, setup, [2])
     backend.leave()
-    place = replace(formation, number=1, hosts=formation.hosts[:next_size], address=f"127.0.0.1:{next_port}")
+    place = replace(formation, number=2, hosts=formation.hosts[:next_size], address=f"127.0.0.1:{ports[1]}")
     backend.join(place)
     updates = backend.agree(backend._built().num_updates)
     backend.share(updates.index(max(updates)))

@@ -54,10 +54,17 @@ def build_version(site: Path) -> versions.Version:
     done = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"{done.stderr}site: mkdocs found the mistakes above")
+    _remove_unused(site / "assets")
     as_files.write_index(site)
     plain_pages.write(pages, site, settings()["nav"])
     _write_whole(site, version)
     return version
+
+
+def _remove_unused(assets: Path) -> None:
+    """Remove what the theme brings and no page loads: source maps, and stemmers of other languages."""
+    for path in (*assets.rglob("*.map"), *(assets / "javascripts" / "lunr").rglob("*.js")):
+        path.unlink()
 
 
 def _write_what_npm_gives(assets: Path) -> None:

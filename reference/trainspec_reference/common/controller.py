@@ -13,6 +13,7 @@ from types import FrameType
 
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import Channel, ChannelError
+from trainspec_reference.common.clock import Clock
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.kernel import MemoryKills
@@ -23,8 +24,6 @@ from trainspec_reference.common.watch import silent
 from trainspec_validate.documents.types import trace
 
 _TICK_SECONDS = 0.02
-_LAG_SECONDS = 2.0
-"""A controller that was away for longer blames no worker for the time."""
 _EXIT_SECONDS = 5.0
 _GRACE_SECONDS = 30.0
 
@@ -35,7 +34,7 @@ class Controller:
     def __init__(self, job: Job, settings: Settings, command: Sequence[str]) -> None:
         self._job, self._settings = job, settings
         self._trace = TraceWriter(settings.trace_directory, "controller")
-        self._crew = Crew(command, settings.environment, settings.places, settings.address)
+        self._crew = Crew(Clock(), command, settings.environment, settings.places, settings.address)
         self._recovery = Recovery(job, settings, self._crew, self._trace)
         self._wake, self._woken = socket.socketpair()
         self._is_told_to_stop = False
@@ -80,15 +79,12 @@ class Controller:
             signal.set_wakeup_fd(-1)
 
     def _turn(self) -> None:
-        before = time.monotonic()
+        now = self._crew.clock.advance()
         for source in self._crew.wait(_TICK_SECONDS):
             if isinstance(source, Channel):
                 self._receive(source)
             else:
                 self._woken.recv(64)
-        now = time.monotonic()
-        if now - before > _LAG_SECONDS:
-            self._recovery.forgive()
         self._tick(now)
 
     # --- what is heard --------------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ class Controller:
                 self._lose(worker)
 
     def _hear(self, worker: Worker, message: say.FromWorker) -> None:
-        worker.last_heard = time.monotonic()
+        worker.last_heard = self._crew.clock()
         match message:
             case say.Pong():
                 return
@@ -136,7 +132,7 @@ class Controller:
             if worker.channel is None:
                 self._lose(worker)
         limits = self._recovery.limits
-        if now - self._last_ping > limits.ping:
+        if now - self._last_ping >= limits.ping:
             self._last_ping = now
             for worker in self._crew.workers:
                 worker.tell(say.Ping())
@@ -147,13 +143,17 @@ class Controller:
         self._recovery.blame(silent(heard, limits.silence, now), "the worker does not answer")
         self._recovery.tick(now)
         if self._is_told_to_stop:
-            self._stop(now)
+            self._stop()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._is_told_to_stop = True
 
-    def _stop(self, now: float) -> None:
-        """The platform takes the machines away: save and end, within the notice that it gives."""
+    def _stop(self) -> None:
+        """The platform takes the machines away: save and end, within the notice that it gives.
+
+        It counts all time, whatever the controller did meanwhile.
+        """
+        now = time.monotonic()
         if self._stop_by is None:
             grace = self._job.policy.grace if self._job.policy else None
             self._stop_by = now + ((grace.notice_seconds if grace else None) or _GRACE_SECONDS)

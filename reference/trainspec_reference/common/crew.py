@@ -10,11 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trainspec_reference.common.channel import Channel, Listener
+from trainspec_reference.common.clock import Clock
 from trainspec_reference.common.decisions import Kind
 from trainspec_reference.common.messages import FromController, Hello
 from trainspec_reference.common.places import LOOPBACK, Place, Places
@@ -36,8 +36,8 @@ class Worker:
     process: subprocess.Popen[bytes]
     host: str | None
     """Host that it stands for; None while it stands by."""
-    started: float
-    """Monotonic time."""
+    last_heard: float
+    """By the clock of the crew; before it has said anything, when it was started."""
     channel: Channel | None = None
     """Once it has said hello."""
     can_rejoin: bool = True
@@ -45,7 +45,6 @@ class Worker:
     """What it said before it died."""
     kind: Kind = "process"
     """Kind of fault that its death is."""
-    last_heard: float = field(default_factory=time.monotonic)
     address: str | None = None
     """Where peers see whether they reach it."""
     is_given_up: bool = False
@@ -67,11 +66,13 @@ class Crew:
 
     def __init__(
         self,
+        clock: Clock,
         command: Sequence[str],
         environment: Mapping[str, str],
         places: Mapping[str, Place] | None = None,
         address: str = LOOPBACK,
     ) -> None:
+        self.clock = clock
         self.workers: list[Worker] = []
         self.places = Places(places or {})
         self._given_up: list[Worker] = []
@@ -96,7 +97,7 @@ class Crew:
         command = [*(place.enter if place else ()), *self._command]
         process = subprocess.Popen(command, env={**self._environment, **told}, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
         self._num_started += 1
-        worker = Worker(number, process, host, time.monotonic())
+        worker = Worker(number, process, host, self.clock())
         self.workers.append(worker)
         return worker
 
@@ -140,7 +141,7 @@ class Crew:
         """The worker of a new connection; None where it is none of this run."""
         for worker in self.workers:
             if worker.number == hello.worker and worker.channel is None and self._is_ours(hello):
-                worker.channel, worker.can_rejoin, worker.last_heard = channel, hello.can_rejoin, time.monotonic()
+                worker.channel, worker.can_rejoin, worker.last_heard = channel, hello.can_rejoin, self.clock()
                 worker.address = hello.address
                 return worker
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -47,7 +46,8 @@ class Episode:
     """To blame, as far as it is known."""
     is_certain: bool = True
     """False while a lost peer may still turn out to be dead or to hang."""
-    since: float = field(default_factory=time.monotonic)
+    since: float = 0.0
+    """When the first sign came, by the clock of the controller."""
     is_told: bool = False
     lost_hosts: list[str] = field(default_factory=list)
     """Host of each worker that is gone."""

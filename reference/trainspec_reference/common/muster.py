@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.crew import Worker
@@ -16,10 +15,11 @@ _WAITED_SECONDS = 4.0
 class Muster:
     """Asks each worker which of the others it reaches. A controller that reaches all of them knows nothing of that."""
 
-    def __init__(self, members: Sequence[Worker]) -> None:
+    def __init__(self, members: Sequence[Worker], now: Callable[[], float]) -> None:
         self._members = list(members)
         self._answers: dict[int, Reached] = {}
-        self._end = time.monotonic() + _WAITED_SECONDS
+        self._now = now
+        self._end = now() + _WAITED_SECONDS
         addresses = tuple(member.address for member in members if member.address is not None)
         for member in members:
             member.tell(Reach(addresses=addresses))
@@ -31,7 +31,7 @@ class Muster:
     @property
     def is_over(self) -> bool:
         """Whether all have answered, or will not."""
-        return len(self._answers) == len(self._members) or time.monotonic() > self._end
+        return len(self._answers) == len(self._members) or self._now() > self._end
 
     @property
     def address(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -60,13 +59,6 @@ class Recovery:
             RunEnd: there were checkpoints, and none can be trusted.
         """
         self._planned = self._regroup.first()
-
-    def forgive(self) -> None:
-        """The controller itself was away: nobody is to blame for the time."""
-        for worker in self._crew.workers:
-            worker.last_heard = time.monotonic()
-        if self._team:
-            self._team.watch.forgive()
 
     def close(self) -> None:
         """Remove what saves that came to nothing left behind; no worker lives any more."""
@@ -133,13 +125,14 @@ class Recovery:
     def _is_out_of_reach(self, worker: Worker) -> bool:
         """Whether a worker of another host has not answered for long."""
         has_place = self._crew.places.of(worker.host) is not None
-        return has_place and time.monotonic() - worker.last_heard > _UNANSWERED_PINGS * self.limits.ping
+        return has_place and self._crew.clock() - worker.last_heard > _UNANSWERED_PINGS * self.limits.ping
 
     def _fault(self, sign: Episode) -> Episode:
         """Take a sign of a fault; all signs until training goes on belong to one."""
         episode, self._muster = self._episode, None
         if episode is None:
             self._episode = episode = sign
+            episode.since = self._crew.clock()
             if self._team:
                 self._remains = replace(self._remains, unsaved_step=self._team.saves.step)
                 self._team.saves.give_up(f"the formation ended: {sign.reason}")

@@ -179,7 +179,7 @@ class Regroup:
 
     def muster(self, planned: Planned) -> Muster | None:
         """Have the workers see whether they reach each other; None where all run on one host."""
-        return Muster(planned.members) if self._crew.places.are_real else None
+        return Muster(planned.members, self._crew.clock) if self._crew.places.are_real else None
 
     def without(self, planned: Planned, outside: Sequence[Worker]) -> Planned:
         """The same formation, with others in place of workers whose host does not reach the rest."""
@@ -196,8 +196,8 @@ class Regroup:
         start = planned.choice.start(planned.members)
         self._trace.attempt = number
         self._num_standby_allowed = self._settings.num_standby
-        watch = Watch(self._limits, frozenset(member.number for member in planned.members))
-        saves = Saves(self._vault, self._terms(len(hosts)), planned.members, self._trace)
+        watch = Watch(self._limits, frozenset(member.number for member in planned.members), self._crew.clock)
+        saves = Saves(self._vault, self._terms(len(hosts)), planned.members, self._trace, self._crew.clock)
         for rank, member in enumerate(planned.members):
             message = say.Form(
                 formation=number,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,11 +36,11 @@ class _Save:
     name: str
     save_id: str
     directory: Path
+    since: float
     begun: dict[int, Begun] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
     asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
     hashed: dict[int, tuple[File, ...]] = field(default_factory=dict)
-    since: float = field(default_factory=time.monotonic)
 
 
 class DivergedError(Exception):
@@ -59,8 +58,10 @@ class DivergedError(Exception):
 class Saves:
     """The saves of one formation, one at a time. Only this process commits, so no rank that dies leaves one hanging."""
 
-    def __init__(self, vault: Vault, terms: Terms, members: Sequence[Worker], tell: TraceWriter) -> None:
-        self._vault, self._terms, self._trace = vault, terms, tell
+    def __init__(
+        self, vault: Vault, terms: Terms, members: Sequence[Worker], tell: TraceWriter, now: Callable[[], float]
+    ) -> None:
+        self._vault, self._terms, self._trace, self._now = vault, terms, tell, now
         self._members = {worker.number: worker for worker in members}
         self._save: _Save | None = None
         self._late: dict[str, set[int]] = {}
@@ -101,7 +102,7 @@ class Saves:
         except OSError as error:
             self._failed(message.checkpoint, message.step, f"no directory can be made: {_reason(error)}")
             return
-        self._save = _Save(message.checkpoint, save_id, directory)
+        self._save = _Save(message.checkpoint, save_id, directory, self._now())
 
     def _compare(self, save: _Save) -> None:
         """Judge once the states of all replicas are known, and not before: the odd one out is to blame."""
@@ -177,7 +178,7 @@ class Saves:
 
     def tick(self) -> None:
         """Give up a save that does not end."""
-        if self._save and time.monotonic() - self._save.since > self._terms.timeout_seconds:
+        if self._save and self._now() - self._save.since > self._terms.timeout_seconds:
             self.give_up(f"not all ranks were done within {self._terms.timeout_seconds:g} s")
 
     def give_up(self, reason: str) -> None:

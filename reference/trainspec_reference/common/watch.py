@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -69,12 +68,13 @@ class _Mark:
 
 @dataclass(slots=True)
 class Watch:
-    """Progress of the members of one formation. Times are monotonic seconds."""
+    """Progress of the members of one formation."""
 
     limits: Limits
     members: frozenset[int]
     """Numbers of workers."""
-    now: Callable[[], float] = time.monotonic
+    now: Callable[[], float]
+    """Time that counts, in seconds."""
     largest: int = -1
     """The largest update that a member has completed."""
     completed: int = -1
@@ -90,10 +90,6 @@ class Watch:
     def __post_init__(self) -> None:
         self._marks = {number: _Mark() for number in self.members}
         self._last_progress = self._began = self.now()
-
-    def forgive(self) -> None:
-        """Begin to wait anew: the time that passed was not the workers'."""
-        self._last_progress = self.now()
 
     def ready(self, worker: int, step: int) -> None:
         """A worker holds the state that it starts from."""

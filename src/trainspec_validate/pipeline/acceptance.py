@@ -26,7 +26,11 @@ REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074")
 _MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")
 _MOST_FILES = Limit("a directory of nodes", 1_000_000, "files")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
-_KERNEL = re.compile(rb"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: ", re.MULTILINE)
+_KERNEL = re.compile(
+    rb"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
+    rb"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
+    re.MULTILINE,
+)
 _CORRECTED = frozenset({"corrected", "nonfatal"})
 _ASPECTS = {
     "the number of accelerators": "num_accelerators",
@@ -102,12 +106,25 @@ def _profile(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def _absent(data: Mapping[str, Any], found: set[str]) -> Iterator[Facts]:
-    """Entries of the nodes that the profile has and no directory is of: by name, or as a number."""
+def declared_nodes(profile: Path) -> list[str]:
+    """The names of the nodes that a cluster profile lists.
+
+    Raises:
+        InputError: the profile cannot be read.
+    """
+    return _declared(_profile(profile))
+
+
+def _declared(data: Mapping[str, Any]) -> list[str]:
     layout = data.get("layout")
     listed = layout.get("nodes") if isinstance(layout, Mapping) else None
     names = [entry.get("name") for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
-    missing = [name for name in names if isinstance(name, str) and name not in found]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _absent(data: Mapping[str, Any], found: set[str]) -> Iterator[Facts]:
+    """Entries of the nodes that the profile has and no directory is of: by name, or as a number."""
+    missing = [name for name in _declared(data) if name not in found]
     yield from ({"name": name, "answered": False} for name in missing)
     stated = data.get("num_nodes")
     num_absent = stated - len(found) - len(missing) if isinstance(stated, int) else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from dataclasses import replace
 from hashlib import sha256
@@ -15,16 +17,21 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.system.boundary import InputError
 
 if TYPE_CHECKING:
+    from trainspec_validate.interop.collect import Tool
     from trainspec_validate.model.finding import Report
     from trainspec_validate.pipeline.acceptance import Gathered
 
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
+_WAYS = ("local", "ssh", "slurm", "kubernetes")
+"""Of `interop.collect`, named here so that --help loads nothing."""
 
 
 @click.command(
     epilog="""\b
 Examples:
   trainspec accept cluster.yaml --from gathered/
+  trainspec accept cluster.yaml --over ssh --node 'node[01-16]' --into gathered/
+  trainspec accept cluster.yaml --over slurm --into gathered/ --also 'dcgmi.txt=dcgmi diag -r 3'
   trainspec accept cluster.yaml --from gathered/ --output accepted.yaml --statement accepted.json
   trainspec accept cluster.yaml --from gathered/ --verify accepted.yaml
 
@@ -40,10 +47,28 @@ Exit codes:
 @click.option(
     "--from",
     "directory",
-    required=True,
     type=click.Path(file_okay=False),
     metavar="DIR",
     help="Directory with one directory of files for each node.",
+)
+@click.option("--over", type=click.Choice(_WAYS), help="Run the tools of all nodes now, through a shell on each.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="LIST",
+    help="Nodes for --over, such as node[01-16], or pods.",
+)
+@click.option("--into", type=click.Path(file_okay=False), metavar="DIR", help="New directory for what --over gathers.")
+@click.option("--also", multiple=True, metavar="FILE=COMMAND", help="One more command for --over to run on each node.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(1, 86_400),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time that a node may take with --over.",
 )
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Where to write profile and nodes.")
 @click.option("--statement", type=click.Path(dir_okay=False), metavar="FILE", help="Where to write what is to sign.")
@@ -58,7 +83,12 @@ Exit codes:
 def command(  # noqa: PLR0913
     *,
     profile: str,
-    directory: str,
+    directory: str | None,
+    over: str | None,
+    nodes: tuple[str, ...],
+    into: str | None,
+    also: tuple[str, ...],
+    timeout_seconds: float,
     output: str | None,
     statement: str | None,
     verify: str | None,
@@ -68,16 +98,21 @@ def command(  # noqa: PLR0913
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Nothing is run.
+    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. With --from
+    nothing is run. With --over the tools that print the state of a node are run on each, and leave nothing there.
     """
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
-    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+    from trainspec_validate.pipeline.acceptance import declared_nodes, gather  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
 
     written = [Path(name) for name in (output, statement) if name is not None]
     files.refuse_present(written, force=force)
     try:
-        gathered = gather(Path(profile), Path(directory))
+        place = _place(directory, over, into, also, nodes)
+        if over is not None:
+            asked = _nodes(over, nodes) or declared_nodes(Path(profile))
+            _collect(asked, over, place, _tools(also, timeout_seconds), timeout_seconds)
+        gathered = gather(Path(profile), place)
         report = _judged(gathered, output or f"{profile} with nodes")
     except InputError as error:
         raise Failure("\n".join(map(str, error.args))) from error
@@ -92,6 +127,62 @@ def command(  # noqa: PLR0913
         raise Failure("\n".join(gathered.failures))
     if report.findings or not is_same:
         sys.exit(terminal.FINDINGS)
+
+
+def _place(
+    directory: str | None, over: str | None, into: str | None, also: tuple[str, ...], nodes: tuple[str, ...]
+) -> Path:
+    """The directory that holds, or will hold, the files of the nodes."""
+    if (directory is None) == (over is None):
+        raise click.UsageError("give either --from DIR, or --over and --into DIR")
+    if directory is not None:
+        if into or also or nodes:
+            raise click.UsageError("--into, --also and --node belong to --over; --from runs nothing")
+        return Path(directory)
+    if into is None:
+        raise click.UsageError("--over wants --into DIR: a new directory for what the nodes print")
+    return Path(into)
+
+
+def _tools(also: tuple[str, ...], seconds: float) -> list[Tool]:
+    """The commands for each node, with those of the user."""
+    from trainspec_validate.interop.collect import TOOLS, Tool  # noqa: PLC0415
+
+    tools = {tool.file: tool for tool in TOOLS}
+    for one in also:
+        name, equals, words = one.partition("=")
+        if not equals or not words.strip():
+            raise click.UsageError(f"--also {one!r} is no FILE=COMMAND, such as 'dcgmi.txt=dcgmi diag -r 3'")
+        tools[name] = Tool(name, words, max(1, int(seconds)), is_asked=True)
+    return list(tools.values())
+
+
+def _collect(nodes: list[str], over: str, place: Path, tools: list[Tool], seconds: float) -> None:
+    """Gather from all nodes, and tell which did not answer, and why."""
+    from trainspec_validate.interop.collect import collect  # noqa: PLC0415
+
+    if not nodes:
+        raise click.UsageError("the profile names no nodes in `layout.nodes`; name them with --node")
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(f"{place.as_posix()}: is there already; --into wants a new directory")
+    for answer in collect(nodes, over, place, tools, timeout_seconds=seconds):
+        if answer.failure:
+            terminal.tell(f"{answer.node}: did not answer: {answer.failure}")
+        elif not answer.num_files:
+            terminal.tell(f"{answer.node}: answered, and none of the tools printed anything")
+        for name in answer.unfinished:
+            terminal.tell(f"{answer.node}: {name}: left out: its command printed nothing, took too long or was killed")
+
+
+def _nodes(over: str, nodes: tuple[str, ...]) -> list[str]:
+    """The nodes that options or the place of the call name."""
+    from trainspec_validate.interop.collect import named  # noqa: PLC0415
+
+    if nodes:
+        return named(nodes)
+    if over == "local":
+        return [platform.node()]
+    return named([os.environ.get("SLURM_JOB_NODELIST", "")]) if over == "slurm" else []
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

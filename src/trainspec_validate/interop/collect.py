@@ -1,0 +1,298 @@
+"""Runs the tools of nodes through ssh, srun, kubectl or a local shell, and keeps what each node prints in a directory.
+
+A shell script runs on each node. It writes below one temporary directory of the node, which it removes, and prints an
+archive of it. No other file of a node is changed, and it needs nothing but a POSIX shell, `tar` and `timeout`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import secrets
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.readers._hostlist import expand
+from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.boundary import InputError, words_of
+
+MAX_NODES = 10_000
+MAX_FILE_BYTES = 8 * 2**20
+"""Of what one tool may print."""
+MAX_NODE_BYTES = 24 * 2**20
+"""Of what one node may answer."""
+_MAX_WORDS_BYTES = 4_096
+_MAX_FILES = 64
+_READ_BYTES = 1 << 16
+_FAILURES = "failures"
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One command that is run on a node."""
+
+    file: str
+    """Name of the file that keeps what it prints."""
+    command: str
+    """For a POSIX shell."""
+    timeout_seconds: int = 60
+    is_asked: bool = False
+    """Whether the user asks for it, so that the lack of its output is a failure."""
+
+
+TOOLS = (
+    Tool("nvidia-smi.txt", "nvidia-smi -q"),
+    Tool("nvlink.txt", "nvidia-smi nvlink --status"),
+    Tool("rocm-smi.txt", "rocm-smi --showproductname --showmeminfo vram --showmaxpower"),
+    Tool("amd-smi.txt", "amd-smi static"),
+    Tool("tpu-info.txt", "tpu-info"),
+    Tool("ibstat.txt", "ibstat"),
+    Tool("ibv_devinfo.txt", "ibv_devinfo"),
+    Tool("dmesg.txt", "dmesg --time-format iso"),
+)
+"""What every collection runs: each is read by `accept`, needs no load, and is left out where it is not installed."""
+
+_WAYS: Mapping[str, tuple[str, ...]] = {
+    "local": (),
+    "ssh": ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "{node}"),
+    "slurm": ("srun", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--nodelist={node}"),
+    "kubernetes": ("kubectl", "exec", "--stdin", "--quiet", "{node}", "--"),
+}
+"""How a shell is started on a node."""
+WAYS = tuple(_WAYS)
+_SHELL = ("sh", "-s")
+
+_HEAD = r"""
+umask 077
+command -v timeout > /dev/null 2>&1 || { echo 'this node has no command timeout' >&2; exit 1; }
+d=$(mktemp -d "${TMPDIR:-/tmp}/trainspec-accept.XXXXXXXX") || exit 1
+trap 'rm -rf "$d"' EXIT
+trap 'exit 1' HUP INT TERM PIPE
+run() {
+  (ulimit -f $4; exec timeout -k 5 "$2" sh -c "$3") < /dev/null > "$d/$1" 2> /dev/null
+  case $? in 124 | 134 | 137 | 139 | 141 | 143 | 152 | 153) rm -f "$d/$1"; echo "$1" >> "$d/failures" ;; esac
+  [ -s "$d/$1" ] || rm -f "$d/$1"
+}
+"""
+_TAIL = r"""
+printf '%s\n' '{mark}'
+tar -C "$d" -cf - . && printf '%s\n' '{mark}'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one node."""
+
+    node: str
+    num_files: int = 0
+    failure: str = ""
+    """Why it did not answer; empty where it did."""
+    unfinished: tuple[str, ...] = ()
+    """Files that are left out: their tools took too long, printed too much, were killed, or printed nothing."""
+
+
+def collect(  # noqa: PLR0913
+    nodes: Sequence[str],
+    way: str,
+    directory: Path,
+    tools: Sequence[Tool] = TOOLS,
+    *,
+    timeout_seconds: float = 600.0,
+    num_at_once: int = 32,
+) -> Iterator[Answer]:
+    """Store what the tools of each node print below a directory; gives each answer in the order of the nodes.
+
+    The directory of a node that did not answer is empty.
+
+    Raises:
+        InputError: a node or a file has no usable name, the program that reaches nodes is not installed, or a file
+            cannot be written.
+    """
+    _check(nodes, way, tools)
+    deadline = _Deadline(timeout_seconds)
+    with ThreadPoolExecutor(max(1, min(num_at_once, len(nodes)))) as pool:
+        try:
+            yield from pool.map(lambda node: _ask(node, way, tools, deadline, directory), nodes)
+        except BaseException:
+            deadline.is_over = True
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def named(expressions: Iterable[str]) -> list[str]:
+    """The nodes that host list expressions such as `node[01-16]` name.
+
+    Raises:
+        InputError: an expression is none, or names too many nodes.
+    """
+    try:
+        return expand(",".join(expressions), limit=MAX_NODES)
+    except ForeignFormatError as error:
+        raise InputError(str(error)) from error
+
+
+def script(tools: Iterable[Tool], mark: str) -> str:
+    """What the shell of a node runs. The archive follows a line with the mark, whatever the shell prints before."""
+    lines = []
+    for tool in tools:
+        words = [tool.file, str(tool.timeout_seconds), tool.command, str(MAX_FILE_BYTES // 512)]
+        if tool.is_asked:
+            lines.append(f'run {shlex.join(words)}; [ -e "$d/{tool.file}" ] || echo {tool.file} >> "$d/failures"')
+        else:
+            lines.append(f"command -v {tool.command.partition(' ')[0]} > /dev/null 2>&1 && run {shlex.join(words)}")
+    return "\n".join([_HEAD.strip(), *lines, _TAIL.strip().replace("{mark}", mark), ""])
+
+
+def _check(nodes: Sequence[str], way: str, tools: Sequence[Tool]) -> None:
+    for name in nodes:
+        if not NODE_NAME.fullmatch(name):
+            raise InputError(f"{name!r} is no name of a node (letters, digits and . _ + -)")
+    if len(set(nodes)) < len(nodes):
+        twice = next(name for name in nodes if nodes.count(name) > 1)
+        raise InputError(f"the node {twice} is named twice")
+    for tool in tools:
+        if not FILE_NAME.fullmatch(tool.file) or tool.file == _FAILURES:
+            raise InputError(f"{tool.file!r} is no name of a file (letters, digits and . _ + -)")
+    command = _WAYS[way]
+    if command and shutil.which(command[0]) is None:
+        raise InputError(f"{command[0]} is not installed here, and {way} needs it")
+
+
+@dataclass(slots=True)
+class _Deadline:
+    """Of each node."""
+
+    seconds: float
+    is_over: bool = False
+    """Whether all have to end now."""
+
+
+def _ask(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline, directory: Path) -> Answer:
+    place = directory / node
+    try:
+        place.mkdir(parents=True)
+        files = {} if deadline.is_over else _printed(node, way, tools, deadline)
+        unfinished = dict.fromkeys(files.pop(_FAILURES, b"").decode("utf-8", "replace").split())
+        for name, content in sorted(files.items()):
+            write_atomically(place / name, content)
+    except _NoAnswerError as error:
+        return Answer(node, failure=str(error))
+    except OSError as error:
+        raise InputError(f"{place.as_posix()}: {words_of(error)}") from error
+    return Answer(node, len(files), unfinished=tuple(unfinished))
+
+
+class _NoAnswerError(Exception):
+    """A node gave no archive; the text says why."""
+
+
+def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) -> dict[str, bytes]:
+    """What the tools of a node printed, by name of file."""
+    mark = f"trainspec-{secrets.token_hex(16)}"
+    command = [part.replace("{node}", node) for part in (*_WAYS[way], *_SHELL)]
+    try:
+        printed, words, status = _run(command, script(tools, mark).encode(), deadline)
+    except OSError as error:
+        raise _NoAnswerError(f"{command[0]}: {words_of(error)}") from error
+    if isinstance(status, str):
+        raise _NoAnswerError(status)
+    parts = printed.split(f"{mark}\n".encode())
+    if status or len(parts) < 3:  # what the shell printed before, the archive, and nothing
+        last = [line for line in words.splitlines() if line.strip()][-1:] or ["it printed no whole archive"]
+        raise _NoAnswerError(f"{last[0].strip()} (exit {status})")
+    try:
+        return _unpacked(parts[1])
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise _NoAnswerError(f"its archive cannot be read: {error}") from error
+
+
+def _run(command: list[str], given: bytes, deadline: _Deadline) -> tuple[bytes, str, int | str]:
+    """What a command prints, the end of its messages, and its exit status or the reason for which it was ended."""
+    with subprocess.Popen(  # noqa: S603 (the words of _WAYS, with a checked name of a node)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            streams = (_open(process.stdin), _open(process.stdout), _open(process.stderr))
+            printed, words, reason = _exchange(streams, given, deadline)
+        except BaseException:
+            _end(process)
+            raise
+        if reason:
+            _end(process)
+        status: int | str = reason or process.wait()
+    return printed, words.decode("utf-8", "replace"), status
+
+
+def _exchange(
+    streams: tuple[IO[bytes], IO[bytes], IO[bytes]], given: bytes, deadline: _Deadline
+) -> tuple[bytes, bytes, str]:
+    """Pass the script, and read both streams to their ends within the bounds; the last value says which was passed."""
+    to_it, from_it, messages = streams
+    printed, words, until = bytearray(), bytearray(), time.monotonic() + deadline.seconds
+    with suppress(BrokenPipeError), to_it:  # the script is shorter than what a pipe holds
+        to_it.write(given)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(from_it, selectors.EVENT_READ, printed)
+        waiting.register(messages, selectors.EVENT_READ, words)
+        while waiting.get_map():
+            if deadline.is_over:
+                return bytes(printed), bytes(words), "interrupted"
+            if time.monotonic() > until:
+                return bytes(printed), bytes(words), f"no end after {deadline.seconds:g} s"
+            for key, _ in waiting.select(0.2):
+                piece = os.read(key.fd, _READ_BYTES)
+                if not piece:
+                    waiting.unregister(key.fileobj)
+                key.data.extend(piece)
+            del words[:-_MAX_WORDS_BYTES]
+            if len(printed) > MAX_NODE_BYTES:
+                return b"", bytes(words), f"it printed more than {MAX_NODE_BYTES} bytes"
+    return bytes(printed), bytes(words), ""
+
+
+def _open(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise BrokenPipeError("a stream of the process is closed")
+    return stream
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _unpacked(archive: bytes) -> dict[str, bytes]:
+    """The regular files of an archive that have plain names; anything else refuses the archive."""
+    files: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
+        for member in members:
+            name = member.name.removeprefix("./")
+            if member.isdir() and name in {"", "."}:
+                continue
+            if not member.isreg() or not FILE_NAME.fullmatch(name) or member.size > MAX_FILE_BYTES:
+                raise ValueError(f"it holds {name[:64]!r}, which is no file of a tool")
+            if len(files) == _MAX_FILES:
+                raise ValueError(f"it holds more than {_MAX_FILES} files")
+            content = members.extractfile(member)
+            files[name] = b"" if content is None else content.read()
+    return files
