@@ -51,8 +51,8 @@ SEEN = {
     "imported_name": ["trainspec_reference.common.noise:gradient_noise"],
     "own_function": ["trainspec_reference.common.batch_schedule:fitted"],
     "several_functions": [
-        "trainspec_reference.common.channel:Link.say",
         "trainspec_conformance.testbed.plain.backend:PlainBackend.update",
+        "trainspec_reference.common.channel:Link.say",
     ],
 }
 
