@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -21,7 +22,7 @@ from trainspec_validate.cli import terminal, toolbox
 from trainspec_validate.cli import validate as validate_program
 from trainspec_validate.cli.commands import files
 from trainspec_validate.system import atomic
-from trainspec_validate.system.atomic import new_file, write_atomically
+from trainspec_validate.system.atomic import new_file, write_all, write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -365,6 +366,39 @@ def test_a_command_leaves_what_was_there_where_the_disk_is_full(name: str) -> No
     assert done.stderr.splitlines()[-1].startswith(("Error: ", "trainspec-conformance: "))
     assert "Traceback" not in done.stderr
     assert out.read_text(encoding="utf-8") == (BASELINE if name == "baseline" else OLD)
+
+
+@pytest.mark.parametrize("name", ["init", "init-all", "conformance"])
+def test_a_command_leaves_no_part_where_the_disk_is_full(name: str, here: Path) -> None:
+    """Neither a directory that is made for the files, nor those of them that have room."""
+    sizes = sorted(len(text) for text in _written(name).values())
+    for most_bytes in {FEW_BYTES, sizes[-1] - 1}:
+        done = run_limited(name, most_bytes)
+        assert done.returncode == 2, done.stderr
+        assert list(here.iterdir()) == []
+
+
+def _written(name: str) -> dict[str, bytes]:
+    """What a command writes where there is room."""
+    run_limited(name, 1 << 20)
+    found = {path.name: path.read_bytes() for path in Path("place").iterdir()}
+    shutil.rmtree("place")
+    return found
+
+
+def test_files_that_have_their_names_go_where_another_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("old").write_text(OLD, encoding="utf-8")
+    replace = Path.replace
+
+    def fail_for_first(path: Path, target: Path) -> Path:
+        if target.name == "first":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", fail_for_first)
+    with pytest.raises(OSError, match="No space left"):
+        write_all({Path("a/b/first"): b"new", Path("a/last"): b"new", Path("old"): b"new"})
+    assert [path.name for path in Path().iterdir()] == ["old"]
 
 
 @pytest.mark.parametrize("dangling", [False, True])

@@ -17,7 +17,7 @@ def evidence(out: Path, *arguments: str) -> tuple[int, dict[str, dict[str, objec
     """The exit status, and the parts of the file."""
     command = [sys.executable, str(ROOT / "benchmarks" / "evidence.py"), "--short", "--out", str(out), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     parts: dict[str, dict[str, object]] = json.loads(out.read_text())["parts"]
     return ended.returncode, parts
 

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 def printed(folder: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, str(BENCHMARKS / "imports.py"), str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     return done.returncode, done.stdout
 
 

@@ -186,7 +186,7 @@ def run(name: str, directory: Path, *, is_full: bool, workers: int = 1) -> tuple
     command = [sys.executable, "-c", PROGRAM, program, *lowered, "", "0", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1"}
     done = subprocess.run(
-        command, cwd=directory, capture_output=True, check=False, timeout=240, text=True, env=environment
+        command, cwd=directory, capture_output=True, check=False, timeout=600, text=True, env=environment
     )
     told, _, peak = done.stderr.strip().rpartition("\n")
     return done.returncode, done.stdout + told, int(peak) // 1024
@@ -228,7 +228,7 @@ def test_standard_input_is_read_up_to_a_limit(program: list[str], tmp_path: Path
         except BrokenPipeError:
             pass
         process.stdin = None
-        told, error = process.communicate(timeout=120)
+        told, error = process.communicate(timeout=600)
     assert process.returncode in {1, 2}
     assert b"larger than 32 MiB" in told + error
     assert int(error.split()[-1]) // 1024 < 300

@@ -59,7 +59,7 @@ def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[byte
     done: subprocess.CompletedProcess[bytes] = subprocess.run(
         [sys.executable, "-m", "trainspec_validate", *arguments],
         env=environment,
-        timeout=60,
+        timeout=600,
         check=False,
         **({"capture_output": True} | options),
     )

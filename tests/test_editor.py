@@ -29,8 +29,8 @@ LOCKED = ROOT / "tests" / "editor"
 INSTALLED = ROOT / "build" / "editor"
 SCHEMAS = ROOT / "schemas" / "v1" / "draft-07"
 STORE = ROOT / "schemas" / "schemastore"
-PATIENCE_SECONDS = 300
-INSTALL_SECONDS = 300
+PATIENCE_SECONDS = 600
+INSTALL_SECONDS = 600
 PLAN = """apiVersion: trainspec/v1
 kind: TrainingPlan
 metadata: {name: a}

@@ -578,7 +578,7 @@ def run_python(program: str, *arguments: str) -> str:
         [sys.executable, "-c", textwrap.dedent(program), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert completed.returncode == 0, completed.stderr

@@ -17,7 +17,7 @@ NAMES = ["--waivers=w.trainspec.yaml", "--config=x.trainspec.yaml", "--format=js
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
 
 
 def filled(folder: Path, name: str) -> None:

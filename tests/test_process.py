@@ -152,15 +152,15 @@ def wait_for(process: subprocess.Popen[bytes], start: bytes) -> None:
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_ends_a_program_that_waits(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    """It waits for what is to come through its standard input."""
-    started = "import sys; sys.stderr.write('begun\\n'); sys.stderr.flush(); "
-    text = started + "import trainspec_validate.cli.validate_command, trainspec_validate.cli.validate as c; c.main()"
+    """It waits for what is to come through its standard input, of which it has taken all but what a pipe holds."""
+    text = "import trainspec_validate.cli.validate_command, trainspec_validate.cli.validate as c; c.main()"
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", text, "-"], cwd=tmp_path, **streams)  # type: ignore[call-overload]
-    wait_for(process, b"begun")
-    time.sleep(2)
+    assert process.stdin is not None
+    process.stdin.write(b" " * (1 << 20))
+    process.stdin.flush()
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == code, err
     assert out == b""
     assert b"Traceback" not in err
@@ -207,7 +207,8 @@ import os, signal, sys, time
 from trainspec_validate.telemetry.fold import large
 
 def slow(share, path):
-    time.sleep(300)
+    os.write(2, b"begun\\n")
+    time.sleep(600)
 
 if __name__ == "__main__":
     from trainspec_validate.cli import terminal
@@ -218,8 +219,6 @@ if __name__ == "__main__":
 
     @click.command()
     def command():
-        sys.stderr.write("begun\\n")
-        sys.stderr.flush()
         large._folded([[None], [None]])
 
     sys.exit(terminal.run(command, "program", []))
@@ -239,10 +238,10 @@ def test_workers_end_with_the_program_and_say_nothing(
         start_new_session=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    wait_for(process, b"begun")
-    time.sleep(2)
+    for _ in range(2):
+        wait_for(process, b"begun")
     (os.killpg if to_all else os.kill)(process.pid, number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == code, err
     assert b"Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]

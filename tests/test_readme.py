@@ -106,7 +106,7 @@ def at_terminal(command: str, folder: Path) -> tuple[int, list[str]]:
             if not piece:
                 break
             written += piece
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=600)
     os.close(ours)
     # A progress bar comes and goes on a slow machine, and hides the cursor meanwhile.
     still = re.sub(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.trees import deep_tree
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.node_tools import node_facts
+from trainspec_validate.pipeline import acceptance
 
 HEAD = """
 ==============NVSMI LOG==============
@@ -298,3 +304,66 @@ def test_texts_of_other_programs_are_none_of_these_tools() -> None:
     assert node_facts("Epoch 1\n") is None
     with pytest.raises(ForeignFormatError):
         node_facts("<nvidia_smi_log><gpu>")
+
+
+# --- hostile files -------------------------------------------------------------------------------------------
+
+
+def num_lines_of_kernel_log(root: Path, line: Callable[[int], str], num: int) -> int:
+    """How many lines of this package are executed for a kernel log of so many errors."""
+    (root / "node-0").mkdir(parents=True)
+    (root / "node-0" / "dmesg.txt").write_text("".join(map(line, range(num))), encoding="utf-8")
+    (root / "cluster.yaml").write_text(profile(1), encoding="utf-8")
+    count = 0
+
+    def seen(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.endswith("acceptance.py"):
+            return None
+        count += event == "line"
+        return seen
+
+    sys.settrace(seen)
+    try:
+        acceptance.gather(root / "cluster.yaml", root)
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda n: f"[1.0] NVRM: Xid (PCI:{n:04x}:01:00): 79, x\n",
+        lambda n: f"[1.0] NVRM: Xid (PCI:0000:01:00): {n}, x\n",
+    ],
+    ids=["devices", "codes"],
+)
+def test_the_work_grows_with_the_files_alone(line: Callable[[int], str], tmp_path: Path) -> None:
+    few, more, many = (num_lines_of_kernel_log(tmp_path / str(num), line, num) for num in (50, 200, 800))
+    assert many - more < 6 * (more - few)  # 4 times as much in proportion to the size, 16 times with its square
+
+
+def test_more_devices_than_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "_MOST_FACTS", replace(acceptance._MOST_FACTS, most=3))
+    log = "".join(f"[1.0] NVRM: Xid (PCI:{n:04x}:01:00): 79, x\n" for n in range(9))
+    found = accept(tmp_path, {"node-0": {"dmesg.txt": log}})
+    assert found.exit_code == 2
+    assert "a directory of nodes may have at most 3 devices, faults of devices, ports and failed checks" in found.stderr
+
+
+@pytest.mark.parametrize("name", ["_MOST_NODES", "_MOST_FILES"])
+def test_more_nodes_or_files_than_the_limit_are_wrong_use(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = replace(getattr(acceptance, name), most=1)
+    monkeypatch.setattr(acceptance, name, limit)
+    found = accept(tmp_path, {f"node-{i}": GOOD for i in range(2)})
+    assert (found.exit_code, limit.refusal in found.stderr) == (2, True)
+
+
+def test_a_tree_that_is_too_deep_is_a_failure_of_its_node(tmp_path: Path) -> None:
+    accept(tmp_path, {"node-0": GOOD})
+    with deep_tree(tmp_path / "nodes" / "node-0"):
+        found = accept(tmp_path, {"node-0": GOOD})
+    assert (found.exit_code, "a directory may have at most 100 levels of directories" in found.stderr) == (2, True)

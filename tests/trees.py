@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import struct
+import subprocess
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +255,20 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "link": lambda path, target: path.symlink_to(target),
     "age": aged,
 }
+
+
+@contextmanager
+def deep_tree(root: Path, num_levels: int = 1_200) -> Iterator[None]:
+    """Directories `a` in each other with a `file` in the last, deeper than Python recurses."""
+    place = os.open(root, os.O_RDONLY)
+    for _ in range(num_levels):  # a path of the whole could be too long
+        os.mkdir("a", dir_fd=place)
+        deeper = os.open("a", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=place))
+    os.close(place)
+    try:
+        yield
+    finally:  # `shutil.rmtree` recurses
+        subprocess.run(["rm", "-rf", str(root / "a")], check=True)

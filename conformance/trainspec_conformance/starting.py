@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainspec_validate.system.atomic import refuse_link, write_atomically
+from trainspec_validate.system.atomic import refuse_link, write_all
 
 TEMPLATES = Path(__file__).with_name("templates")
 FILES = ("stack.yaml", "shim.py")
@@ -26,7 +26,5 @@ def write_templates(directory: Path) -> list[Path]:
         refuse_link(path)
         if os.path.lexists(path):
             raise FileExistsError(f"{path} is there already; name another directory")
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        write_atomically(path, (TEMPLATES / path.name).read_bytes(), overwrite=False)
+    write_all({path: (TEMPLATES / path.name).read_bytes() for path in paths}, overwrite=False)
     return paths

@@ -76,11 +76,16 @@ def not_looked_at(directory: Path) -> Iterator[str]:
         DocumentError: the report cannot be read.
     """
     listed = {REPORT, *(evidence.path for evidence in read(directory / REPORT, ConformanceReport).evidence)}
-    num_seen = 0
-    for parent, folders, names in os.walk(directory):
-        folders.sort()
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        for name in sorted([*links, *names]):
+    num_seen, pending = 0, [directory]
+    while pending:
+        parent = pending.pop()
+        try:
+            entries = sorted(os.scandir(parent), key=lambda entry: entry.name)
+        except OSError:
+            yield parent.relative_to(directory).as_posix()
+            continue
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for name in [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]:
             num_seen += 1
             if num_seen > _MOST_FILES:
                 yield f"whatever comes after the first {_MOST_FILES:,} files"
@@ -88,6 +93,7 @@ def not_looked_at(directory: Path) -> Iterator[str]:
             path = Path(parent, name).relative_to(directory).as_posix()
             if path not in listed:
                 yield path
+        pending += [parent / name for name in reversed(folders)]
 
 
 def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from trainspec_conformance.records import Entry, Exited, Injected, Started, SuiteRecord
 from trainspec_validate.documents.types.trace import End, FaultSeen, Process, Restore, Save, StepDone, TraceRecord
 
 One = TypeVar("One", bound="TraceRecord | SuiteRecord")
+Made = TypeVar("Made")
 
 
 @dataclass
@@ -19,7 +20,14 @@ class View:
 
     entries: Sequence[Entry] = field(default_factory=list)
     _by_kind: dict[type, list[Entry]] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[Callable[[View], Any], tuple[int, Any]] = field(default_factory=dict, init=False, repr=False)
     _num_sorted: int = field(default=0, init=False, repr=False)
+
+    def kept(self, make: Callable[[View], Made]) -> Made:
+        """What a function makes of this history, made once as long as nothing is added to it."""
+        if self._kept.get(make, (-1, None))[0] != len(self.entries):
+            self._kept[make] = len(self.entries), make(self)
+        return cast("Made", self._kept[make][1])
 
     def of(self, kind: type[One], since: float = -1.0) -> Iterator[tuple[Entry, One]]:
         """Entries of one kind that were seen after a time, in the order of being seen."""

@@ -130,7 +130,7 @@ class Job:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=300,
+            timeout=600,
         )
         self.log += done.stdout
         for line in output.read_text(encoding="utf-8").splitlines():

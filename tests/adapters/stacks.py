@@ -18,7 +18,7 @@ from trainspec_record.identity import VARIABLE
 from trainspec_validate.pipeline.validation import validate
 
 PROGRAMS = Path(__file__).parent / "programs"
-SECONDS = 300
+SECONDS = 600
 LOSS = "train.loss.mean{train.loss.name=total}"
 TOKENS = "train.token.count{train.token.kind=all}"
 OF_NODES = {"TS-TEL-071"}
@@ -102,7 +102,7 @@ def kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    process.wait(60)
+    process.wait(600)
 
 
 def clean(recorded: Recorded) -> None:

@@ -90,7 +90,7 @@ def test_the_loop_does_not_wait_for_its_values(tmp_path: Path, monkeypatch: pyte
 
     def slow(found: object) -> object:
         waiting.set()
-        lets_go.wait(60)
+        lets_go.wait(600)
         return real(found)
 
     monkeypatch.setattr(jax, "block_until_ready", slow)
@@ -98,7 +98,7 @@ def test_the_loop_does_not_wait_for_its_values(tmp_path: Path, monkeypatch: pyte
         for number in range(3):
             with loop.step(number):
                 loop.log(loss=jnp.float32(number), samples=2)
-        assert waiting.wait(60)
+        assert waiting.wait(600)
         assert not loop.drain(0.01)
         lets_go.set()
         assert loop.drain()

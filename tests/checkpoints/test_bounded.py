@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests import bundles_made
+from tests import bundles_made, stores_made
 from tests.trees import (
     _METADATA,
     build,
@@ -34,7 +35,9 @@ from tests.trees import (
 from trainspec_validate.checkpoints import limits
 from trainspec_validate.checkpoints.opening import check_cost
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.statistics import Statistics
 from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.pipeline.runs import judge_run
 from trainspec_validate.system.budget import Limit
 
 MAX_PEAK_BYTES = 512 * 1024 * 1024
@@ -134,12 +137,49 @@ def orbax(content: bytes) -> Callable[[Path], None]:
     return run
 
 
+def overlapping(path: Path, count: int, num_values: int) -> None:
+    """Tensors that all have the same bytes."""
+    place = {"dtype": "F32", "shape": [num_values], "data_offsets": [0, 4 * num_values]}
+    raw_safetensors(path, json.dumps({str(n): place for n in range(count)}).encode(), bytes(4 * num_values))
+
+
 def bundle(size: int, count: int) -> Callable[[Path], None]:
     """An index of TensorFlow whose names share a long beginning, so that few bytes make many."""
 
     def run(root: Path) -> None:
         tensors = {f"{'n' * size}{n:09}": bundles_made.Held(b"\0" * 4, ()) for n in range(count)}
         bundles_made.bundle(root, "variables", tensors)
+
+    return run
+
+
+def store(body: bytes) -> Callable[[Path], None]:
+    """A checkpoint of Orbax whose manifest of OCDBT has a body after its head."""
+    return write("manifest.ocdbt", stores_made.packed("0cdb3a2a", stores_made.HEAD + body))
+
+
+def endless_nodes(num_nodes: int) -> Callable[[Path], None]:
+    """A tree of few bytes, each node of which unpacks to a million."""
+
+    def run(root: Path) -> None:
+        zstandard = pytest.importorskip("zstandard")
+        (root / "d").mkdir()
+        nodes, places = b"", []
+        for place in range(num_nodes):
+            body = zstandard.ZstdCompressor().compress(b"\x00\x00\x00" + bytes(1_000_000) + b"%d" % place)
+            places.append(len(nodes))
+            nodes += stores_made.packed("0cdb20de", body, method=1)
+        places.append(len(nodes))
+        (root / "d" / "0a").write_bytes(nodes)
+        count = stores_made.number(num_nodes)
+        offsets = b"".join(map(stores_made.number, places[:-1]))
+        sizes = b"".join(stores_made.number(end - begin) for begin, end in itertools.pairwise(places))
+        keys = count + bytes(num_nodes - 1) + bytes(num_nodes) + bytes(num_nodes)
+        top = b"\x01" + stores_made.table(["d/0a"]) + keys + bytes(num_nodes) + offsets + sizes
+        top = stores_made.packed("0cdb20de", top + bytes(3 * num_nodes))
+        (root / "d" / "0b").write_bytes(top)
+        versions = b"\x01\x01\x00\x00\x00" + stores_made.number(len(top)) + bytes(4)
+        store(stores_made.table(["d/0b"]) + versions)(root)
 
     return run
 
@@ -196,6 +236,19 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
     "dcp": (limits.PICKLE_VALUE_BYTES, lambda scale: dcp(b"(" + b"]" * (19 * scale) + b"l")),
     "dcp-entries": (limits.PIECES, lambda scale: dcp(shared_entries(scale))),
     "dcp-overlaps": (limits.COMPARISONS, lambda scale: dcp(side_by_side(max(300, scale // 100)))),
+    "ocdbt-files": (
+        limits.STORE_FILES,
+        lambda scale: store(stores_made.number(5 * scale) + bytes(15 * scale)),
+    ),
+    "ocdbt-numbers": (
+        limits.STORE_PART_NUMBERS,
+        lambda scale: store(b"\x00" + stores_made.number(5 * scale) + bytes(9 * scale)),
+    ),
+    "ocdbt-nodes": (limits.STORE_UNPACKED_BYTES, lambda scale: endless_nodes(max(3, scale // 6_000))),
+    "overlapping-tensors": (
+        limits.SHARED,
+        lambda scale: lambda root: overlapping(root / "model.safetensors", scale // 4, 100),
+    ),
     "tensorflow-names": (limits.TABLE_NAME_BYTES, lambda scale: bundle(10_000, max(300, scale // 125))),
 }
 SMALL = 10_000
@@ -231,7 +284,7 @@ def test_the_limit_that_a_file_passes_is_named_and_the_rest_is_judged(root: Path
 def peak_and_code(*arguments: object) -> tuple[int, int, str]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", textwrap.dedent(COMMAND), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
     found = re.search(r"peak (\d+) code (\d+)", done.stderr)
     assert found, done.stderr
     return int(found[1]) * 1024, int(found[2]), done.stdout
@@ -311,6 +364,24 @@ def test_a_text_that_is_too_long_to_hold_is_passed_over(root: Path) -> None:
     assert read_checkpoint(root).troubles == []
     (root / "arrays.pkl").write_bytes(raw[:-2_000_000])
     assert [trouble.aspect for trouble in read_checkpoint(root).troubles] == ["container"]
+
+
+def test_values_that_overlap_are_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overlapping(root / "model.safetensors", 100, 1_000)
+    read: list[int] = []
+    add = Statistics.add
+
+    def counted(self: Statistics, content: memoryview) -> None:
+        read.append(len(content))
+        add(self, content)
+
+    monkeypatch.setattr(Statistics, "add", counted)
+    result = judge_run(root, reads_values=True)
+    assert sum(read) <= sum(path.stat().st_size for path in root.iterdir())
+    said = [found.message for found in result.findings if found.requirement == "TS-SEC-003"]
+    assert len(said) == 1
+    assert limits.SHARED.refusal in said[0]
+    assert "the values of tensor '2' and of those after it are not read" in said[0]
 
 
 def test_no_more_than_a_thousand_places_are_reported(root: Path) -> None:

@@ -18,6 +18,8 @@ import pytest
 
 from tests.trees import build, call, name, pickled, raw_safetensors, short_text, tuple_of
 from trainspec_validate.checkpoints import pickles
+from trainspec_validate.checkpoints.newest import judged_newest_first
+from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.view import Checkpoint
 from trainspec_validate.pipeline.validation import validate
@@ -279,10 +281,41 @@ def test_a_shape_that_no_file_can_hold_is_told_in_short() -> None:
     assert len(fault((1,) * 300, [Box((0,) * 300, endless)])) < 500
 
 
-def objects_of(state: bytes) -> bytes:
+def objects_of(state: bytes, kind: bytes = b"'|O'", num_spaces: int = 60) -> bytes:
     """An array of NumPy whose objects are this pickle."""
-    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + state
+    header = b" " * num_spaces + b"{'descr': %s, 'fortran_order': False, 'shape': (1,), }\n" % kind
+    return b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + state
+
+
+IMPORT_ALONE = b"cantigravity\nx\n\xff\xff"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(b"'|O'", b'"|O"', b"'object'", b"'object_'", b"'|' 'O'", b"'\\x4f'", b"'O,i4'", b"u'|O'", b"('O', (2,))"),
+        *(b"[('a', \"O\")]", b"[('a', '<f4'), ('b', [('c', '|O8')], (2,))]", b"[('a', ('|O', (2,)))]"),
+    ],
+)
+def test_objects_are_found_however_their_type_is_written(kind: bytes, tmp_path: Path) -> None:
+    assert code_of(io.BytesIO(objects_of(IMPORT_ALONE, kind))).denied == ["antigravity.x"]
+    for step in ("step-1", "step-2"):
+        build(tmp_path / step, "model.safetensors  safetensors a=F32[1]\n")
+    assert next(judged_newest_first(tmp_path, code="listed")).faults == ()
+    (tmp_path / "step-2" / "w.npy").write_bytes(objects_of(IMPORT_ALONE, kind))
+    assert next(judged_newest_first(tmp_path, code="listed")).faults
+
+
+def test_objects_behind_a_long_header_are_found() -> None:
+    assert code_of(io.BytesIO(objects_of(IMPORT_ALONE, num_spaces=1_100_000))).denied == ["antigravity.x"]
+
+
+@pytest.mark.parametrize(
+    "kind", [b"'<f4'", b"[('Object', '<f4'), ('O', '|u1', (2,))]", b"[(('O', 'a'), '<M8[ns]')]", b"('<f4', (2,))"]
+)
+def test_other_arrays_hold_no_pickle(kind: bytes) -> None:
+    found = code_of(io.BytesIO(objects_of(b"\x00" * 64, kind)))
+    assert (found.denied, found.damage) == ([], "")
 
 
 @pytest.mark.parametrize(

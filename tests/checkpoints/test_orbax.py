@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stores_made import HEAD, packed, store, table
 from tests.trees import build
-from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.newest import judged_newest_first
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
@@ -27,33 +27,6 @@ ENTRY = {"key_metadata": KEYS, "value_metadata": {"value_type": "jax.Array", "wr
 
 def tree(*, new: bool) -> str:
     return json.dumps({"tree_metadata": {"('b', 'c')": ENTRY}, "use_ocdbt": new, "use_zarr3": False})
-
-
-def number(value: int) -> bytes:
-    """A number of variable length."""
-    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + number(value >> 7)
-
-
-def table(names: list[str]) -> bytes:
-    """A table of files that share nothing."""
-    lengths = b"".join(number(len(name)) for name in names)
-    return number(len(names)) + bytes(max(len(names) - 1, 0)) + lengths + bytes(len(names)) + "".join(names).encode()
-
-
-def packed(magic: str, body: bytes) -> bytes:
-    """Magic number, length, version, no compression, body, checksum."""
-    start = bytes.fromhex(magic) + struct.pack("<Q", 14 + len(body) + 4) + b"\x00\x00" + body
-    return start + struct.pack("<L", crc32c(start))
-
-
-def store(folder: Path, values: str = "d/0a1b") -> None:
-    """A store of the newer kind: a manifest, and the root of its tree, which names a file with values."""
-    node = packed("0cdb20de", b"\x00" + table([values]) + b"\x00")
-    (folder / "d").mkdir(exist_ok=True)
-    (folder / "d" / "9f").write_bytes(b"before" + node)
-    head = bytes(16) + b"\x00" + number(1024) + number(1 << 20) + b"\x04" + b"\x00"
-    versions = b"\x02" + b"\x01\x01" + b"\x00\x00" + b"\x00\x01" + b"\x00\x06" + b"\x00" + number(len(node))
-    (folder / "manifest.ocdbt").write_bytes(packed("0cdb3a2a", head + table(["", "d/9f"]) + versions))
 
 
 def made(root: Path, *, new: bool) -> Path:
@@ -118,6 +91,25 @@ def test_a_store_without_values_is_damaged(tmp_path: Path) -> None:
     assert ("files", "default") in told(root)
 
 
+def test_a_store_without_a_version_is_damaged(tmp_path: Path) -> None:
+    """TensorStore refuses one: `num_children=0 outside valid range`."""
+    root = made(tmp_path / "60", new=True)
+    manifest = root / "default" / "manifest.ocdbt"
+    manifest.write_bytes(packed("0cdb3a2a", HEAD + table(["", "d/9f"]) + b"\x00"))
+    assert told(root) == [("container", "default/manifest.ocdbt")]
+    assert [bool(one.faults) for one in judged_newest_first(tmp_path)] == [True]
+
+
+def test_an_empty_store_whose_tree_names_arrays_is_damaged(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=True)
+    nothing = b"\x01" + b"\x01" + b"\x00" + b"\x00" + 2 * (b"\xff" * 9 + b"\x01") + b"\x00" * 4
+    manifest = root / "default" / "manifest.ocdbt"
+    manifest.write_bytes(packed("0cdb3a2a", HEAD + table([""]) + nothing))
+    assert told(root) == [("files", "default/manifest.ocdbt")]
+    (root / "default" / "_METADATA").write_text('{"tree_metadata": {}, "use_ocdbt": true}', encoding="utf-8")
+    assert told(root) == []
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_manifest_of_any_bytes_is_read_or_refused(data: st.DataObject) -> None:
@@ -135,6 +127,9 @@ def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
     shutil.rmtree(place / "d")
     (place / "manifest.ocdbt").unlink()
     values = tensorstore.KvStore.open({"driver": "ocdbt", "base": f"file://{place}/"}).result()
+    values["0"] = b"1"
+    values.delete_range(tensorstore.KvStore.KeyRange()).result()
+    assert ("files", "default/manifest.ocdbt") in told(tmp_path / "60")  # an empty store
     for _ in range(2):
         with tensorstore.Transaction() as changes:
             for key in range(num_keys):

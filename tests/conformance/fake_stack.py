@@ -33,6 +33,10 @@ LIES = {
 }
 
 
+START_SECONDS, HANG_SECONDS = 60.0, 5.0
+"""Longest silence of a rank until its first update, and later; the end of one that was killed is seen at once."""
+
+
 class Trace:
     def __init__(self, directory: Path, name: str, attempt: int) -> None:
         self.attempt = attempt
@@ -140,7 +144,7 @@ class Controller:
             for rank, one in enumerate(ranks):
                 if not self.send(one, {**record, "sample_ids": ids[rank]}):
                     return self.lost(ranks, rank)
-            lost = self.gather(ranks)
+            lost = self.gather(ranks, START_SECONDS if step == start else HANG_SECONDS)
             if lost is not None:
                 return self.lost(ranks, lost)
             if (step + 1) % self.job["checkpoint_interval_steps"] == 0:
@@ -161,10 +165,10 @@ class Controller:
             return False
         return True
 
-    def gather(self, ranks: list[subprocess.Popen]) -> int | None:
+    def gather(self, ranks: list[subprocess.Popen], seconds: float) -> int | None:
         """Wait until each rank has told of its step; the rank that is gone or hangs, if one is."""
         for rank, one in enumerate(ranks):
-            ready, _, _ = select.select([one.stdout], [], [], 1.0 + 20 * self.job["step_seconds"])
+            ready, _, _ = select.select([one.stdout], [], [], seconds)
             if not ready or not one.stdout.readline():
                 return rank
         return None

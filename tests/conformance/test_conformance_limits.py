@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from conformance_reports import report, scenario_report, trial
 from trainspec_conformance import commands, history, verifying
+from trainspec_conformance.criteria import trajectory
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.reading import all_scenarios, read
@@ -25,6 +26,7 @@ from trainspec_conformance.records import Ended, Entry, Started, Streamed
 from trainspec_conformance.verifying import differences
 from trainspec_conformance.view import View
 
+from tests.trees import deep_tree
 from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, Evidence
 from trainspec_validate.documents.types.trace import FaultSeen, Refused, Restore, Save, StepDone
@@ -181,6 +183,18 @@ def test_the_work_of_a_verdict_grows_with_its_history_alone(name: str) -> None:
     assert many - more < 6 * (more - few)  # 4 times as much in proportion to the size, 16 times with its square
 
 
+def test_updates_are_gathered_once_for_all_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered, seen = trajectory._gathered, list[int]()
+    monkeypatch.setattr(trajectory, "_gathered", lambda view: seen.append(len(view.entries)) or gathered(view))
+    stack = read(HERE / "fake.yaml", StackDescriptor)
+    judge_trial(stack, all_scenarios()["kill-rank"], _grown(10), _grown(20))
+    assert sorted(seen) == [len(_grown(10)), len(_grown(20))]
+    view = View(_grown(10))
+    assert len(trajectory.steps(view)) == 10
+    view.entries = _grown(20)
+    assert len(trajectory.steps(view)) == 20
+
+
 def test_a_trial_writes_no_more_than_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "HISTORY_ENTRIES", replace(history.HISTORY_ENTRIES, most=100))
     trace, path = tmp_path / "trace", tmp_path / "history.jsonl"
@@ -226,6 +240,12 @@ def test_a_file_of_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.
     claimed = report(evidence=(Evidence(path="x", size_bytes=1 << 40, sha256="0" * 64),))
     with pytest.raises(ValueError, match="the evidence of a report may have at most 274,877,906,944 bytes"):
         _judged_again(tmp_path, claimed)
+
+
+def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report()))
+    with deep_tree(tmp_path):
+        assert list(verifying.not_looked_at(tmp_path)) == ["a/" * 1_200 + "file"]
 
 
 def test_what_the_storage_refuses_is_told_with_its_place(

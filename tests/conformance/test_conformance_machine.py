@@ -177,7 +177,7 @@ def test_the_peak_of_a_process_is_seen() -> None:
         assert process.stdout.readline() == b"done\n"
         peak = PeakMemory(process.pid)
         peak.look()
-        process.communicate(b"\n", timeout=60)
+        process.communicate(b"\n", timeout=600)
     assert peak.num_bytes > 80_000_000
     peak.look()
     assert peak.num_bytes > 80_000_000

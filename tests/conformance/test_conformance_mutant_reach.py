@@ -40,7 +40,7 @@ EXCHANGED = "trainspec_conformance.testbed.plain.exchange:Exchange.total"
 def replaced() -> dict[str, list[str] | None]:
     """What is seen of each trap, in a process that has loaded what a mutant's has and no more."""
     done = subprocess.run(
-        [sys.executable, HERE / "mutant_traps.py"], check=False, capture_output=True, text=True, timeout=300
+        [sys.executable, HERE / "mutant_traps.py"], check=False, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -68,7 +68,7 @@ def test_no_rank_of_what_init_writes_runs_ahead_of_a_save(tmp_path: Path) -> Non
         "job": job,
     }
     (tmp_path / "task.json").write_text(json.dumps(task))
-    subprocess.run([sys.executable, str(shim), str(tmp_path / "task.json")], check=True, timeout=60)
+    subprocess.run([sys.executable, str(shim), str(tmp_path / "task.json")], check=True, timeout=600)
     records = [json.loads(line) for path in told.iterdir() for line in path.read_text().splitlines()]
     saved = {one["step"]: one["time_us"] for one in records if one.get("stage") == "committed"}
     assert saved.keys() == {3, 6}

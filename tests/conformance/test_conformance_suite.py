@@ -155,7 +155,7 @@ def test_the_versions_of_a_stack_are_asked_without_secrets_of_the_job(monkeypatc
 
 
 def test_a_process_that_is_not_of_the_trial_is_left_alone() -> None:
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         assert send([other.pid, os.getpid()], signal.SIGKILL, "not-this-trial") == ()
         assert other.poll() is None
@@ -166,7 +166,7 @@ def test_a_process_that_is_not_of_the_trial_is_left_alone() -> None:
 
 def test_a_process_that_left_its_session_is_found() -> None:
     mark = f"mark-{time.time_ns()}"
-    script = "import os, time; os.setsid() if os.fork() == 0 else os._exit(0); time.sleep(30)"
+    script = "import os, time; os.setsid() if os.fork() == 0 else os._exit(0); time.sleep(600)"
     subprocess.run([sys.executable, "-c", script], env={**os.environ, MARK: mark}, check=True)
     found = marked(mark)
     assert len(found) == 1
@@ -187,7 +187,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -306,7 +306,7 @@ def test_what_a_suite_left_that_was_killed_is_cleared_up() -> None:
     )
     try:
         end_abandoned()
-        assert left.wait(30) == -signal.SIGKILL
+        assert left.wait(600) == -signal.SIGKILL
         assert kept.poll() is None
     finally:
         for process in (left, kept):
@@ -334,13 +334,13 @@ def test_a_run_that_is_ended_leaves_nothing_of_its_stack(sent: signal.Signals, t
     program += "from trainspec_conformance.cli import main; sys.argv[0] = 'trainspec-conformance'; main()"
     suite = subprocess.Popen([sys.executable, "-c", program, *told], stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not _of(tmp_path):
             assert suite.poll() is None
             assert time.monotonic() < deadline, "nothing was started"
             time.sleep(0.01)
         suite.send_signal(sent)
-        assert suite.wait(60) != 0
+        assert suite.wait(600) != 0
     finally:
         suite.kill()
         suite.wait()

@@ -131,6 +131,23 @@ def test_a_node_without_an_answer_is_named_and_counted(nodes: Path, node: str, r
     assert not (nodes / "gathered" / "outside").exists()
 
 
+def test_an_archive_that_unpacks_to_more_than_it_holds_is_refused(nodes: Path) -> None:
+    """A sparse file of many megabytes takes some bytes in an archive, for each of 64 files."""
+    with (nodes / "sparse").open("wb") as file:
+        file.truncate(8 << 20)
+    subprocess.run(["tar", "--sparse", "-cf", "odd.tar", "sparse"], cwd=nodes, check=True)
+    assert (nodes / "odd.tar").stat().st_size < 1 << 20
+    done = run("--over", "ssh", "--node", "odd", "--into", "gathered", "--format", "concise")
+    assert "odd: did not answer: its archive cannot be read: it holds 'sparse'" in done.output
+
+
+def test_only_files_of_tools_are_named_as_left_out(nodes: Path) -> None:
+    (nodes / "failures").write_text("ibstat.txt " + "".join(f"name-{n} " for n in range(9)))
+    subprocess.run(["tar", "-cf", "odd.tar", "failures"], cwd=nodes, check=True)
+    done = run("--over", "ssh", "--node", "odd", "--into", "gathered", "--format", "concise")
+    assert (done.output.count(": left out: "), "odd: ibstat.txt: left out" in done.output) == (1, True)
+
+
 def test_what_a_shell_prints_at_its_start_changes_nothing(nodes: Path) -> None:
     run("--over", "ssh", "--node", "talking", "--into", "gathered")
     assert (nodes / "gathered" / "talking" / "ibstat.txt").read_text() == PORT.format(rate=400)

@@ -80,7 +80,7 @@ def run(script: str, tmp_path: Path, hosts: str = SWITCHED, **environment: str) 
         **environment,
     }
     command = ["bash", str(tmp_path / "job"), "train.py", "--lr", "a b"]
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=600)
     options = tmp_path / "log.options"
     starts = [line.split(" ") for line in log.read_text().splitlines()]
     return Ran(done.returncode, starts, done.stderr, options.read_text() if options.exists() else "", tmp_path)

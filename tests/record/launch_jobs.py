@@ -58,7 +58,7 @@ def start(*words: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str], seconds: float = 600) -> tuple[int, str, str]:
     """Exit status, output and errors; nothing of the session is left behind."""
     try:
         out, told = process.communicate(timeout=seconds)

@@ -97,6 +97,6 @@ def start(script: str, folder: Path, **environment: str) -> subprocess.Popen[str
 def finish(script: str, folder: Path, code: int = 0, **environment: str) -> str:
     """Run a script to its end, which is to have this exit code; what it wrote on standard error."""
     process = start(script, folder, **environment)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == code, told
     return told

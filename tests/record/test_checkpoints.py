@@ -25,7 +25,7 @@ def checkpoint(root: Path, step: int) -> Path:
 
 def sealed(path: Path, **settings: object) -> Seal:
     one = seal_in_background(path, **settings)  # type: ignore[arg-type]
-    one.wait(60)
+    one.wait(600)
     return one
 
 

@@ -23,12 +23,13 @@ OF_RUN: dict[str, Any] = {"flops_per_token": 4.2e5, "peak_flops": 1e9, "loss_red
 
 
 def train(run: Any, barrier: Any, first: int) -> None:
+    commits = []
     for number in range(first, NUM_STEPS):
         with run.phase("data_wait"):
             time.sleep(STEP_SECONDS / 10)
         with run.step(number):
             time.sleep(STEP_SECONDS)
-            barrier.wait(30)
+            barrier.wait(600)
             if first == 0 and number == FAULT_STEP and os.environ["RANK"] == "2":
                 os.kill(os.getpid(), signal.SIGKILL)
             loss = 2 + math.exp(-number / 50) + 1e-4 * (number * 7919 % 101)
@@ -41,8 +42,10 @@ def train(run: Any, barrier: Any, first: int) -> None:
         if number % SAVE_EVERY == SAVE_EVERY - 1:
             with run.checkpoint(size_bytes=1_000_000, asynchronous=True) as save:
                 time.sleep(0.005)
-            threading.Timer(0.03, save.commit).start()
-    time.sleep(0.1)
+            commits.append(threading.Timer(0.03, save.commit))
+            commits[-1].start()
+    for commit in commits:
+        commit.join()
 
 
 def process(environment: dict[str, str], barrier: Any, first: int) -> None:
@@ -81,7 +84,7 @@ def launch(folder: Path, attempt: int, first: int) -> list[int | None]:
         for each in group:
             each.kill()
     for each in group:
-        each.join(60)
+        each.join(600)
     return [each.exitcode for each in group]
 
 

@@ -19,7 +19,7 @@ import yaml
 from trainspec_record import kubeflow
 from trainspec_record.kubeflow import TrainJobStatus, status
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 600
 CRD = Path(os.environ.get("TRAINSPEC_TRAINJOB_CRD", ""))
 """`manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml` of kubeflow/trainer v2.3.0."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -166,8 +167,16 @@ def test_the_command_is_recorded_with_the_documents_of_its_plan(tmp_path: Path) 
     assert not errors(job.parent)
 
 
+UNTIL_SAMPLED = """
+    import pathlib, time
+    node = pathlib.Path("r-2/node-node-1.0.jsonl")
+    while not (node.exists() and '"m":' in node.read_text()):
+        time.sleep(0.01)
+"""
+
+
 def test_the_node_is_sampled_beside_the_command(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN.replace("run.log", "__import__('time').sleep(0.15); run.log"))
+    (tmp_path / "train.py").write_text(TRAIN + UNTIL_SAMPLED)
     code, _, told = launched("--agent", "--run", "r-2", "--", PYTHON, "train.py", cwd=tmp_path)
     assert (code, told) == (0, "")
     assert values(tmp_path / "r-2" / "node-node-1.0.jsonl", "train.telemetry.dropped")
@@ -228,6 +237,28 @@ def test_what_cannot_be_started_is_told(tmp_path: Path, words: tuple[str, ...], 
     found, _, told = launched(*words, cwd=tmp_path)
     assert found == code
     assert message in told
+
+
+@pytest.mark.parametrize("script", ["raise SystemExit(7)", TRAIN + "raise SystemExit(7)"], ids=["plain", "recorded"])
+def test_a_place_that_cannot_be_written_is_told_and_the_command_runs(tmp_path: Path, script: str) -> None:
+    """A file in place of the directory refuses the superuser too, unlike permissions."""
+    (tmp_path / "file").write_text("")
+    code, _, told = launched("--run", "file/r", "--", PYTHON, "-c", script, cwd=tmp_path)
+    assert code == 7
+    words = f"trainspec-record: nothing is recorded: {tmp_path}/file/r cannot be written: not a directory"
+    assert told.splitlines()[0] == f"{words}; the command runs without"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser writes everything")
+def test_a_read_only_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir(mode=0o555)
+    code, _, told = launched("--run", "r/1", "--", "true", cwd=tmp_path)
+    assert (code, "cannot be written: permission denied" in told) == (0, True)
+
+
+def test_a_place_is_tried_without_a_trace(tmp_path: Path) -> None:
+    code, _, told = launched("--run", "runs/r", "--", "true", cwd=tmp_path)
+    assert (code, told, list(tmp_path.iterdir())) == (0, "", [])
 
 
 def test_a_plan_is_exported(tmp_path: Path) -> None:

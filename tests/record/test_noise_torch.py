@@ -52,7 +52,7 @@ def test_two_ranks_agree_with_the_samples(tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        _, told = process.communicate(timeout=120)
+        _, told = process.communicate(timeout=600)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainspec_reference.common.backend import Formation
 
-TASK_SECONDS = 240.0
+TASK_SECONDS = 600.0
 """Longest that a task may take before its processes are killed."""
 Member = tuple[BaseProcess, Connection]
 

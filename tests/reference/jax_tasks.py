@@ -212,11 +212,15 @@ def overflowed(formation: Formation) -> tuple[Gradients, bool, Gradients]:
     return told, backend.digest() == before, step(backend, setup, formation, 0, loss_scale=1024.0)
 
 
-def lose_a_peer(formation: Formation, is_stopped: bool) -> tuple[str, float]:
-    """Steps until the last rank has ended itself, and leaves; the error, and seconds until it."""
+def lose_a_peer(formation: Formation, is_stopped: bool, timeout_seconds: float) -> tuple[str, float]:
+    """Steps until the last rank has ended itself, and leaves; the error, and seconds until it.
+
+    The time-out is that of the steps after the first: until then ranks may wait for one that still compiles.
+    """
     setup = Setup()
     backend = setup.backend(formation)
     step(backend, setup, formation, 0)
+    backend._processes._timeout_seconds = timeout_seconds
     if formation.rank == formation.num_ranks - 1:
         os.kill(os.getpid(), signal.SIGSTOP if is_stopped else signal.SIGKILL)
     begin = time.monotonic()

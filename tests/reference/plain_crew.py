@@ -118,7 +118,7 @@ def train(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive(), "a worker hangs"
     return results
 

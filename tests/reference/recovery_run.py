@@ -26,7 +26,7 @@ from trainspec_validate.documents.types.plan import TrainingPlan
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "reference" / "plans"
 MAIN = Path(__file__).with_name("recovery_main.py")
-TIMEOUT_SECONDS = 180.0
+TIMEOUT_SECONDS = 600.0
 STEPS = 50
 Record = dict[str, Any]
 

@@ -21,7 +21,7 @@ from trainspec_validate import Severity, validate
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.documents.types.trace import End, Restore, StepDone, TraceRecord
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 600
 PAPERS = ("--plan", "state-space.yaml", "--cluster", "cluster.yaml", "--checkpoint", "policy.yaml")
 
 

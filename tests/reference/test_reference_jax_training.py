@@ -153,9 +153,9 @@ def test_recomputation_changes_no_number() -> None:
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["killed", "stopped"])
 def test_a_lost_peer_is_told_in_time(is_stopped: bool) -> None:
-    crew = JaxCrew(timeout_seconds=4.0)
+    crew = JaxCrew()
     try:
-        crew.send(tasks.lose_a_peer, 2, is_stopped)
+        crew.send(tasks.lose_a_peer, 2, is_stopped, 4.0)
         error, seconds = crew.answer(2, 0)
     finally:
         crew.close()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from trainspec_conformance.testbed.plain.exchange import Exchange
-from trainspec_reference.common.backend import PeerLostError
+from trainspec_reference.common.backend import Formation, PeerLostError
 
 from tests.reference.plain_crew import formations
+
+PATIENCE_SECONDS = 600.0
 
 
 def test_a_peer_that_does_not_come_is_told() -> None:
@@ -21,46 +24,46 @@ def test_a_peer_that_does_not_come_is_told() -> None:
         Exchange(replace(place, rank=1))
 
 
+def joined(places: list[Formation]) -> tuple[Exchange, Exchange]:
+    """Two peers that have come together."""
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(Exchange, places[1])
+        return Exchange(places[0]), second.result()
+
+
 def test_a_peer_that_is_gone_or_silent_is_told() -> None:
-    places = [replace(place, timeout_seconds=0.3) for place in formations(2)]
-    found: list[Exchange] = []
-    thread = threading.Thread(target=lambda: found.append(Exchange(places[1])))
-    thread.start()
-    first = Exchange(places[0])
-    thread.join(5)
+    first, second = joined([*formations(2)])
+    first._sockets[1].settimeout(0.3)
     with pytest.raises(PeerLostError, match="rank 1 says nothing"):
         first.gather(b"")
-    found[0].close()
+    second.close()
     with pytest.raises(PeerLostError, match="rank 1 says nothing"):
         first.gather(b"")
     first.close()
 
 
 def test_a_worker_of_another_formation_is_not_let_in() -> None:
-    place = replace(next(formations(2)), timeout_seconds=0.5)
-    host, _, port = place.address.partition(":")
-
-    def intrude() -> None:
-        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+    """It is the first to come; the peer of this formation, which comes after it, is."""
+    places = [*formations(2)]
+    host, _, port = places[0].address.partition(":")
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(Exchange, places[0])
+        with connected(host, int(port)) as stranger:
             stranger.sendall(bytes([1, 0, 0, 0, 9, 0, 0, 0]))
-            stranger.settimeout(5)
             assert stranger.recv(1) == b""
+        second = Exchange(places[1])
+        answer = pool.submit(first.result().gather, b"of 0")
+        assert second.gather(b"of 1") == answer.result() == [b"of 0", b"of 1"]
+    for each in (first.result(), second):
+        each.close()
 
-    errors: list[PeerLostError] = []
 
-    def serve() -> None:
+def connected(host: str, port: int) -> socket.socket:
+    """A connection to a server that may still have to start."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
         try:
-            Exchange(place)
-        except PeerLostError as error:
-            errors.append(error)
-
-    server = threading.Thread(target=serve)
-    server.start()
-    for _ in range(100):
-        try:
-            intrude()
-            break
+            return socket.create_connection((host, port), timeout=PATIENCE_SECONDS)
         except ConnectionRefusedError:
-            threading.Event().wait(0.01)
-    server.join(10)
-    assert len(errors) == 1
+            assert time.monotonic() < until, "nobody listens"
+            time.sleep(0.01)

@@ -180,5 +180,5 @@ def test_two_controllers_do_not_share_a_run(make_run: MakeRun) -> None:
     assert second.process is None
     second.start()
     assert second.process is not None
-    assert second.process.wait(60) == 2
+    assert second.process.wait(600) == 2
     assert run.finish() == 0

@@ -195,7 +195,7 @@ def each_rank(num_ranks: int, work: Callable[[Formation], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert not any(thread.is_alive() for thread in threads)
     assert errors == []
 

@@ -198,7 +198,7 @@ def sums_inside_the_pass(formation: Formation, setup: Setup) -> tuple[int, int]:
     def wait_for_sums(_: Any) -> None:
         nonlocal num_complete
         for job in exchange._turn.jobs:
-            job.result(timeout=120)
+            job.result(timeout=600)
             num_complete += 1
 
     backend._built().state.tensors[-1].register_hook(wait_for_sums)

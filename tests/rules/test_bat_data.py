@@ -97,3 +97,29 @@ def test_an_elastic_job_has_one_order(findings) -> None:
         found = findings(plan={**data(WEB, order_scope=scope), **elastic}, select=("TS-BAT-041",))
         assert found == (set() if place is None else {("TS-BAT-041", place)})
     assert findings(plan=data(WEB, order_scope="rank"), select=("TS-BAT-041",)) == set()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "keys", "plan", "wrong"),
+    [
+        (TOKENS / 40, {}, {}, False),
+        (TOKENS / 41, {}, {}, True),
+        (TOKENS / 544, {}, {}, True),
+        (TOKENS / 544, {"max_epochs": 600}, {}, False),
+        (TOKENS / 544, {}, {"num_parameters_trained": 1e9}, False),
+        (TOKENS / 544, {}, {"model": {"vocabulary_size": None}}, False),
+        (TOKENS / 544, {}, {"job": {"num_tokens": None, "num_steps": None}}, False),
+    ],
+)
+def test_a_language_model_does_not_repeat_its_data_hundreds_of_times(findings, tokens, keys, plan, wrong) -> None:
+    plan = {**data({**WEB, "num_tokens": tokens, **keys}), **plan}
+    found = findings(plan=plan, select=("TS-BAT-045",))
+    assert found == ({("TS-BAT-045", "data.datasets.0.num_tokens")} if wrong else set())
+
+
+def test_epochs_of_a_small_part_of_the_mixture(findings) -> None:
+    small = {**CODE, "num_tokens": TOKENS / 100}
+    for weight, wrong in ((0.3, False), (0.5, True)):
+        datasets = {**WEB, "weight": 1 - weight, "num_tokens": TOKENS}, {**small, "weight": weight}
+        found = findings(plan=data(*datasets), select=("TS-BAT-045",))
+        assert found == ({("TS-BAT-045", "data.datasets.1.num_tokens")} if wrong else set())

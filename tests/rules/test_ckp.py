@@ -338,3 +338,24 @@ def test_a_rate_far_from_published_ones_is_named_where_the_interval_follows_from
     findings(cluster={"reliability": {"failures_per_1000_node_days": rate}})
     found = validate([tmp_path], Selection(select=("TS-CKP-005", "TS-CKP-006"))).findings
     assert [("published are 2.3 to 6.5" in one.help) for one in found] == [told]
+
+
+@pytest.mark.parametrize(
+    ("save", "nodes", "key"),
+    [
+        ({"max_in_flight": 32}, 16, None),
+        ({"max_in_flight": 33}, 16, "max_in_flight"),
+        ({"max_in_flight": 33, "mode": "synchronous"}, 16, None),
+        ({"max_in_flight": 1, "size_bytes": 40e12}, 16, "size_bytes"),
+        ({"max_in_flight": 3}, 1, "max_in_flight"),
+    ],
+)
+def test_saves_in_flight_fit_into_host_memory(findings: Findings, save, nodes, key) -> None:
+    """A node of 16 holds 61.75 GB of each save, and 2 TB of memory."""
+    found = findings(checkpoint={"save": save, "job": {"num_nodes": nodes}}, select=("TS-CKP-105",))
+    assert found == ({("TS-CKP-105", f"save.{key}")} if key else set())
+
+
+def test_unknown_host_memory_is_not_a_pass(verdict: Callable[..., Verdict]) -> None:
+    group = {"node_groups": [{"name": "compute", "host": {"memory_bytes": None}}]}
+    assert verdict("TS-CKP-105", cluster=group) is Verdict.NOT_APPLICABLE

@@ -469,3 +469,31 @@ def test_seeds(findings: Findings, seeds: int | None, bad: bool) -> None:
 @pytest.mark.parametrize("number", [*range(1, 15), *range(15, 18), *range(19, 25)])
 def test_silence_about_communication_is_nothing_to_judge(verdict: Callable[..., Verdict], number: int) -> None:
     assert verdict(f"TS-COM-{number:03}", plan={"communication": None}) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "found"),
+    [
+        ("nccl", "nccl", set()),
+        ("rccl", None, {"TS-CLU-075"}),
+        ("oneCCL", None, {"TS-CLU-075"}),
+        ("mpich", None, set()),
+        ("ncclx", None, set()),
+        (None, "oneccl", {"TS-COM-001"}),
+        (None, "gloo", set()),
+        ("rccl", "nccl", {"TS-CLU-075", "TS-COM-001"}),
+        ("nccl", "hccl", {"TS-COM-001"}),
+    ],
+)
+def test_libraries_run_on_accelerators_of_their_maker(findings: Findings, theirs, mine, found) -> None:
+    cluster = {"software": {"collective_library": {"name": theirs} if theirs else None}}
+    plan = {"communication": {"library": {"name": mine} if mine else None}}
+    judged = findings(cluster=cluster, plan=plan, select=("TS-CLU-075", "TS-COM-001"))
+    assert {requirement for requirement, _ in judged} == found
+
+
+def test_the_maker_of_an_unlisted_accelerator_decides_where_it_is_given(findings: Findings) -> None:
+    for vendor, wrong in ((None, False), ("amd", True), ("AMD", True), ("intel", True), ("hygon", False)):
+        group = {"name": "compute", "accelerator": {"model": "some-device", "vendor": vendor}}
+        found = findings(cluster={"node_groups": [group]}, plan=None, checkpoint=None, select=("TS-CLU-075",))
+        assert found == ({("TS-CLU-075", "software.collective_library.name")} if wrong else set())

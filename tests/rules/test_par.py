@@ -285,3 +285,31 @@ def test_one_digit_is_not_the_whole_count(
 
 def test_a_schedule_without_a_name_leaves_its_bubble_unjudged(verdict: Callable[..., Verdict]) -> None:
     assert verdict("TS-PAR-012", plan="parallelism: {schedule: other}") is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "wrong"),
+    [
+        ({"stage_layers": [19, 21, 21, 19]}, False),
+        ({"stage_layers": [22, 22, 22, 14]}, False),
+        ({"stage_layers": [30, 17, 17, 16]}, False),
+        ({"stage_layers": [31, 17, 16, 16]}, True),
+        ({"stage_layers": [17, 16, 16, 31]}, True),
+        ({"stage_layers": [80]}, False),
+        ({"stage_layers": [5, 35, 20, 20]}, True),
+        ({"stage_layers": [18, 2, 18, 2, 2, 18, 2, 18], "num_virtual_stages": 2}, False),
+        ({"stage_layers": [18, 2, 2, 2, 18, 2, 18, 18], "num_virtual_stages": 2}, True),
+        ({}, False),
+    ],
+)
+def test_no_pipeline_rank_has_much_more_work_than_the_others(findings, parallelism, wrong) -> None:
+    found = findings(plan={"parallelism": parallelism}, select=("TS-PAR-044",))
+    assert found == ({("TS-PAR-044", "parallelism.stage_layers")} if wrong else set())
+
+
+def test_a_pipeline_of_few_layers_is_as_even_as_it_can_be(findings) -> None:
+    """Five layers on four ranks leave one with two; an output layer of many layers is a rank of its own."""
+    few = {"model": {"num_layers": 5}, "parallelism": {"stage_layers": [1, 2, 1, 1]}}
+    assert findings(plan=few, select=("TS-PAR-044",)) == set()
+    wide = {"model": {"num_layers": 9, "vocabulary_size": 2_000_000}, "parallelism": {"stage_layers": [3, 3, 3, 0]}}
+    assert findings(plan=wide, select=("TS-PAR-044",)) == set()

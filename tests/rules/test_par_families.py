@@ -223,3 +223,28 @@ def test_heads_divide_the_inner_channels(findings, keys, key) -> None:
     model = MAMBA_2 | {"state_space": MAMBA_2["state_space"] | keys}
     found = findings(plan={"model": model}, select=("TS-PAR-036",))
     assert found == (set() if key is None else {("TS-PAR-036", f"model.state_space.{key}")})
+
+
+FAMILY = ("TS-PAR-036",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({}, False),
+        ({"num_ffn_layers": 53}, True),
+        ({"num_attention_layers": 0}, True),
+        ({"num_attention_layers": None, "num_ffn_layers": 1}, False),
+        ({"num_ffn_layers": 30, "experts": {"num_experts": 8, "num_active_experts": 2, "num_layers": 24}}, False),
+        ({"num_ffn_layers": 30, "experts": {"num_experts": 8, "num_active_experts": 2, "num_layers": 23}}, True),
+        ({"num_ffn_layers": 0, "experts": {"num_experts": 8, "num_active_experts": 2}}, False),
+    ],
+)
+def test_no_layer_of_a_hybrid_is_empty(findings, keys, wrong) -> None:
+    """Nemotron-H has 118 layers of three kinds (arXiv:2504.03624, table 1)."""
+    found = findings(plan={"model": {**NEMOTRON_H, **keys}}, select=FAMILY)
+    assert found == ({("TS-PAR-036", "model.num_layers")} if wrong else set())
+
+
+def test_layers_of_a_hybrid_may_be_of_several_kinds(findings) -> None:
+    assert findings(plan={"model": ZAMBA_2}, select=FAMILY) == set()

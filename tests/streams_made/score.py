@@ -129,7 +129,7 @@ def other_checker_accepts(text: str, name: str, interpreter: str = sys.executabl
         module = "mlperf_logging.compliance_checker"
         arguments = ["--usage", "training", "--ruleset", RULESETS[name], "log.txt"]
         command = [interpreter, "-m", module, *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
     if "No module named" in done.stderr:
         return None
     return bool(re.search(r"^\S+ - SUCCESS$", done.stderr, re.MULTILINE))

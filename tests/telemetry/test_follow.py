@@ -194,7 +194,7 @@ def test_at_the_terminal(damage: bytes, code: int, tmp_path: Path) -> None:
             time.sleep(0.3)
             assert process.poll() is None, "it goes on while the run does"
             _grow(texts, tmp_path)
-        said, complaints = process.communicate(timeout=120)
+        said, complaints = process.communicate(timeout=600)
     assert (process.returncode, complaints) == (code, "")
     assert ("TS-TEL-015" in said) == bool(code)
 
@@ -288,7 +288,7 @@ def test_a_signal_is_no_pass(tmp_path: Path, number: int, code: int) -> None:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert (process.returncode, "coverage of run" in out, bool(first)) == (code, True, True), err
 
 
@@ -372,6 +372,41 @@ def test_a_part_that_was_read_and_is_written_anew_is_an_error(tmp_path: Path, mo
     found = invoke(tmp_path, "--fail-on", "never")
     assert f"Error: {tmp_path / name}: what was read of it has been changed since" in found.stderr
     assert found.exit_code == terminal.WRONG_USE
+
+
+@pytest.mark.parametrize("when", ["before a look", "after the last look"])
+def test_a_replaced_file_is_not_called_a_longer_one(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As programs that rotate logs do: the file is renamed, and another, larger one takes its name."""
+    files = by_emitter(make_run(SMALL).streams)
+    name = max(files, key=lambda each: len(files[each]))
+    lines = files[name].splitlines(keepends=True)
+    (tmp_path / name).write_bytes(b"".join(lines[: len(lines) // 2]))
+    looks, num_looks = Follower.look, 0
+
+    def look(self: Follower, *given: Any) -> Any:
+        nonlocal num_looks
+        num_looks += 1
+        if num_looks == 2 and when == "before a look":
+            rotate()
+        return looks(self, *given)
+
+    def rotate() -> None:
+        (tmp_path / name).rename(tmp_path / f"{name}.1")
+        (tmp_path / name).write_bytes(files[name])
+
+    def stop(_: float) -> None:
+        if num_looks == 2:
+            if when == "after the last look":
+                rotate()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Follower, "look", look)
+    monkeypatch.setattr(following, "sleep", stop)
+    told = invoke(tmp_path, "--fail-on", "never").stderr
+    assert f"Error: {tmp_path / name}: another file has taken the place of the one that was followed" in told
+    assert "what was read counts, the rest is not judged; run the command again" in told
+    assert "no line end is there" not in told
+    assert f"left out: {tmp_path / name}.1: it was followed as {tmp_path / name} until it was renamed" in told
 
 
 def test_a_place_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_small_file_of_many_texts_is_refused(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 2, done.stdout + done.stderr

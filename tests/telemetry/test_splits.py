@@ -246,5 +246,5 @@ def test_without_a_compiler(name: str, tmp_path: Path) -> None:
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, here.parent.parent)))}
     command = [sys.executable, "-c", PLAIN, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=600)
     assert_same(pickle.loads(done.stdout), seen(read_run(files)))

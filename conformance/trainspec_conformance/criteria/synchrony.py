@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from statistics import median
 
@@ -33,7 +33,7 @@ def batch_of(job: TestJob, step: int) -> int:
     return stages[-1].global_sequences if stages else job.global_sequences
 
 
-def _done(case: Case) -> dict[int, Step]:
+def _done(case: Case) -> Mapping[int, Step]:
     done = final_steps(case.trial)
     if not done or not any(one.sample_ids for one in done.values()):
         raise CannotJudgeError("the trace names no samples")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
@@ -40,8 +40,12 @@ def number(value: float | str | None) -> float:
     )
 
 
-def steps(view: View) -> dict[tuple[int, int], Step]:
+def steps(view: View) -> Mapping[tuple[int, int], Step]:
     """Every update that was applied, by attempt and number."""
+    return view.kept(_gathered)
+
+
+def _gathered(view: View) -> dict[tuple[int, int], Step]:
     found: dict[tuple[int, int], Step] = {}
     for entry, record in view.of(StepDone):
         if record.skipped is not None:
@@ -54,12 +58,16 @@ def steps(view: View) -> dict[tuple[int, int], Step]:
     return found
 
 
-def final_steps(view: View) -> dict[int, Step]:
+def final_steps(view: View) -> Mapping[int, Step]:
     """Each update as it was done last."""
+    return view.kept(_in_order)
+
+
+def _in_order(view: View) -> dict[int, Step]:
     return {step: one for (_, step), one in sorted(steps(view).items())}
 
 
-def _compared(case: Case, criterion: Criterion) -> tuple[dict[int, Step], dict[int, Step], list[int]]:
+def _compared(case: Case, criterion: Criterion) -> tuple[Mapping[int, Step], Mapping[int, Step], list[int]]:
     if case.control is None:
         raise CannotJudgeError("there is no run without faults to compare with")
     done, wanted = final_steps(case.trial), final_steps(case.control)

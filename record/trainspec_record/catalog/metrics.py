@@ -177,6 +177,13 @@ NETWORK_RETRANSMITS: Final = Metric(
     "train.network.retransmits", "counter", "{packet}", ("nic",), ("C30",), "recommended"
 )
 NETWORK_WAIT_TIME: Final = Metric("train.network.wait.time", "counter", "s", ("nic",), ("C30",), "recommended")
+NETWORK_CONGESTION_MARKS: Final = Metric(
+    "train.network.congestion.marks", "counter", "{packet}", ("nic",), ("C30",), "optional"
+)
+NETWORK_CONGESTION_NOTIFICATIONS: Final = Metric(
+    "train.network.congestion.notifications", "counter", "{packet}", ("nic",), ("C30",), "optional",
+    series=("network.io.direction",)
+)
 NETWORK_LATENCY: Final = Metric(
     "train.network.latency", "histogram", "s", ("pair",), ("C60",), "required", profile="full",
     series=("train.network.source", "train.network.target"), declared=("train.probe.size", "train.probe.transport",

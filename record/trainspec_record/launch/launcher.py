@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -196,6 +197,10 @@ def _program(words: Sequence[str]) -> str:
 
 
 def _run(start: Start, environment: Mapping[str, str], *, wants_agent: bool) -> int:
+    folder = Path(environment[VARIABLE])
+    why = _why_not_writable(folder)
+    if why:
+        printing.tell(f"nothing is recorded: {folder} cannot be written: {why}; the command runs without")
     agent = _start_agent(environment) if wants_agent else None
     try:
         status = run_child(start.words, environment)
@@ -209,6 +214,17 @@ def _run(start: Start, environment: Mapping[str, str], *, wants_agent: bool) -> 
         if agent is not None:
             _stop(agent)
     return end_as(status)
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Why no file can be made in the directory of a run, or where it will be made; empty where one can."""
+    try:
+        nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+        with tempfile.TemporaryFile(dir=nearest) as file:
+            file.write(b"x")
+    except (OSError, ValueError) as error:
+        return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+    return ""
 
 
 def _start_agent(environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:

@@ -29,6 +29,8 @@ DEPTH = Limit(_TREE, 32, "levels of directories")
 _CHECKPOINT = "a checkpoint"
 PIECES = Limit(_CHECKPOINT, 500_000, "tensors and other pieces of state")
 NAME_CHARACTERS = Limit(_CHECKPOINT, 64_000_000, "characters of names of state")
+SHARED = Limit("a file of a checkpoint", 1, "times its bytes in values of tensors")
+"""Tensors that share their bytes would be read once for each of them."""
 _JSON = "a header, index or manifest in JSON"
 JSON_BYTES = Limit(_JSON, 100_000_000, "bytes")
 """The limit that safetensors sets for its header; https://github.com/huggingface/safetensors."""
@@ -52,7 +54,12 @@ TABLE_NUMBERS = Limit(_TABLE, 2_000_000, "numbers of shapes and slices")
 TABLE_SHARDS = Limit(_TABLE, 100_000, "files with values")
 MESSAGE_FIELDS = Limit(_TABLE, 500_000, "fields of one message")
 STORE_BYTES = Limit("a manifest of OCDBT", 16_777_216, "bytes")
-STORE_NODE_BYTES = Limit("the tree of a store of OCDBT", 134_217_728, "bytes of nodes")
+STORE_PART_NUMBERS = Limit("a manifest or node of OCDBT", 4_000_000, "numbers")
+_STORE = "a store of OCDBT"
+STORE_UNPACKED_BYTES = Limit(_STORE, 134_217_728, "bytes of manifest and nodes, unpacked")
+STORE_NUMBERS = Limit(_STORE, 20_000_000, "numbers in manifest and nodes")
+STORE_FILES = Limit(_STORE, 500_000, "names of files in manifest and nodes")
+STORE_NODES = Limit(_STORE, 500_000, "nodes")
 REGIONS = Limit("a header of VELOC", 100_000, "memory regions")
 COMPARISONS = Limit("a tensor", 20_000_000, "comparisons of its pieces with each other")
 POINTER_BYTES = Limit("a file that names the newest checkpoint", 1_024, "bytes")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import BinaryIO
+import ast
+from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, LimitError
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, Machine
 from trainspec_validate.system.budget import Count, OverLimitError
 
-_OBJECTS = re.compile(rb"'[|<>=]?O\d*'")
-"""Types of NumPy for objects, in the header of an array."""
-_MAX_ARRAY_HEADER_BYTES = 1_000_000
+_SIGNS_OF_OBJECTS = (b"O", b"object", b"\\")
+"""One of these is in each header of an array of NumPy that holds objects, and in few others."""
+_MAX_ARRAY_HEADER_BYTES = 65_536
+"""NumPy itself reads no longer ones than 10,000 where objects are not allowed."""
 
 
 def code_of(file: BinaryIO) -> Content:
@@ -23,9 +24,32 @@ def code_of(file: BinaryIO) -> Content:
     width = 2 if file.read(2)[:1] == b"\x01" else 4
     num_bytes = int.from_bytes(file.read(width), "little")
     start = file.tell()
-    holds_objects = _OBJECTS.search(file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))) is not None
+    header = file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))
+    holds_objects = num_bytes > _MAX_ARRAY_HEADER_BYTES or _says_objects(header)
     file.seek(start + num_bytes)
     return code_at_start(file, is_pickle=holds_objects)
+
+
+def _says_objects(header: bytes) -> bool:
+    """Whether the header of an array names a type of objects, in any spelling that NumPy reads, or cannot be read."""
+    if not any(sign in header for sign in _SIGNS_OF_OBJECTS):
+        return False
+    try:
+        said = ast.literal_eval(header.decode("latin-1"))  # as NumPy reads it: constants alone, nothing is run
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return True
+    return not isinstance(said, dict) or _is_of_objects(said.get("descr"))
+
+
+def _is_of_objects(kind: Any) -> bool:
+    """Whether a type of NumPy has objects in it: a name, or a list of fields with name, type and shape."""
+    if isinstance(kind, str):
+        return "O" in kind or "object" in kind
+    if isinstance(kind, tuple) and kind:  # a type and its shape
+        return _is_of_objects(kind[0])
+    if not isinstance(kind, list):
+        return True
+    return any(not isinstance(field, tuple) or len(field) < 2 or _is_of_objects(field[1]) for field in kind)
 
 
 def code_after(file: BinaryIO) -> Content:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeGuard
 
-from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
+from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, SHARED, within
 from trainspec_validate.checkpoints.statistics import Piece, Statistics
 from trainspec_validate.documents.types import CheckpointManifest
 from trainspec_validate.system.budget import Count
@@ -135,6 +135,7 @@ class Checkpoint:
     _num_pieces: Count = field(default_factory=lambda: Count(PIECES))
     _num_names: Count = field(default_factory=lambda: Count(PIECES))
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
+    _held_bytes: dict[str, int] = field(default_factory=dict)
     functions: list[tuple[str, str]] = field(default_factory=list)
     """Files whose pickles would run a function that makes no plain state, and the function; the first few."""
     is_covered: bool = False
@@ -201,7 +202,7 @@ class Checkpoint:
         self.functions += [(path, name) for name in islice(names, max(0, _MOST_FUNCTIONS - len(self.functions)))]
 
     def hold(self, piece: Piece) -> None:
-        """Note where values of a tensor are.
+        """Note where values of a tensor are; those beyond as many bytes as their file has are not read.
 
         Raises:
             LimitError: there are more pieces than the limit.
@@ -209,7 +210,15 @@ class Checkpoint:
         with within():
             self._num_pieces.add()
             self._num_characters.add(len(piece.name))
-        self.pieces.append(piece)
+        size = self.files[piece.path].size_bytes
+        before = self._held_bytes.get(piece.path, 0)
+        after = before + max(0, min(piece.num_bytes, size - piece.offset))
+        self._held_bytes[piece.path] = after
+        if after <= size:
+            self.pieces.append(piece)
+        elif before <= size:
+            words = f"the values of tensor {piece.name!r} and of those after it are not read, as tensors share bytes"
+            self.report("limits", piece.path, f"{words}: {SHARED.refusal}", "write each tensor in bytes of its own")
 
     def keep(self, archive: Archive) -> None:
         """Note a container for the comparison of its checksums.

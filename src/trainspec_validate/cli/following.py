@@ -100,8 +100,9 @@ class _Told:
         Raises:
             Failure: nothing was judged.
         """
-        for name in self.follower.rewritten():
-            self.refuse(name, "what was read of it has been changed since; judge it again without --follow")
+        for name, reason in self.follower.rewritten():
+            self.follower.refused[name] = reason
+            self.refuse(name, reason)
         unjudged = [*self._not_followed(request.paths or (".",)), *self._ends()]
         for line in unjudged:
             terminal.tell(line)
@@ -132,7 +133,9 @@ class _Told:
             names = _some([group.root.as_posix() for group in found.checkpoints])
             yield f"left out: {names}: checkpoints are judged without --follow"
         for path, reason, _ in passed_by(paths, found, self.follower.followed):
-            yield f"left out: {path}: it {reason}"
+            before = self.follower.name_of(Path(path))
+            words = f"was followed as {before} until it was renamed; what was written since is not judged"
+            yield f"left out: {path}: it {words if before else reason}"
 
     def _ends(self) -> Iterator[str]:
         """The ends of files that were not judged, because their last lines have no end or came too late."""

@@ -232,7 +232,7 @@ def _range_message(keyword: str, value: Any, subschema: Schema) -> tuple[str, st
         high = subschema.get("maximum", subschema.get("exclusiveMaximum", 0))
         if bound <= value * factor <= high:
             parts.append(f"{written(value)} {name} is {written(value * factor)}")
-    if unit == "1" and not small and bound == 1 and 1 < value <= 100:
+    if unit in {"", "1"} and not small and bound == 1 and 1 < value <= 100:
         parts.append(f"a share, not per cent: {written(value)} % is {written(value / 100)}")
     return message, ": ".join(parts)
 

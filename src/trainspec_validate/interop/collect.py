@@ -188,7 +188,8 @@ def _ask(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline, direct
     try:
         place.mkdir(parents=True)
         files = {} if deadline.is_over else _printed(node, way, tools, deadline)
-        unfinished = dict.fromkeys(files.pop(_FAILURES, b"").decode("utf-8", "replace").split())
+        failed = set(files.pop(_FAILURES, b"").decode("utf-8", "replace").split())
+        unfinished = [tool.file for tool in tools if tool.file in failed]
         for name, content in sorted(files.items()):
             write_atomically(place / name, content)
     except _NoAnswerError as error:
@@ -289,7 +290,7 @@ def _unpacked(archive: bytes) -> dict[str, bytes]:
             name = member.name.removeprefix("./")
             if member.isdir() and name in {"", "."}:
                 continue
-            if not member.isreg() or not FILE_NAME.fullmatch(name) or member.size > MAX_FILE_BYTES:
+            if not member.isreg() or member.issparse() or not FILE_NAME.fullmatch(name) or member.size > MAX_FILE_BYTES:
                 raise ValueError(f"it holds {name[:64]!r}, which is no file of a tool")
             if len(files) == _MAX_FILES:
                 raise ValueError(f"it holds more than {_MAX_FILES} files")

@@ -18,13 +18,15 @@ from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.claims import claims
+from trainspec_validate.pipeline.files import walk
 from trainspec_validate.system.boundary import InputError, untrusted, words_of
-from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
 
 REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074")
 _MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")
 _MOST_FILES = Limit("a directory of nodes", 1_000_000, "files")
+_MOST_FACTS = Limit("a directory of nodes", 400_000, "devices, faults of devices, ports and failed checks")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _KERNEL = re.compile(
     rb"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
@@ -48,8 +50,14 @@ class _Node:
     """What the files of one node show so far."""
 
     name: str
+    num_facts: Count
+    """Of all nodes."""
     facts: Facts = field(default_factory=dict)
     devices: dict[str, Facts] = field(default_factory=dict)
+    by_pci: dict[str, Facts] = field(default_factory=dict)
+    """The devices of the former by their PCI addresses."""
+    known: set[tuple[str, str]] = field(default_factory=set)
+    """What the lists of the facts hold: key and value."""
     files: list[dict[str, str]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     """Files of no known format."""
@@ -73,7 +81,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
     """The profile with one entry for each directory of a node below a directory.
 
     Raises:
-        InputError: the profile cannot be read, or the directory holds no directory of a node.
+        InputError: the profile cannot be read, or the directory holds no directory of a node, or more than the limits.
     """
     data = _profile(profile)
     try:
@@ -81,15 +89,19 @@ def gather(profile: Path, directory: Path) -> Gathered:
     except OSError as error:
         raise InputError(f"{directory.as_posix()}: {words_of(error)}") from error
     places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    _MOST_NODES.check(len(places))
+    if len(places) > _MOST_NODES.most:
+        raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
     if not places:
         raise InputError(f"{directory.as_posix()}: has no directory of a node; put the files of each node into one")
     odd = next((place.name for place in places if not _NAME.fullmatch(place.name)), None)
     if odd is not None:
         raise InputError(f"{directory.as_posix()}: {odd!r} is no name of a node (letters, digits and . _ + -)")
     failures: list[str] = []
-    count = Count(_MOST_FILES)
-    nodes = [_node(place, directory, failures, count) for place in places]
+    budget = Count(_MOST_FILES), Count(_MOST_FACTS)
+    try:
+        nodes = [_node(place, directory, failures, *budget) for place in places]
+    except OverLimitError as error:
+        raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
     unjudged = (*_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
@@ -132,9 +144,13 @@ def _absent(data: Mapping[str, Any], found: set[str]) -> Iterator[Facts]:
         yield {"name": "absent-node", "answered": False, **({"num_nodes": num_absent} if num_absent > 1 else {})}
 
 
-def _node(place: Path, root: Path, failures: list[str], count: Count) -> _Node:
-    node = _Node(place.name)
-    for path in _files(place, count):
+def _node(place: Path, root: Path, failures: list[str], num_files: Count, num_facts: Count) -> _Node:
+    node = _Node(place.name, num_facts)
+    for path in walk(place, lambda _: True):
+        if isinstance(path, InputError):
+            failures.append(str(path))
+            continue
+        num_files.add()
         name = path.relative_to(root).as_posix()
         try:
             content = read_file(path)
@@ -152,17 +168,6 @@ def _node(place: Path, root: Path, failures: list[str], count: Count) -> _Node:
         else:
             node.unknown.append(name)
     return node
-
-
-def _files(place: Path, count: Count) -> Iterator[Path]:
-    """Regular files below a directory, without following links."""
-    for directory, folders, names in os.walk(place):
-        folders.sort()
-        for name in sorted(names):
-            count.add()
-            path = Path(directory, name)
-            if not path.is_symlink():
-                yield path
 
 
 def _take(node: _Node, name: str, content: bytes) -> bool:
@@ -226,8 +231,11 @@ def _merge(node: _Node, facts: Facts) -> None:
     if "driver" in facts:
         node.facts.setdefault("driver", facts["driver"])
     for key in ("ports", "failed_checks", "bus_bandwidths"):
-        known = node.facts.setdefault(key, []) if key in facts else []
-        known += [one for one in facts.get(key, ()) if one not in known]
+        for one in facts.get(key, ()):
+            if (key, repr(one)) not in node.known:
+                node.num_facts.add()
+                node.known.add((key, repr(one)))
+                node.facts.setdefault(key, []).append(one)
     for device in facts.get("devices", ()):
         _merge_device(node, device)
 
@@ -235,19 +243,22 @@ def _merge(node: _Node, facts: Facts) -> None:
 def _merge_device(node: _Node, device: Facts) -> None:
     """Join what several tools say of a device, by its UUID or its PCI address."""
     pci = pci_address(device["pci"]) if device.get("pci") else None
-    known = node.devices.get(device["name"]) or next(
-        (one for one in node.devices.values() if pci is not None and one.get("pci") == pci), None
-    )
+    known = node.devices.get(device["name"]) or (node.by_pci.get(pci) if pci is not None else None)
     if known is None:
-        node.devices[device["name"]] = {**device, "pci": pci, "faults": list(dict.fromkeys(device.get("faults", ())))}
-        return
-    if str(device["name"]).startswith("GPU-"):
+        node.num_facts.add()
+        known = node.devices[device["name"]] = {**device, "pci": None, "faults": {}}
+    elif str(device["name"]).startswith("GPU-"):
         known["name"] = device["name"]
-    known["faults"] = list(dict.fromkeys([*known["faults"], *device.get("faults", ())]))
+    for fault in device.get("faults", ()):
+        if fault not in known["faults"]:
+            node.num_facts.add()
+            known["faults"][fault] = None
     for key, value in device.items():
         if key not in {"faults", "name", "pci"}:
             known.setdefault(key, value)
     known["pci"] = known["pci"] or pci
+    if pci is not None:
+        node.by_pci.setdefault(pci, known)
 
 
 def _plain(node: _Node) -> Facts:
@@ -256,7 +267,11 @@ def _plain(node: _Node) -> Facts:
         return {"name": node.name, "answered": False}
     found: Facts = {"name": node.name, **{key: value for key, value in node.facts.items() if value not in (None, [])}}
     devices = [
-        {key: value for key, value in one.items() if key != "pci" and value not in (None, [])}
+        {
+            key: value
+            for key, value in {**one, "faults": [*one["faults"]]}.items()
+            if key != "pci" and value not in (None, [])
+        }
         for one in node.devices.values()
     ]
     return {**found, **({"devices": devices} if devices else {}), "files": node.files}

@@ -14,6 +14,8 @@ from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 WEIGHT_TOLERANCE = 1e-3
 """Published weights are rounded to a tenth of a per cent."""
 LENGTH_TOLERANCE = 0.01
+MOST_EPOCHS = 40
+"""After which repeated tokens were worth nothing (arXiv:2305.16264, figure 1), and as many as BERT took."""
 
 
 def _data(plan: TrainingPlan) -> Data:
@@ -97,6 +99,29 @@ def dataset_epochs(plan: TrainingPlan) -> Iterator[Violation]:
             )
     if not judged:
         raise NotApplicable("no dataset states its size and its largest number of epochs, or the job no length")
+
+
+@rule("TS-BAT-045")
+def repeated_data(plan: TrainingPlan) -> Iterator[Violation]:
+    """A language model does not repeat a dataset so often that more of it is worth nothing, unless the plan says so."""
+    data = _data(plan)
+    if plan.model.vocabulary_size is None or plan.lora or plan.num_parameters_trained:
+        raise NotApplicable("the job does not train a language model from its start")
+    judged = False
+    for position, dataset in enumerate(data.datasets):
+        epochs = _epochs(plan, dataset, alone=len(data.datasets) == 1)
+        if epochs is None or dataset.max_epochs is not None or dataset.num_tokens is None:
+            continue
+        judged = True
+        if epochs > MOST_EPOCHS * (1 + LENGTH_TOLERANCE):
+            yield Violation(
+                at(plan, "data", "datasets", position, "num_tokens"),
+                f"the job takes {number(float(f'{epochs:.3g}'))} epochs of {dataset.name}, whose "
+                f"num_tokens is {number(dataset.num_tokens)}",
+                f"correct num_tokens, weight or job; where more than {MOST_EPOCHS} are intended, state max_epochs",
+            )
+    if not judged:
+        raise NotApplicable("no dataset states its tokens without its largest number of epochs, or the job no length")
 
 
 def _epochs(plan: TrainingPlan, dataset: Dataset, *, alone: bool) -> float | None:

@@ -7,7 +7,7 @@ from math import sqrt
 
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.optimizer import LearningRateSchedule
-from trainspec_validate.model.units import billions, number
+from trainspec_validate.model.units import base, billions, number
 from trainspec_validate.performance.derived.plan import job_steps, job_tokens, steps_of_tokens
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
@@ -51,7 +51,7 @@ def schedule_length(plan: TrainingPlan) -> Iterator[Violation]:
             yield Violation(
                 at(plan, "optimizer", "learning_rate", key),
                 f"the schedule has {number(own)} {unit}, but the job has {number(round(job))}: {effect}",
-                f"set {key} to {number(round(job))}, or correct the length of the job",
+                f"set {key} to {base(round(job))}, or correct the length of the job",
                 related=((at(plan, "job"), "the job"),),
             )
 
@@ -164,7 +164,7 @@ def clipping_threshold(plan: TrainingPlan) -> Iterator[Violation]:
         effect = "nothing is clipped" if clipping.threshold > high else "every gradient is clipped"
         yield Violation(
             at(plan, "optimizer", "clipping", "threshold"),
-            f"at a threshold of {clipping.threshold:.3g} {effect}",
+            f"at a threshold of {number(clipping.threshold)} {effect}",
             f"published thresholds run from 0.01 to 1,000, and 1.0 is usual; {low:g} to {high:g} passes"
             + ("; to clip nothing, leave clipping out" if clipping.threshold > high else ""),
         )

@@ -72,7 +72,8 @@ def interval_forms(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             f"but the interval is {seconds(interval.seconds)}"
         )
         steps = max(1, round(interval.seconds / interval.step_seconds))
-        help_text = f"write {base(product)} seconds, or {base(steps)} steps"
+        each = interval.seconds / interval.steps
+        help_text = f"write seconds: {base(product)}, or steps: {base(steps)}, or step_seconds: {base(each)}"
         yield Violation(at(checkpoint, "interval", "seconds"), message, help_text)
 
 
@@ -331,5 +332,6 @@ def step_tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         raise NotApplicable("no median next to a 99th percentile of the step time")
     if tail < median:
         message = f"99 of 100 steps end within {seconds(tail)}, but the median is {seconds(median)}"
-        help_text = f"expected {seconds(median)} or more"
-        yield Violation(at(checkpoint, "job", "step_seconds_p99"), message, help_text)
+        help_text = f"expected {seconds(median)} or more, or correct interval.step_seconds"
+        related = ((at(checkpoint, "interval", "step_seconds"), "the median"),)
+        yield Violation(at(checkpoint, "job", "step_seconds_p99"), message, help_text, related=related)

@@ -33,7 +33,7 @@ def no_overwrite(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """A committed checkpoint is never written into."""
     if checkpoint.commit.protocol == "overwrite-in-place":
         message = "a save that is cut short leaves new shards under the old index"
-        help_text = "write to a new directory: rename, mark-last or transaction"
+        help_text = "set protocol to rename, mark-last or transaction, which write to a new place"
         yield Violation(at(checkpoint, "commit", "protocol"), message, help_text)
 
 
@@ -50,7 +50,7 @@ def atomic_rename(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iter
         if target.atomic_rename is False or unknown_object_store:
             message = f"commits are by rename, but {target.name!r} does not rename in one step"
             place = at(cluster, "storage_targets", cluster.storage_targets.index(target))
-            help_text = "use mark-last, or a transaction of the store"
+            help_text = "set protocol to mark-last, or to transaction where the store has one"
             yield Violation(
                 at(checkpoint, "commit", "protocol"),
                 message,
@@ -66,7 +66,7 @@ def pointer_after_commit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         raise NotApplicable("there is no pointer")
     if checkpoint.commit.pointer == "before-commit":
         message = "the pointer moves before the checkpoint is complete"
-        yield Violation(at(checkpoint, "commit", "pointer"), message, "move it after-commit")
+        yield Violation(at(checkpoint, "commit", "pointer"), message, "set pointer: after-commit")
 
 
 @rule("TS-CKP-027")
@@ -79,7 +79,9 @@ def durable_before_commit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     elif not durable:
         message = "a power cut can leave the commit and lose the data"
         place = at(checkpoint, "commit", "durable_before_commit")
-        yield Violation(place, message, "force files and their directory to storage, then commit")
+        yield Violation(
+            place, message, "force files and their directory to storage first, and set durable_before_commit: true"
+        )
 
 
 @rule("TS-CKP-028")
@@ -88,13 +90,13 @@ def digest_manifest(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     integrity = checkpoint.integrity
     if integrity.digest == "none":
         message = "no digest: loaders take a changed byte without a word"
-        yield Violation(at(checkpoint, "integrity", "digest"), message, "use sha256")
+        yield Violation(at(checkpoint, "integrity", "digest"), message, "set digest: sha256")
     elif not integrity.manifest:
         message = f"{integrity.digest} digests without a manifest do not show a missing or foreign file"
         yield Violation(at(checkpoint, "integrity", "manifest"), message, "write a manifest")
     elif integrity.signed and integrity.digest not in TAMPER_EVIDENT:
         message = f"a signature over {integrity.digest} digests protects nothing: another file can have the same"
-        yield Violation(at(checkpoint, "integrity", "digest"), message, "use sha256")
+        yield Violation(at(checkpoint, "integrity", "digest"), message, "set digest: sha256")
 
 
 @rule("TS-CKP-029")
@@ -105,7 +107,7 @@ def tamper_evident_digest(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         raise NotApplicable("there is no digest")
     if digest not in TAMPER_EVIDENT:
         message = f"{digest} shows accidents only"
-        yield Violation(at(checkpoint, "integrity", "digest"), message, "use sha256, sha512 or blake3")
+        yield Violation(at(checkpoint, "integrity", "digest"), message, "set digest to sha256, sha512 or blake3")
 
 
 @rule("TS-CKP-030")
@@ -132,7 +134,11 @@ def verified_on_restore(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """Digests are checked before training goes on."""
     if not checkpoint.integrity.verified_on_restore:
         message = "digests that are never checked detect nothing"
-        yield Violation(at(checkpoint, "integrity", "verified_on_restore"), message, "check them on restore")
+        yield Violation(
+            at(checkpoint, "integrity", "verified_on_restore"),
+            message,
+            "check them on restore, and set verified_on_restore: true",
+        )
 
 
 @rule("TS-CKP-032")
@@ -142,7 +148,9 @@ def no_pickle(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         raise NotApplicable("the format is not stated")
     if checkpoint.integrity.format == "pickle":
         message = "whoever can write a pickle file can run code on every rank that loads it"
-        yield Violation(at(checkpoint, "integrity", "format"), message, "store tensors only")
+        yield Violation(
+            at(checkpoint, "integrity", "format"), message, "store tensors only, and set format: tensor-only"
+        )
 
 
 @rule("TS-CKP-033")
@@ -203,10 +211,11 @@ def bitwise_state(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     place = at(checkpoint, "state", "resume_class")
     if state.omitted:
         items = ", ".join(omission.item for omission in state.omitted)
-        yield Violation(place, f"a bitwise resume without {items}", "save it, or promise a statistical resume")
+        right = f"add {items} to state.items, or set resume_class: statistical"
+        yield Violation(place, f"a bitwise resume without {items}", right)
     elif state.rng_scope != "rank":
         message = "a bitwise resume with one random state for all ranks"
-        yield Violation(place, message, "set rng_scope to rank, or promise a statistical resume")
+        yield Violation(place, message, "set rng_scope: rank, or resume_class: statistical")
 
 
 @rule("TS-CKP-037")
@@ -216,6 +225,6 @@ def bitwise_plan(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         raise NotApplicable("the resume class is statistical")
     if not plan.precision.deterministic:
         message = "a bitwise resume, but the plan's kernels are not deterministic"
-        help_text = "set precision.deterministic: true in the plan, or promise a statistical resume"
+        help_text = "set precision.deterministic: true in the plan, or resume_class: statistical"
         related = ((at(plan, "precision"), "the plan's precision"),)
         yield Violation(at(checkpoint, "state", "resume_class"), message, help_text, related=related)

@@ -105,7 +105,9 @@ def heartbeat_time_out(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iter
             )
             related = ((at(plan, "communication", "heartbeat_seconds"), "the plan's heartbeat"),)
             place = at(checkpoint, "detection", index, "timeout_seconds")
-            yield Violation(place, message, f"wait for two: {seconds(2 * heartbeat)}", related=related)
+            yield Violation(
+                place, message, f"wait for two: timeout_seconds of {base(2 * heartbeat)} or more", related=related
+            )
 
 
 @rule("TS-CKP-057")
@@ -174,7 +176,8 @@ def first_step_time(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         if path.first_step_seconds < TOLERANCE * step:
             message = f"the first step takes {seconds(path.first_step_seconds)}, but a step takes {seconds(step)}"
             place = at(checkpoint, "recovery", index, "first_step_seconds")
-            yield Violation(place, message, f"{seconds(step)} or more, compilation included")
+            right = f"{seconds(step)} or more, compilation included, or correct interval.step_seconds"
+            yield Violation(place, message, right, related=((at(checkpoint, "interval", "step_seconds"), "a step"),))
 
 
 def _left_after(fault: FaultClass) -> Callable[[Tier], bool]:

@@ -73,6 +73,28 @@ def asynchronous_fits(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         yield Violation(at(checkpoint, "save", "persist_seconds_p95"), message, help_text)
 
 
+@rule("TS-CKP-105")
+def staged_saves(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Copies of the saves that may be under way fit into host memory."""
+    save, nodes = checkpoint.save, job_nodes(checkpoint, cluster)
+    if save.mode == "synchronous":
+        raise NotApplicable("saves are synchronous")
+    groups = [group for group in cluster.node_groups if group.num_nodes >= nodes] or cluster.node_groups
+    sizes = [group.host.memory_bytes if group.host else None for group in groups]
+    if any(size is None for size in sizes):
+        raise NotApplicable("the host memory of the nodes is not stated")
+    host, share = max(size for size in sizes if size is not None), save.size_bytes / nodes
+    if save.max_in_flight * share > host:
+        yield Violation(
+            at(checkpoint, "save", "max_in_flight" if save.max_in_flight > 1 else "size_bytes"),
+            f"{number(save.max_in_flight)} asynchronous save{'s' if save.max_in_flight > 1 else ''} may be under way, "
+            f"each with {bytes_(share)} on a node, which has {bytes_(host)} of host memory",
+            f"set max_in_flight to {int(host / share)} or less"
+            if host >= share
+            else "save from more nodes, or in parts",
+        )
+
+
 def _fastest_store(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> tuple[float, float] | None:
     """Shortest time in which the stores of any tier take one checkpoint, and their rate."""
     found = []

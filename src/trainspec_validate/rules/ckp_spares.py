@@ -125,7 +125,14 @@ def spare_policy(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     wanted = ACTION_OF_POLICY[checkpoint.spare_policy]
     if wanted not in actions:
         message = f"the spare policy is {checkpoint.spare_policy}, but the recovery path from node-loss is {actions[0]}"
-        yield Violation(at(checkpoint, "spare_policy"), message, f"{checkpoint.spare_policy} goes with {wanted}")
+        yield Violation(at(checkpoint, "spare_policy"), message, _one_policy(checkpoint.spare_policy, actions[0]))
+
+
+def _one_policy(policy: str, action: str) -> str:
+    """What makes a spare policy and the action of the recovery path agree."""
+    fitting = [name for name, does in ACTION_OF_POLICY.items() if does == action]
+    other = f", or set spare_policy: {fitting[0]}" if fitting else ""
+    return f"set the action to {ACTION_OF_POLICY[policy]}{other}"
 
 
 @rule("TS-CKP-050")

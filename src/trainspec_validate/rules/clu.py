@@ -200,13 +200,15 @@ def peak_per_byte(cluster: ClusterProfile) -> Iterator[Violation]:
         for j, peak in [(j, peak) for j, peak in peaks if peak.format in _SIXTEEN_BITS] or peaks:
             judged = True
             low, high = (share * bound for share, bound in zip(_PEAK_RANGE[peak.format], _FLOPS_PER_BYTE, strict=True))
-            if not low <= peak.flops_per_second / rate <= high:
+            ratio = peak.flops_per_second / rate
+            if not low <= ratio <= high:
                 yield Violation(
                     at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
                     f"{peak.format} peak of {units.flops_per_second(peak.flops_per_second)} is "
-                    f"{peak.flops_per_second / rate:.3g} operations for each byte of memory bandwidth "
+                    f"{units.number(round(ratio, 2))} operations for each byte of memory bandwidth "
                     f"({units.bytes_per_second(rate)})",
-                    f"{low:.3g} to {high:.3g} operations per byte are plausible: one of the two has a slipped unit",
+                    f"{units.number(round(low, 2))} to {units.number(round(high, 1))} operations per byte are usual; "
+                    "correct the unit of one of the two",
                 )
     if not judged:
         raise NotApplicable("no peak rate and memory bandwidth of an accelerator whose 16-bit peak the catalog lacks")

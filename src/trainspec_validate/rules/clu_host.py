@@ -31,6 +31,8 @@ _SHARED_HOST = 4
 """Accelerators per node from which host memory grows with device memory."""
 _CORES_PER_SOCKET = (2, 300)
 _CORES_PER_ACCELERATOR = 2
+_NUMA_NODES_PER_SOCKET = 32
+"""Linux lists 34 NUMA nodes for two Grace processors with four GPUs, the memory of the GPUs among them."""
 _MEMORY_RATE_PER_SOCKET = (50e9, 1.5e12)
 
 
@@ -242,6 +244,9 @@ def _processors(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
     if sockets is not None and host.num_numa_nodes is not None and host.num_numa_nodes < sockets:
         message = f"{host.num_numa_nodes} NUMA nodes on {sockets} sockets"
         yield "num_numa_nodes", message, f"at least {sockets}, one per socket"
+    elif sockets is not None and (host.num_numa_nodes or 0) > _NUMA_NODES_PER_SOCKET * sockets:
+        message = f"{host.num_numa_nodes} NUMA nodes on {sockets} sockets"
+        yield "num_numa_nodes", message, f"at most {_NUMA_NODES_PER_SOCKET * sockets}, or correct num_sockets"
     if cores is None:
         return
     needed = _CORES_PER_ACCELERATOR * group.num_accelerators_per_node

@@ -25,6 +25,7 @@ from trainspec_validate.performance.derived.cluster import (
 )
 from trainspec_validate.performance.derived.job import Same, nodes_by_name
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._libraries import fitting, runs_on, vendors
 
 _FACTOR_TOLERANCE = 0.005
 _TIME_TOLERANCE = 0.01
@@ -55,6 +56,21 @@ def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
             at(cluster, "software") if cluster.software else at(cluster, "measurements", own[0]),
             f"a measurement of the own machine is given, but not the version of {' and '.join(missing)}",
             "add name and version to software",
+        )
+
+
+@rule("TS-CLU-075")
+def library_vendor(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The declared collective library runs on the accelerators."""
+    library, makers = cluster.software.collective_library if cluster.software else None, vendors(cluster)
+    able = runs_on(library.name, makers) if library else None
+    if library is None or makers is None or able is None:
+        raise NotApplicable("no collective library is declared, or the accelerators that it runs on are not known")
+    if not able:
+        yield Violation(
+            at(cluster, "software", "collective_library", "name"),
+            f"{library.name} does not run on accelerators of {' or '.join(sorted(makers))}",
+            f"write {fitting(makers)}, or correct the accelerator",
         )
 
 

@@ -163,7 +163,7 @@ def observed_direct_path(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, "observations", i, "gpu_direct_share"),
                 f"{units.percent(own.gpu_direct_share)} of the connections use direct access, "
                 "but the compute NICs declare it",
-                "1; look for a peer-memory module that is not loaded, and for accelerators far from their NIC",
+                "expected 1; look for a peer-memory module that is not loaded, and for accelerators far from their NIC",
                 related=tuple((at(cluster, *place, "gpu_direct"), "declared here") for place in declared),
             )
     if not judged:

@@ -46,7 +46,10 @@ def _domains(cluster: ClusterProfile) -> list[_Domain]:
         if scale_up is None:
             continue
         known = listed(group)
-        generation = scale_up.generation or (known.scale_up.get("generation", "") if known else "")
+        own = known.scale_up if known else {}
+        # Another generation than the accelerator has is one mistake (TS-CLU-008): its links are those of its own.
+        same = own.get("technology") == scale_up.technology
+        generation = (own.get("generation") if same else None) or scale_up.generation or own.get("generation", "")
         if known and _is_bridge(scale_up, known):
             generation = known.bridge["generation"]
         row = links().scale_up.get((scale_up.technology, generation.casefold()))
@@ -267,7 +270,7 @@ def _chips(domain: _Domain) -> str:
     scale_up, ports = domain.scale_up, domain.row.num_switch_ports if domain.row else None
     return (
         f"{scale_up.domain_num_accelerators} accelerators with {scale_up.num_links} links each have "
-        f"{scale_up.num_switches:,} switch chips of {ports} ports"
+        f"{scale_up.num_switches:,} switch chip{'' if scale_up.num_switches == 1 else 's'} of {ports} ports"
     )
 
 

@@ -10,6 +10,7 @@ from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.performance.derived.speed import step_time
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules._libraries import fitting, runs_on, vendors
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -33,16 +34,28 @@ def communication(plan: TrainingPlan) -> Communication:
 
 @rule("TS-COM-001")
 def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """Plan and cluster name the same collective library, in the same version where both state one."""
+    """The library of a plan runs on the cluster and is that of the cluster, in the same version if both state one."""
     mine = communication(plan).library
     theirs = cluster.software.collective_library if cluster.software else None
-    if mine is None or theirs is None:
-        raise NotApplicable("plan or cluster names no collective library")
+    if mine is None:
+        raise NotApplicable("the plan names no collective library")
+    place, makers = at(plan, "communication", "library"), vendors(cluster)
+    if makers is not None and runs_on(mine.name, makers) is False:
+        message = f"{mine.name} does not run on accelerators of {' or '.join(sorted(makers))}"
+        yield Violation(place, message, f"write {fitting(makers)}")
+        return
+    if theirs is None:
+        raise NotApplicable("the cluster names no collective library")
     related = ((at(cluster, "software", "collective_library"), f"{theirs.name} {theirs.version or ''}".strip()),)
-    place = at(plan, "communication", "library")
     if mine.name.casefold() != theirs.name.casefold():
         message = f"the plan is made for {mine.name}, but the cluster has {theirs.name}"
-        yield Violation(place, message, "plan for the library of the cluster", related=related)
+        wrong = runs_on(theirs.name, makers) is False
+        right = (
+            f"correct the library of the cluster, whose accelerators run {mine.name}"
+            if wrong
+            else f"write {theirs.name}, or correct the library of the cluster"
+        )
+        yield Violation(place, message, right, related=related)
     elif mine.version is None or theirs.version is None:
         raise NotApplicable(f"{'the plan' if mine.version is None else 'the cluster'} states no version of {mine.name}")
     elif mine.version != theirs.version:
@@ -61,7 +74,7 @@ def network_names(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         yield Violation(
             at(plan, "communication", "fabric"),
             f"cluster {cluster.metadata.name} has no fabric {mine.fabric!r}",
-            f"one of: {', '.join(names) or 'none is declared'}",
+            f"one of: {', '.join(names)}" if names else f"declare {mine.fabric} in fabrics of the cluster; it has none",
         )
     nodes = job_nodes(plan, cluster)
     nics = {nic.name: nic for nic in nodes.group.nics}
@@ -237,6 +250,6 @@ def half_precision_sum(plan: TrainingPlan) -> Iterator[Violation]:
     if mine.gradient_averaging == "divide-after":
         yield Violation(
             at(plan, "communication", "gradient_averaging"),
-            f"the sum of {data} fp16 gradients overflows where their mean exceeds {65504 / data:.3g}",
+            f"the sum of {data} fp16 gradients overflows where their mean exceeds {number(round(65504 / data))}",
             "set gradient_averaging: divide-before",
         )

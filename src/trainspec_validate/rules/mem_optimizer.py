@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.optimizer import Optimizer
-from trainspec_validate.model.units import billions, number
+from trainspec_validate.model.units import base, billions, number
 from trainspec_validate.performance.costs.optimizer_state import NUM_MOMENTS
 from trainspec_validate.performance.derived.optimizer import implied_state
 from trainspec_validate.performance.derived.plan import shape_of
@@ -127,6 +127,6 @@ def muon_matrices(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             at(plan, *where),
             f"embeddings and output layer have {billions(tables)} parameters, but an auxiliary optimizer updates "
-            f"{billions(updated)}",
-            f"declare auxiliary: {{name: adamw, num_parameters: {number(tables)}}} or more",
+            f"{billions(updated) if updated else 'none of them'}",
+            f"declare auxiliary: {{name: adamw, num_parameters: {base(tables)}}} or more",
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.adapters import Lora
-from trainspec_validate.model.units import billions, number
+from trainspec_validate.model.units import base, billions, number
 from trainspec_validate.performance.costs.adapters import target_sides
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import lora_parameters, num_parameters
@@ -35,7 +35,7 @@ def lora_count(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "num_parameters_trained"),
             f"{number(stated)} parameters are stated as trained, but adapters of rank {number(lora.rank)} on "
             f"{', '.join(lora.targets)} have {number(counted)}",
-            f"set num_parameters_trained to {number(counted)}, or correct rank and targets",
+            f"set num_parameters_trained to {base(round(counted))}, or correct rank and targets",
             related=((at(plan, "lora"), "the adapters"),),
         )
 

@@ -9,8 +9,9 @@ from math import ceil
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.model.units import number, percent
-from trainspec_validate.performance.costs.transformer import pipeline_idle_ratio
-from trainspec_validate.performance.derived.plan import node_groups, num_ranks
+from trainspec_validate.performance.costs.stage_memory import stages
+from trainspec_validate.performance.costs.transformer import parameters, pipeline_idle_ratio
+from trainspec_validate.performance.derived.plan import node_groups, num_ranks, shape_of
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._groups import check_group
 
@@ -250,6 +251,43 @@ def pipeline_bubble(plan: TrainingPlan) -> Iterator[Violation]:
             f"{steps} micro-batches in {p.pipeline} stages leave ranks idle for {percent(idle)} of their busy time",
             f"use at least {needed} micro-batches, fewer stages, or more chunks on each rank",
         )
+
+
+@rule("TS-PAR-044")
+def stage_balance(plan: TrainingPlan) -> Iterator[Violation]:
+    """No pipeline rank has so much of the work that the others idle for half of their busy time."""
+    p, shape = plan.parallelism, shape_of(plan.model)
+    if p.pipeline == 1 or not p.stage_layers:
+        raise NotApplicable("the plan lists no layers of pipeline stages")
+    if shape is None:
+        raise NotApplicable("the shape does not say how much work the output layer is next to a layer")
+    try:
+        held = stages(shape, p.pipeline, p.num_virtual_stages, p.stage_layers, p.schedule or "1f1b")
+    except ValueError as error:
+        raise NotApplicable(str(error)) from error
+    counted = parameters(shape)
+    output = shape.embedding_parameters * shape.num_layers / (counted.attention + counted.active_feed_forward)
+    # The output layer is in the rank of the last chunk; a table of tied embeddings is looked up at the other end.
+    loads = [stage.num_dense_layers + stage.num_expert_layers + output * stage.output_tables for stage in held]
+    worst, mean = max(loads), sum(loads) / len(loads)
+    if worst > (1 + MAX_IDLE_RATIO) * mean and worst > (best := _best_load(shape.num_layers, p.pipeline, output)):
+        rank = loads.index(worst)
+        layers = held[rank].num_dense_layers + held[rank].num_expert_layers
+        also = f" and the output layer (work of {number(round(output, 2))} layers)" if held[rank].output_tables else ""
+        yield Violation(
+            at(plan, "parallelism", "stage_layers"),
+            f"pipeline rank {rank} has {layers} layers{also}, {number(round(worst / mean, 2))} times the mean work of "
+            "a rank, and all others wait for it",
+            f"give it fewer: in the best split no rank has more than the work of {number(round(best, 2))} layers",
+        )
+
+
+def _best_load(num_layers: int, num_ranks: int, output: float) -> float:
+    """Work of the fullest rank, in layers, where whole layers are split as evenly as the output layer lets."""
+    most = ceil(num_layers / num_ranks)
+    while (num_ranks - 1) * most + max(0, int(most - output)) < num_layers:
+        most += 1
+    return max(float(most), output)
 
 
 @rule("TS-PAR-021")

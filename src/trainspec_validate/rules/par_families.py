@@ -16,6 +16,11 @@ FAMILIES = {
     "num_ffn_layers": ("hybrid",),
     "image": ("vision-transformer", "cnn", "other"),
 }
+KEY_WORDS = {
+    "state_space": "state_space.num_layers",
+    "num_attention_layers": "num_attention_layers",
+    "num_ffn_layers": "num_ffn_layers",
+}
 SAMPLE_TOLERANCE = 0.02
 
 
@@ -50,9 +55,35 @@ def family_keys(plan: TrainingPlan) -> Iterator[Violation]:
         if count is not None and model.num_layers is not None and count > model.num_layers:
             yield Violation(
                 at(plan, "model", key),
-                f"{number(count)} of {number(model.num_layers)} layers",
+                f"{KEY_WORDS[key]} is {number(count)}, but the model has {number(model.num_layers)} layers",
                 f"at most {number(model.num_layers)}",
             )
+    yield from _empty_layers(plan)
+
+
+def _empty_layers(plan: TrainingPlan) -> Iterator[Violation]:
+    """Layers of a hybrid that would be of no kind; a layer of several kinds counts for each of them."""
+    model, space = plan.model, plan.model.state_space
+    if model.family != "hybrid" or model.num_layers is None or space is None or space.num_layers is None:
+        return
+    experts = model.experts.num_layers if model.experts else 0
+    if model.num_attention_layers is None or model.num_ffn_layers is None or experts is None:
+        return
+    counts = {
+        "state_space.num_layers": space.num_layers,
+        "num_attention_layers": model.num_attention_layers,
+        "num_ffn_layers": model.num_ffn_layers,
+    }
+    if experts:
+        counts["experts.num_layers"] = experts
+    total = sum(counts.values())
+    if total < model.num_layers:
+        words = " + ".join(f"{key} {number(count)}" for key, count in counts.items())
+        yield Violation(
+            at(plan, "model", "num_layers"),
+            f"num_layers is {number(model.num_layers)}, but {words} is {number(total)}, so some layers are of no kind",
+            f"correct one of the counts, or set num_layers to {number(total)} or fewer",
+        )
 
 
 def _heads(plan: TrainingPlan) -> Iterator[Violation]:

@@ -11,8 +11,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +37,51 @@ def write_atomically(
     """
     with new_file(path, mode=mode, overwrite=overwrite) as file:
         file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+
+
+def write_all(contents: Mapping[Path, bytes], *, overwrite: bool = True) -> None:
+    """Write every file, with the directories that they need, or leave none of those that were not there.
+
+    Raises:
+        OSError: one cannot be written, is a link, or is there already and may not be overwritten.
+    """
+    made, placed = list[Path](), list[Path]()
+    fresh = {path for path in contents if _state(path) is None}
+    try:
+        with ExitStack() as stack:  # they take their names when all of them have their content
+            for path, content in contents.items():
+                refuse_link(path)
+                _make_directories(path.parent, made)
+                stack.enter_context(_placing(path, content, placed, overwrite=overwrite))
+    except BaseException:
+        for path in fresh.intersection(placed):
+            path.unlink(missing_ok=True)
+        for directory in reversed(made):
+            with suppress(OSError):  # somebody else has written into it
+                directory.rmdir()
+        raise
+
+
+@contextmanager
+def _placing(path: Path, content: bytes, placed: list[Path], *, overwrite: bool) -> Iterator[None]:
+    """A file that has its content and takes its name at the end, which is noted; errors name it."""
+    try:
+        with new_file(path, overwrite=overwrite) as file:
+            file.write(content)
+            file.flush()
+            yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+    placed.append(path)
+
+
+def _make_directories(directory: Path, made: list[Path]) -> None:
+    """Make a directory and those above it, and note what was not there."""
+    absent = [one for one in (directory, *directory.parents) if not os.path.lexists(one)]
+    for one in reversed(absent):
+        one.mkdir(exist_ok=True)
+        made.append(one)
 
 
 @contextmanager

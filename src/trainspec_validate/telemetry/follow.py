@@ -27,6 +27,8 @@ from trainspec_validate.telemetry.formats.source import Block, SourceError, bloc
 from trainspec_validate.telemetry.judge import judge_view
 
 _PIECE_BYTES: Final = 1_000_000
+_ANEW: Final = "what was read counts, the rest is not judged; run the command again"
+_REPLACED: Final = f"another file has taken the place of the one that was followed; {_ANEW}"
 Told = tuple[str, str, int, str]
 """What tells findings apart while their numbers grow: requirement, file, line and series."""
 
@@ -56,9 +58,9 @@ class _Followed:
         """
         status = _status(self.file.path)
         if not os.path.samestat(status, self.status):
-            raise SourceError("another file has taken the place of the one that was followed; start again")
+            raise SourceError(_REPLACED)
         if status.st_size < self.offset:
-            raise SourceError("the file has become shorter than what was read of it; start again")
+            raise SourceError(f"the file has become shorter than what was read of it; {_ANEW}")
         found = []
         for block in blocks(self.file.path, self.offset):
             if block.is_tail:
@@ -131,8 +133,12 @@ class Follower:
         return self.digest.events.has_ended
 
     def unjudged_ends(self) -> Iterator[tuple[str, int, int]]:
-        """Each file that is longer than what was judged of it: its name, the bytes judged, and the bytes after them."""
+        """Each file that is longer than what was judged of it: its name, the bytes judged, and the bytes after them.
+
+        A file that is refused is left out: what is under its name now may be another.
+        """
         places = [(name, one.file.path, one.judged_bytes) for name, one in self.followed.items()]
+        places = [place for place in places if place[0] not in self.refused]
         places += [(name, path, 0) for name, path in self.headless.items()]
         for name, path, offset in sorted(places):
             with suppress(OSError, SourceError):  # a file that is gone has no end to name
@@ -140,12 +146,23 @@ class Follower:
                 if num_bytes > 0:
                     yield name, offset, num_bytes
 
-    def rewritten(self) -> Iterator[str]:
-        """Names of files whose part that was read has been changed since; each file is read once more."""
+    def rewritten(self) -> Iterator[tuple[str, str]]:
+        """Files whose part that was read has been changed since, and how; each is read once more."""
         for name, one in sorted(self.followed.items()):
-            with suppress(OSError):  # a file that is gone has been told as that
-                if name not in self.refused and one.was_changed():
-                    yield name
+            with suppress(OSError, SourceError):  # a file that is gone has been told as that
+                if name in self.refused:
+                    continue
+                if not os.path.samestat(_status(one.file.path), one.status):
+                    yield name, _REPLACED
+                elif one.was_changed():
+                    yield name, "what was read of it has been changed since; judge it again without --follow"
+
+    def name_of(self, path: Path) -> str | None:
+        """The name under which a file was followed that has another name by now."""
+        with suppress(OSError):
+            status = path.lstat()
+            return next((name for name, one in self.followed.items() if os.path.samestat(one.status, status)), None)
+        return None
 
     def _news(self) -> list[Batch]:
         found: list[Batch] = []

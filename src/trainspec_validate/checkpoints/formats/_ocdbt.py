@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainspec_validate.checkpoints.crc32c import crc32c
-from trainspec_validate.checkpoints.limits import STORE_NODE_BYTES, within
-from trainspec_validate.checkpoints.opening import UnreadableError, open_file
+from trainspec_validate.checkpoints.limits import (
+    STORE_FILES,
+    STORE_NODES,
+    STORE_NUMBERS,
+    STORE_PART_NUMBERS,
+    STORE_UNPACKED_BYTES,
+    within,
+)
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count
 
@@ -27,8 +34,8 @@ _ZSTD = 1
 _MOST_BYTES = 64 << 20
 """What a manifest or a node holds when it is decoded."""
 _VARINT_BITS = 63
-
-
+_NOWHERE = (1 << 64) - 1
+"""Place and length of the root of an empty tree."""
 _SUM = struct.Struct("<L")
 _INDIRECT = 1
 """Kind of a value that is in a file of its own."""
@@ -63,12 +70,22 @@ class UnknownLayoutError(Exception):
     """The store is of a kind that is not read here; the text says which."""
 
 
+class Budget:
+    """What the manifest and the nodes of one store have together."""
+
+    def __init__(self) -> None:
+        self.num_bytes, self.numbers = Count(STORE_UNPACKED_BYTES), Count(STORE_NUMBERS)
+        self.num_files, self.num_nodes = Count(STORE_FILES), Count(STORE_NODES)
+
+
 class _Fields:
     """What has been decoded, read from its begin to its end."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, budget: Budget) -> None:
         self._content = content
         self._place = 0
+        self._budget = budget
+        self._numbers = Count(STORE_PART_NUMBERS)
 
     def take(self, num_bytes: int) -> bytes:
         """The next bytes."""
@@ -98,11 +115,16 @@ class _Fields:
         """So many numbers."""
         if count > len(self._content) - self._place:  # a number has at least one byte
             raise UnreadableError("names more numbers than it has bytes")
+        with within():
+            self._numbers.add(count)
+            self._budget.numbers.add(count)
         return [self.number() for _ in range(count)]
 
     def files(self, base: str = "") -> list[File]:
         """A table of files: each shares a begin with the one before it, and all are relative to a directory."""
         count = self.number()
+        with within():
+            self._budget.num_files.add(count)
         shared = [0, *self.numbers(max(count - 1, 0))]
         lengths = self.numbers(count)
         bases = self.numbers(count)
@@ -121,16 +143,17 @@ class _Fields:
         return files
 
 
-def manifest_files(content: bytes) -> tuple[list[File], Stretch | None]:
+def manifest_files(content: bytes, budget: Budget | None = None) -> tuple[list[File], Stretch | None]:
     """The files that a manifest names, and the root of its newest version; None for an empty store.
 
     An empty version has a file without a name.
 
     Raises:
+        LimitError: it has more of something than the limits.
         UnknownLayoutError: the manifest is of a kind that is not read here.
         UnreadableError: it contradicts its layout.
     """
-    fields = _body(content, _MANIFEST)
+    fields = _body(content, _MANIFEST, budget or Budget())
     fields.take(_UUID_BYTES)
     if fields.number():
         raise UnknownLayoutError("its manifest is written in numbered files")
@@ -140,29 +163,32 @@ def manifest_files(content: bytes) -> tuple[list[File], Stretch | None]:
         fields.take(4)
     files = fields.files()
     num_versions = fields.number()
+    if not num_versions:  # a store has a version from its begin on, and TensorStore refuses one without
+        raise UnreadableError("names no version of the store")
     fields.numbers(num_versions)
     fields.take(num_versions)
     ids, offsets, lengths = (fields.numbers(num_versions) for _ in range(3))
-    if not ids or not lengths[-1] or not files:
+    if offsets[-1] == lengths[-1] == _NOWHERE:
         return files, None
     return files, _stretches(files, ids[-1:], offsets[-1:], lengths[-1:])[0]
 
 
-def needed_bytes(root: Path, folder: str, top: Stretch) -> dict[str, int]:
+def needed_bytes(root: Path, folder: str, top: Stretch, budget: Budget | None = None) -> dict[str, int]:
     """Every file that a tree needs, relative to the store, and the bytes that it has at least.
 
     Args:
         root: directory of the checkpoint.
         folder: directory of the store, relative to the checkpoint.
         top: root of the tree.
+        budget: what its manifest has used.
 
     Raises:
         DamagedNodeError: a node is not there, or contradicts its checksum or its layout.
-        LimitError: the nodes have more bytes than the limit.
+        LimitError: the store has more of something than the limits.
         UnknownLayoutError: a node is packed in a way that is not read here.
     """
     needed: dict[str, int] = {}
-    budget = Count(STORE_NODE_BYTES)
+    budget = budget or Budget()
     pending, seen = [top], {top}
     while pending:
         one = pending.pop()
@@ -170,10 +196,10 @@ def needed_bytes(root: Path, folder: str, top: Stretch) -> dict[str, int]:
         place = inside(folder, one.file.name)
         if place is None or not os.path.lexists(root / place):
             continue  # reported as missing
-        with within():
-            budget.add(one.num_bytes)
         try:
-            files, children, values = _node(_content(root / place, one), one.file.base)
+            files, children, values = _node(_content(root / place, one), one.file.base, budget)
+        except LimitError:
+            raise
         except UnreadableError as error:
             raise DamagedNodeError(place, str(error)) from error
         except OSError as error:
@@ -181,6 +207,8 @@ def needed_bytes(root: Path, folder: str, top: Stretch) -> dict[str, int]:
         needed = dict.fromkeys((file.name for file in files if file.name), 0) | needed
         for value in values:
             _need(needed, value)
+        with within():
+            budget.num_nodes.add(len(children))
         pending += [child for child in children if child not in seen]
         seen.update(children)
     return needed
@@ -206,9 +234,9 @@ def _content(path: Path, one: Stretch) -> bytes:
     return content
 
 
-def _node(content: bytes, base: str) -> tuple[list[File], list[Stretch], list[Stretch]]:
+def _node(content: bytes, base: str, budget: Budget) -> tuple[list[File], list[Stretch], list[Stretch]]:
     """The files that a node names, the nodes below it, and the values that are in files."""
-    fields = _body(content, _NODE)
+    fields = _body(content, _NODE, budget)
     (height,) = fields.take(1)
     files = fields.files(base)
     count = fields.number()
@@ -238,21 +266,24 @@ def inside(folder: str, name: str) -> str | None:
     return None if name.startswith("/") or path.startswith("..") else path
 
 
-def _body(content: bytes, magic: bytes) -> _Fields:
+def _body(content: bytes, magic: bytes, budget: Budget) -> _Fields:
     """What is between the head and the checksum, unpacked."""
     if not content.startswith(magic) or len(content) < len(magic) + _LENGTH.size + _SUM_BYTES:
         raise UnreadableError("is no part of a store of OCDBT")
     (length,) = _LENGTH.unpack_from(content, len(magic))
     if length != len(content):
         raise UnreadableError(f"has {len(content):,} bytes, and its head says {length:,}")
-    head = _Fields(content[len(magic) + _LENGTH.size : -_SUM_BYTES])
+    head = _Fields(content[len(magic) + _LENGTH.size : -_SUM_BYTES], budget)
     if head.number():
         raise UnknownLayoutError("it is of a newer version of the layout")
     packed = head.number()
     rest = head.rest()
     if packed > _ZSTD:
         raise UnknownLayoutError("it is packed by a method that is not known")
-    return _Fields(_unpacked(rest) if packed else rest)
+    unpacked = _unpacked(rest) if packed else rest
+    with within():
+        budget.num_bytes.add(len(unpacked))
+    return _Fields(unpacked, budget)
 
 
 def _unpacked(packed: bytes) -> bytes:

@@ -56,6 +56,7 @@ def read(checkpoint: Checkpoint) -> None:
     paths = sorted(checkpoint.files)
     trees = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] == _TREE}
     is_later = any(folder.rpartition("/")[2] == _LATER_FOLDER for folder in checkpoint.folders)
+    filled = set[str]()
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name in {_ARRAY, _ARRAY_3} and trees.isdisjoint(["", *above(folder)]):
@@ -63,9 +64,9 @@ def read(checkpoint: Checkpoint) -> None:
             checkpoint.doubts[folder] = (words, "save it again with Orbax 0.5.11 or later")
         with judged(checkpoint, path, remedy=_BROKEN):
             if name == _TREE:
-                is_later |= _read_tree(checkpoint, folder, paths)
-            elif name == _STORE:
-                _read_store(checkpoint, path)
+                is_later |= _read_tree(checkpoint, folder, paths, filled)
+            elif name == _STORE:  # in order, the tree beside it was read before
+                _read_store(checkpoint, path, has_arrays=folder in filled)
                 prefix = f"{folder}/" if folder else ""
                 for data in [*_below(paths, f"{prefix}d/"), *_below(paths, f"{prefix}ocdbt.process_")]:
                     checkpoint.unread[data] = "holds values of an OCDBT store, which are not checked"
@@ -141,8 +142,11 @@ def _json(checkpoint: Checkpoint, path: str) -> Any:
     return None
 
 
-def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str]) -> bool:
-    """Every array of a tree has its place in a kind of storage; returns whether Orbax 0.9 or later wrote the tree."""
+def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str], filled: set[str]) -> bool:
+    """Every array of a tree has its place in a kind of storage; returns whether Orbax 0.9 or later wrote the tree.
+
+    A folder whose store has to hold arrays is added to `filled`.
+    """
     prefix = f"{folder}/" if folder else ""
     data = _json(checkpoint, f"{prefix}{_TREE}")
     tree = data.get("tree_metadata") if isinstance(data, dict) else None
@@ -153,6 +157,8 @@ def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str]) -> bool:
     checkpoint.know(filter(None, (_name(entry) for entry in tree.values())))
     has_values = any(next(_below(paths, f"{prefix}{name}"), None) for name in ("d/", "ocdbt.process_"))
     if _is_store(data.get("use_ocdbt"), prefix, paths, has_values=has_values):
+        if any(map(_array_name, tree.values())):
+            filled.add(folder)
         if f"{prefix}{_STORE}" not in checkpoint.files:
             checkpoint.report("files", f"{prefix}{_STORE}", "the directory of the arrays is missing", _BROKEN)
         elif not has_values:
@@ -239,7 +245,7 @@ def _sizes(data: Any, key: str, least: int) -> list[int] | None:
     return value if all(type(size) is int and least <= size < 1 << 63 for size in value) else None
 
 
-def _read_store(checkpoint: Checkpoint, path: str) -> None:
+def _read_store(checkpoint: Checkpoint, path: str, *, has_arrays: bool) -> None:
     """The manifest of the newer storage has its length and its checksum; what it points at has none."""
     try:
         content = read_small(checkpoint.root / path, STORE_BYTES)
@@ -261,17 +267,20 @@ def _read_store(checkpoint: Checkpoint, path: str) -> None:
     elif crc32c(content[: -_SUM.size]) != wanted:
         checkpoint.report("container", path, "the content contradicts its checksum", _BROKEN)
     else:
-        _look_for_files(checkpoint, path, content)
+        _look_for_files(checkpoint, path, content, has_arrays=has_arrays)
 
 
-def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes) -> None:
+def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes, *, has_arrays: bool) -> None:
     """What the manifest of a store and its tree name is there, and as long as they say."""
     folder = path.rpartition("/")[0]
     try:
-        files, top = _ocdbt.manifest_files(content)
+        budget = _ocdbt.Budget()
+        files, top = _ocdbt.manifest_files(content, budget)
         needed = dict.fromkeys((file.name for file in files if file.name), 0)
         if top is not None:
-            needed |= _ocdbt.needed_bytes(checkpoint.root, folder, top)
+            needed |= _ocdbt.needed_bytes(checkpoint.root, folder, top, budget)
+        elif has_arrays:
+            checkpoint.report("files", path, f"the store is empty, and {_TREE} names arrays in it", _BROKEN)
     except _ocdbt.UnknownLayoutError as error:
         checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
         return

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -83,17 +83,12 @@ Exit codes:
 def command(  # noqa: PLR0913
     *,
     profile: str,
-    directory: str | None,
-    over: str | None,
-    nodes: tuple[str, ...],
-    into: str | None,
-    also: tuple[str, ...],
-    timeout_seconds: float,
     output: str | None,
     statement: str | None,
     verify: str | None,
     notation: str | None,
     force: bool,
+    **source: Any,
 ) -> None:
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
@@ -102,17 +97,13 @@ def command(  # noqa: PLR0913
     nothing is run. With --over the tools that print the state of a node are run on each, and leave nothing there.
     """
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
-    from trainspec_validate.pipeline.acceptance import declared_nodes, gather  # noqa: PLC0415
+    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
 
     written = [Path(name) for name in (output, statement) if name is not None]
     files.refuse_present(written, force=force)
     try:
-        place = _place(directory, over, into, also, nodes)
-        if over is not None:
-            asked = _nodes(over, nodes) or declared_nodes(Path(profile))
-            _collect(asked, over, place, _tools(also, timeout_seconds), timeout_seconds)
-        gathered = gather(Path(profile), place)
+        gathered = gather(Path(profile), _Source(**source).directory_of_nodes(Path(profile)))
         report = _judged(gathered, output or f"{profile} with nodes")
     except InputError as error:
         raise Failure("\n".join(map(str, error.args))) from error
@@ -129,60 +120,74 @@ def command(  # noqa: PLR0913
         sys.exit(terminal.FINDINGS)
 
 
-def _place(
-    directory: str | None, over: str | None, into: str | None, also: tuple[str, ...], nodes: tuple[str, ...]
-) -> Path:
-    """The directory that holds, or will hold, the files of the nodes."""
-    if (directory is None) == (over is None):
-        raise click.UsageError("give either --from DIR, or --over and --into DIR")
-    if directory is not None:
-        if into or also or nodes:
-            raise click.UsageError("--into, --also and --node belong to --over; --from runs nothing")
-        return Path(directory)
-    if into is None:
-        raise click.UsageError("--over wants --into DIR: a new directory for what the nodes print")
-    return Path(into)
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the files of the nodes come from: a directory, or the nodes themselves."""
 
+    directory: str | None
+    over: str | None
+    nodes: tuple[str, ...]
+    into: str | None
+    also: tuple[str, ...]
+    timeout_seconds: float
 
-def _tools(also: tuple[str, ...], seconds: float) -> list[Tool]:
-    """The commands for each node, with those of the user."""
-    from trainspec_validate.interop.collect import TOOLS, Tool  # noqa: PLC0415
+    def directory_of_nodes(self, profile: Path) -> Path:
+        """The directory with the files of the nodes, which are gathered now where the call says so."""
+        if (self.directory is None) == (self.over is None):
+            raise click.UsageError("give either --from DIR, or --over and --into DIR")
+        if self.directory is not None:
+            if self.into or self.also or self.nodes:
+                raise click.UsageError("--into, --also and --node belong to --over; --from runs nothing")
+            return Path(self.directory)
+        if self.into is None:
+            raise click.UsageError("--over wants --into DIR: a new directory for what the nodes print")
+        place = Path(self.into)
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise InputError(f"{place.as_posix()}: is there already; --into wants a new directory")
+        self._collect(profile, place)
+        return place
 
-    tools = {tool.file: tool for tool in TOOLS}
-    for one in also:
-        name, equals, words = one.partition("=")
-        if not equals or not words.strip():
-            raise click.UsageError(f"--also {one!r} is no FILE=COMMAND, such as 'dcgmi.txt=dcgmi diag -r 3'")
-        tools[name] = Tool(name, words, max(1, int(seconds)), is_asked=True)
-    return list(tools.values())
+    def _collect(self, profile: Path, place: Path) -> None:
+        """Gather from all nodes, and tell which did not answer, and why."""
+        from trainspec_validate.interop.collect import collect  # noqa: PLC0415
 
+        seconds = self.timeout_seconds
+        for answer in collect(self._named(profile), str(self.over), place, self._tools(), timeout_seconds=seconds):
+            if answer.failure:
+                terminal.tell(f"{answer.node}: did not answer: {answer.failure}")
+            elif not answer.num_files:
+                terminal.tell(f"{answer.node}: answered, and none of the tools printed anything")
+            for name in answer.unfinished:
+                terminal.tell(
+                    f"{answer.node}: {name}: left out: its command printed nothing, took too long or was killed"
+                )
 
-def _collect(nodes: list[str], over: str, place: Path, tools: list[Tool], seconds: float) -> None:
-    """Gather from all nodes, and tell which did not answer, and why."""
-    from trainspec_validate.interop.collect import collect  # noqa: PLC0415
+    def _tools(self) -> list[Tool]:
+        """The commands for each node, with those of the user."""
+        from trainspec_validate.interop.collect import TOOLS, Tool  # noqa: PLC0415
 
-    if not nodes:
-        raise click.UsageError("the profile names no nodes in `layout.nodes`; name them with --node")
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise InputError(f"{place.as_posix()}: is there already; --into wants a new directory")
-    for answer in collect(nodes, over, place, tools, timeout_seconds=seconds):
-        if answer.failure:
-            terminal.tell(f"{answer.node}: did not answer: {answer.failure}")
-        elif not answer.num_files:
-            terminal.tell(f"{answer.node}: answered, and none of the tools printed anything")
-        for name in answer.unfinished:
-            terminal.tell(f"{answer.node}: {name}: left out: its command printed nothing, took too long or was killed")
+        tools = {tool.file: tool for tool in TOOLS}
+        for one in self.also:
+            name, equals, words = one.partition("=")
+            if not equals or not words.strip():
+                raise click.UsageError(f"--also {one!r} is no FILE=COMMAND, such as 'dcgmi.txt=dcgmi diag -r 3'")
+            tools[name] = Tool(name, words, max(1, int(self.timeout_seconds)), is_asked=True)
+        return list(tools.values())
 
+    def _named(self, profile: Path) -> list[str]:
+        """The nodes that the options, the place of the call or the profile name."""
+        from trainspec_validate.interop.collect import named  # noqa: PLC0415
+        from trainspec_validate.pipeline.acceptance import declared_nodes  # noqa: PLC0415
 
-def _nodes(over: str, nodes: tuple[str, ...]) -> list[str]:
-    """The nodes that options or the place of the call name."""
-    from trainspec_validate.interop.collect import named  # noqa: PLC0415
-
-    if nodes:
-        return named(nodes)
-    if over == "local":
-        return [platform.node()]
-    return named([os.environ.get("SLURM_JOB_NODELIST", "")]) if over == "slurm" else []
+        if self.nodes:
+            return named(self.nodes)
+        if self.over == "local":
+            return [platform.node()]
+        allocated = os.environ.get("SLURM_JOB_NODELIST", "") if self.over == "slurm" else ""
+        found = named([allocated]) if allocated else declared_nodes(profile)
+        if not found:
+            raise click.UsageError("the profile names no nodes in `layout.nodes`; name them with --node")
+        return found
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

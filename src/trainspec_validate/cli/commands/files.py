@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +14,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import Document, read
 from trainspec_validate.model.finding import Severity
-from trainspec_validate.system.atomic import new_file, refuse_link
+from trainspec_validate.system.atomic import new_file, refuse_link, write_all
 from trainspec_validate.system.boundary import InputError, reason_of
 
 _OUTPUTS = {"output", "plot", "directory"}
@@ -127,14 +126,8 @@ def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force over
     """
     refuse_present(texts, force=force, advice=advice)
     try:
-        with ExitStack() as stack:  # they take their names when all of them have their text
-            for path, text in texts.items():
-                refuse_link(path)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(new_file(path))
-                file.write(text.encode())
-                file.flush()
+        write_all({path: text.encode() for path, text in texts.items()})
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(next(iter(texts)), error) from error
     for path in texts:
         terminal.say(path.as_posix())

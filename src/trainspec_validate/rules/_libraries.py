@@ -1,0 +1,44 @@
+"""Says for rules which collective libraries run on the accelerators of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.performance.derived.cluster import listed
+
+VENDORS = {
+    "nccl": ("nvidia",),
+    "rccl": ("amd",),
+    "oneccl": ("intel",),
+    "hccl": ("huawei", "intel", "habana"),
+}
+"""Makers of the accelerators that a library runs on; variants, and libraries of all makers such as MPI, are absent."""
+_MAKERS = frozenset(maker for able in VENDORS.values() for maker in able)
+"""Others ship forks of these libraries under the same names."""
+
+
+def vendors(cluster: ClusterProfile) -> frozenset[str] | None:
+    """Makers of the accelerators; None where one of them is not known."""
+    found = set()
+    for group in cluster.node_groups:
+        known = listed(group)
+        vendor = known.vendor if known else group.accelerator.vendor
+        if vendor is None:
+            return None
+        found.add(vendor.casefold())
+    return frozenset(found)
+
+
+def runs_on(library: str, makers: Iterable[str] | None) -> bool | None:
+    """Whether a library runs on accelerators of one of the makers; None where that is not known."""
+    able = VENDORS.get(library.casefold())
+    if able is None or makers is None or not _MAKERS.issuperset(makers):
+        return None
+    return any(maker in able for maker in makers)
+
+
+def fitting(makers: Iterable[str]) -> str:
+    """Libraries for accelerators of these makers, in words."""
+    names = [name for name, able in VENDORS.items() if any(maker in able for maker in makers)]
+    return " or ".join(names) or "the library of their maker"
