@@ -39,8 +39,6 @@ EXPECTED: dict[str, Expected] = {
     # Worker 6 takes twice as long as the others in a few iterations in the middle, and recovers.
     "alibaba_pai2020_minibatch_job_1.csv": [("TS-TEL-035", 1818)],
     "dlrover_training_events.log": [
-        # Local times without a zone.
-        ("TS-TEL-016", 1),
         # Samples fall from 576,777,624 to 15,456 between BEGIN and END of one step, and tokens with them.
         ("TS-TEL-024", 2),
         ("TS-TEL-024", 2),

@@ -130,7 +130,7 @@ FAULT_FORMULAS = (
     ),
     Formula(
         detection.recovery,
-        ("detect + decide + restart + restore + first step", "s", "Google Developers Blog, 2026-07-06"),
+        ("detect + decide + restart + restore + first step", "s", "counting of the parts"),
         (WATCHED, "hang", PARTS, BUDGET_SECONDS),
         taking=".total_seconds",
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.streams_made.foreign_logs import files as logs
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
@@ -117,6 +118,7 @@ def foreign() -> tuple[Files, ...]:
     if SAMPLES.is_dir():
         paths += [path for path in sorted(SAMPLES.rglob("*")) if path.is_file() and path.suffix != ".md"]
     found = [{path.name: path.read_bytes()[:_MAX_SAMPLE_BYTES]} for path in paths]
+    found += [{name: content} for name, content in logs().items()]
     return (*found, *(files for files in streams() if not any(name.endswith("jsonl") for name in files)))
 
 

@@ -56,7 +56,14 @@ def test_sockets_of_rccl() -> None:
     [
         (["NET/OFI Selected Provider is efa (found 4 nics)", "Using network AWS Libfabric"], "efa-srd"),
         (["NET/OFI Selected provider is tcp, fabric is x", "Using network Libfabric"], "tcp"),
-        (["NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB a", "Using network IBext_v8"], "rocev2"),
+        (["NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB a", "Using network IBext_v8"], None),
+        (
+            [
+                *("NCCL_IB_ROCE_VERSION_NUM set by environment to 2.", "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB a"),
+                "Using network IB",
+            ],
+            "rocev2",
+        ),
         (["Using network GPUDirectTCPX_v7"], "tcpx"),
         (["Using network FasTrak"], "tcpxo"),
         (["Using network Something"], None),
@@ -100,6 +107,25 @@ def test_no_driver_line_no_remark() -> None:
 def test_very_many_values_are_bounded() -> None:
     fragment = lines(*(f"Plugin Path : /opt/{number}/libnccl-net.so" for number in range(500)), "Using network IB")
     assert len([remark for remark in fragment.remarks if "no key for it" in remark.message]) == 1
+
+
+def test_the_version_of_roce_is_no_fact_of_the_word() -> None:
+    fragment = lines("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB a", "Using network IB")
+    [reason] = [item.reason for item in fragment.unknown if item.pointer[-1] == "transport"]
+    assert reason.startswith("RoCE version 1 or 2")
+    assert value(fragment, "observations", 0, "link_layers") == ["ethernet"]
+
+
+def test_communicators_of_one_rank_do_not_span_the_hosts_of_the_log() -> None:
+    ranks = "NCCL INFO comm 0x55{} rank 0 nranks 1 cudaDev 0 busId d8000 commId 0x42{} - Init START"
+    text = "".join(f"host-{host}:1:2 [0] {ranks.format(host, host)}\n" for host in range(2))
+    fragment = read(ForeignText("job.log", text))
+    own = value(fragment, "observations", 0)
+    assert "num_ranks" not in own
+    assert "num_nodes" not in own
+    for key in ("num_ranks", "num_nodes"):
+        [reason] = [item.reason for item in fragment.unknown if item.pointer[-1] == key]
+        assert reason.startswith("2 devices wrote lines, and the largest communicator has 1 ranks")
 
 
 def test_two_link_layers_are_told() -> None:
@@ -151,11 +177,11 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_the_published_logs() -> None:
     roce = value(read(sample("nccl-info-2x8-h200-roce-10hca.txt")), "observations", 0)
-    assert (roce["transport"], len(roce["interfaces"]), roce["num_ranks"]) == ("rocev2", 10, 16)
+    assert (roce.get("transport"), len(roce["interfaces"]), roce["num_ranks"]) == (None, 10, 16)
     assert roce["in_switch_reduction"] == "disabled"
     band = value(read(sample("nccl-info-6x8-h100-ib.txt")), "observations", 0)
     assert (band["transport"], len(band["interfaces"]), band["num_ranks"]) == ("infiniband", 8, 48)
     assert band["gpu_direct_share"] == 1
     merged = read(sample("rccl-info-2x8-mi325x-merged-nics.txt"))
-    assert value(merged, "observations", 0, "transport") == "rocev2"
+    assert value(merged, "observations", 0, "link_layers") == ["ethernet"]
     assert "the list of interfaces is cut off after 13" in told(merged)

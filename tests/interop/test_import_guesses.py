@@ -146,3 +146,117 @@ def test_the_older_switch_of_float8(switch: str) -> None:
     recipe = at(fragment, "precision", "recipe") or {}
     assert {key: recipe.get(key) for key in expected} == expected
     assert bool(recipe) == (switch == "true")
+
+
+@pytest.mark.parametrize("loaded", ["", " --torch_dtype bfloat16"])
+def test_fsdp_without_a_strategy_leaves_sharding_and_stored_formats_open(loaded: str) -> None:
+    fragment = script("--bf16 True --fsdp 'auto_wrap'" + loaded)
+    assert_sound(fragment)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert all(at(fragment, "precision", key) is None for key in STORED)
+    assert {"parallelism.sharding", "precision.parameters", "precision.optimizer_state"} <= unknown_keys(fragment)
+
+
+def test_fsdp_inside_a_branch_leaves_what_follows_from_it_open() -> None:
+    words = "--per_device_train_batch_size 1 --do_train True --save_steps 5 --bf16 True"
+    lines = [f"args=({words})", "if [ $USE -ne 0 ]; then", '  args+=( --fsdp "full_shard auto_wrap" )', "fi"]
+    lines.append('torchrun --nproc_per_node 8 train.py "${args[@]}"')
+    fragment = huggingface.read_trainer(ForeignText("run.sh", "\n".join(lines) + "\n"))
+    assert at(fragment, "parallelism", "sharding") is None
+    [why] = [entry.reason for entry in fragment.unknown if entry.pointer == ("parallelism", "sharding")]
+    assert why.startswith("parameters or another one, which is not given")
+    assert all(at(fragment, "precision", key) is None for key in ("parameters", "gradients", "reduction"))
+
+
+def test_every_matrix_of_a_list_on_the_command_line_is_read() -> None:
+    fragment = script("--lora_r 16 --lora_alpha 32 --lora_target_modules q_proj k_proj down_proj --bf16 True")
+    assert at(fragment, "lora", "targets") == ["down", "key", "query"]
+
+
+@pytest.mark.parametrize("option", ["--max_completion_length 512", "--reward_model_path a/b", "--num_generations 4"])
+def test_trainers_of_trl_have_defaults_of_their_own(option: str) -> None:
+    fragment = script("--dataloader_num_workers 4", option)
+    assert_sound(fragment)
+    open_keys = {"optimizer.learning_rate.peak", "memory.activation_policy", "precision.compute"}
+    assert open_keys <= unknown_keys(fragment)
+    assert at(fragment, "optimizer", "clipping", "threshold") == 1.0
+    stated = script(
+        "--dataloader_num_workers 4 --learning_rate 3e-6 --gradient_checkpointing False --bf16 True", option
+    )
+    assert at(stated, "optimizer", "learning_rate", "peak") == 3e-6
+    assert at(stated, "precision", "compute") == "bf16"
+
+
+def test_a_program_of_trl_is_known_by_its_name() -> None:
+    words = "--per_device_train_batch_size 4 --do_train True --save_steps 10 --bf16 True"
+    for name, peak in (("examples/scripts/dpo.py", None), ("run_clm.py", 5e-5)):
+        fragment = huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 {name} {words}\n"))
+        assert at(fragment, "optimizer", "learning_rate", "peak") == peak
+
+
+@pytest.mark.parametrize(
+    ("options", "frozen"),
+    [
+        ("--tune_language_model True --tune_vision_tower True --tune_mm_projector True", ""),
+        ("--tune_language_model False --tune_vision_tower True --tune_mm_projector True", "tune_language_model"),
+        ("--tune_mm_llm True --tune_mm_vision False --tune_mm_mlp True", "tune_mm_vision"),
+        ("--mm_tunable_parts mm_mlp_adapter", "mm_tunable_parts"),
+        ("--mm_tunable_parts mm_vision_tower,mm_mlp_adapter,mm_language_model", ""),
+    ],
+)
+def test_parts_with_a_switch_each_are_frozen_where_it_is_off(options: str, frozen: str) -> None:
+    reasons = [e.reason for e in script(options).unknown if e.pointer == ("num_parameters_trained",)]
+    assert reasons == ([f"{frozen} leaves a part of the model as it is"] if frozen else [])
+
+
+def test_ranks_that_ms_swift_takes_from_the_environment() -> None:
+    words = "--model a/b --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --tuner_type full"
+    for prefix, ranks in (("NPROC_PER_NODE=4", 4), ("NNODES=2 NPROC_PER_NODE=8", 16), ("NPROC_PER_NODE=$N", None)):
+        fragment = huggingface.read_trainer(ForeignText("run.sh", f"{prefix} \\\nswift sft {words}\n"))
+        assert at(fragment, "parallelism", "num_accelerators") == ranks
+        assert at(fragment, "batch", "global_sequences") == (ranks * 8 if ranks else None)
+
+
+DOCUMENT = """STAGE=2
+cat > ds.json {mark}
+{{"zero_optimization": {{"stage": $STAGE}}, "bf16": {{"enabled": true}}, "gradient_clipping": 0.5}}
+EOF
+deepspeed train.py --deepspeed ds.json --bf16 True --per_device_train_batch_size 4 --do_train True --save_steps 10
+"""
+
+
+def test_a_configuration_that_the_script_writes_is_read() -> None:
+    fragment = huggingface.read_trainer(ForeignText("run.sh", DOCUMENT.format(mark="<<EOF")))
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "sharding") == "gradients"
+    assert at(fragment, "optimizer", "clipping", "threshold") == 0.5
+    assert at(fragment, "precision", "optimizer_state") == "fp32"
+
+
+@pytest.mark.parametrize(
+    "text", [DOCUMENT.format(mark="<<'EOF'"), DOCUMENT.replace("STAGE=2", "").format(mark="<<EOF")]
+)
+def test_a_configuration_with_a_value_that_the_script_does_not_hold_is_not_read(text: str) -> None:
+    fragment = huggingface.read_trainer(ForeignText("run.sh", text))
+    assert at(fragment, "parallelism", "sharding") is None
+    assert "which is not read" in remarks_of(fragment)
+
+
+def test_items_that_a_loop_appends_leave_the_other_options_known() -> None:
+    words = "--per_device_train_batch_size 1 --do_train --save_steps 5 --bf16 --max_steps 10"
+    lines = ["parts=(a b c)", f"args=({words})", 'for part in "${parts[@]}"; do', "  args+=( data/$part )", "done"]
+    lines += ['for more in "$@"; do', "  args+=( $more )", "done", 'torchrun --nproc_per_node 8 train.py "${args[@]}"']
+    fragment = huggingface.read_trainer(ForeignText("run.sh", "\n".join(lines) + "\n"))
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "job", "num_steps") == 10
+    assert at(fragment, "batch", "micro_sequences") == 1
+
+
+@pytest.mark.parametrize("option", ["--sequence_parallel_size 4", "--seq_parallel_size 8", "--sp_size $SP"])
+def test_ranks_that_split_one_sequence_leave_the_data_degree_open(option: str) -> None:
+    fragment = script("--bf16 True", option)
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "num_accelerators") == 8
+    assert at(fragment, "batch", "global_sequences") is None
+    assert {"parallelism.context", "parallelism.data", "batch.global_sequences"} <= unknown_keys(fragment)
+    assert at(script("--seq_parallel_size 1"), "parallelism", "data") == 8

@@ -129,6 +129,14 @@ def test_roce() -> None:
     assert value(fragment, *GROUP, "nics", 0, "technology") == "ethernet"
 
 
+def test_versions_with_blanks_around_their_signs_are_read() -> None:
+    stack = {"cuda_version": "11.7 .1", "nccl_version": "2.12 .12", "trt_version": "8.4 .2 .4 - 1 + cuda11 .6"}
+    fragment = changed(other_software_stack=[stack | {"cuda_driver_version": "525.125 .06"}])
+    software = value(fragment, "software")
+    assert software["collective_library"] == {"name": "nccl", "version": "2.12.12"}
+    assert (software["runtime"]["version"], software["driver"]["version"]) == ("11.7.1", "525.125.06")
+
+
 def test_cards_that_do_not_add_up_are_told() -> None:
     assert "host_network_card_count says 9, but host_networking lists 10" in told(changed(host_network_card_count="9"))
 

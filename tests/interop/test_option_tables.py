@@ -208,6 +208,29 @@ def test_schedulers_of_deepspeed(kind: str, params: dict[str, Any], expected: tu
 
 
 @pytest.mark.parametrize(
+    ("kind", "params", "peak"),
+    [
+        ("WarmupLR", {"warmup_num_steps": 10}, 1e-3),
+        ("WarmupDecayLR", {"total_num_steps": 100}, 1e-3),
+        ("OneCycle", {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-2}, 2e-2),
+        ("WarmupCosineLR", {"total_num_steps": 100}, 5e-5),
+    ],
+)
+def test_schedulers_that_set_the_rate_in_place_of_the_optimizer(kind: str, params: dict[str, Any], peak: float) -> None:
+    optimizer = {"type": "Adam", "params": {"lr": 5e-5}}
+    config = {"train_batch_size": 8, "optimizer": optimizer, "scheduler": {"type": kind, "params": params}}
+    assert dotted(read("ds.json", json.dumps(config)), f"{RATE}.peak") == peak
+
+
+@pytest.mark.parametrize(("kind", "word"), [("WarmupLR", "constant"), ("WarmupDecayLR", "linear")])
+def test_a_schedule_is_read_where_its_rate_is_left_open(kind: str, word: str) -> None:
+    fragment = deepspeed(kind, warmup_max_lr="auto", warmup_num_steps="auto")
+    assert dotted(fragment, f"{RATE}.kind") == word
+    assert dotted(fragment, f"{RATE}.peak") is None
+    assert dotted(fragment, f"{RATE}.warmup_steps") is None
+
+
+@pytest.mark.parametrize(
     ("kind", "name"),
     [("OneBitAdam", "adam"), ("ZeroOneAdam", "adam"), ("OneBitLamb", "other"), ("Muon", "muon"), ("Lion", "lion")],
 )

@@ -44,8 +44,8 @@ def test_a_dense_model() -> None:
 def test_a_mixture() -> None:
     fragment = imported("hf-moe-config.json")
     assert_sound(fragment)
-    assert at(fragment, "model", "num_parameters") == 30_532_110_336
-    assert at(fragment, "model", "num_active_parameters") == 3_353_020_416
+    assert at(fragment, "model", "num_parameters") == 30_532_122_624
+    assert at(fragment, "model", "num_active_parameters") == 3_353_032_704
     assert "model.name" in unknown_keys(fragment)
 
 
@@ -288,9 +288,16 @@ def test_adapters_that_are_off_change_nothing(lines: tuple[str, ...]) -> None:
 
 
 def test_weights_loaded_in_a_format_stay_in_it() -> None:
-    fragment = trainer("bf16: true", "torch_dtype: bfloat16")
+    words = "--per_device_train_batch_size 4 --do_train True --save_steps 10 --bf16 True --torch_dtype bfloat16"
+    fragment = read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 train.py {words}\n"))
     assert [at(fragment, "precision", key) for key in STORED] == ["bf16"] * 4
     assert "precision.master_parameters" in unknown_keys(fragment)
+    for unlaunched in (
+        trainer("bf16: true", "torch_dtype: bfloat16"),
+        read_trainer(ForeignText("run.sh", f"accelerate launch train.py {words}\n")),
+    ):
+        assert at(unlaunched, "precision", "compute") == "bf16"
+        assert {f"precision.{key}" for key in (*STORED, "master_parameters")} <= unknown_keys(unlaunched)
     sharded = trainer("bf16: true", "torch_dtype: bfloat16", "fsdp: full_shard")
     assert at(sharded, "precision", "master_parameters") == "fp32"
     left = trainer("bf16: true", "torch_dtype: auto")
@@ -320,3 +327,8 @@ def test_a_default_is_no_answer_where_a_section_of_the_file_states_the_fact() ->
     assert "training.learning_rate states it, which this importer does not read" in str(stated.unknown)
     assert at(stated, "optimizer", "name") == "adamw", "nothing in the file is about it"
     assert at(trainer(), "optimizer", "learning_rate", "peak") == 5e-05
+
+
+def test_the_clipping_of_an_accelerate_configuration() -> None:
+    fragment = accelerate("distributed_type: DEEPSPEED", "deepspeed_config:", "  gradient_clipping: 0.7")
+    assert fragment.facts["optimizer"]["clipping"] == {"kind": "global-norm", "threshold": 0.7}

@@ -204,3 +204,10 @@ def test_defaults_of_a_decoder_say_nothing_about_an_encoder_and_a_decoder() -> N
     fragment = nemo(f"micro_batch_size: 1\n  encoder: {part}\n  decoder: {part}")
     told = unknown_keys(fragment)
     assert {"model.gated_ffn", "model.tied_embeddings", "memory.activation_policy"} <= set(told)
+
+
+def test_a_model_of_nemo_without_megatron_is_not_read_with_the_defaults_of_megatron() -> None:
+    lines = ["trainer:", "  devices: 8", "  precision: 16", "model:", "  language_model:", "    config:"]
+    lines += ["      hidden_size: 768", "  train_ds:", "    batch_size: 16"]
+    assert not looks_like_nemo(ForeignText("bert.yaml", "\n".join(lines) + "\n"))
+    assert looks_like_nemo(ForeignText("gpt.yaml", "\n".join([*lines, "  micro_batch_size: 4"]) + "\n"))

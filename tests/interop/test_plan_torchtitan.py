@@ -12,8 +12,9 @@ from trainspec_validate.interop.readers.torchtitan import MAX_CHARACTERS, read
 from trainspec_validate.model.finding import Severity
 
 
-def job(tables: str) -> Fragment:
-    head = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\nsteps = 10\n'
+def job(tables: str, *, steps: int = 10) -> Fragment:
+    head = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n'
+    head += f"steps = {steps}\n"
     return read(ForeignText("job.toml", f"{head}{tables}"))
 
 
@@ -153,7 +154,17 @@ def test_numbers_that_no_document_holds() -> None:
     [("warmup_steps = 7", 7), ("[lr_scheduler]\nwarmup_steps = 8", 8), ("", 200)],
 )
 def test_steps_of_warm_up_are_read_where_older_versions_have_them(stated: str, wanted: int) -> None:
-    fragment = job(
-        f"{stated}\n[optimizer]\nlr = 3e-4\n" if "[" not in stated else f"[optimizer]\nlr = 3e-4\n{stated}\n"
-    )
+    tables = f"{stated}\n[optimizer]\nlr = 3e-4\n" if "[" not in stated else f"[optimizer]\nlr = 3e-4\n{stated}\n"
+    assert at(job(tables, steps=1000), "optimizer", "learning_rate")["warmup_steps"] == wanted
+
+
+@pytest.mark.parametrize(("stated", "wanted"), [("", 10), ("[lr_scheduler]\nwarmup_steps = 600", 10)])
+def test_a_warm_up_longer_than_the_job_is_cut_as_torchtitan_cuts_it(stated: str, wanted: int) -> None:
+    fragment = job(f"[optimizer]\nlr = 3e-4\n{stated}\n")
     assert at(fragment, "optimizer", "learning_rate")["warmup_steps"] == wanted
+    assert "which torchtitan cuts to the 10 steps of the job" in how(fragment, "optimizer.learning_rate.warmup_steps")
+
+
+def test_a_decay_longer_than_what_the_warm_up_leaves_is_cut() -> None:
+    fragment = job("[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 4\ndecay_ratio = 0.8\n")
+    assert at(fragment, "optimizer", "learning_rate")["decay_steps"] == 6

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers import deepspeed, huggingface, maxtext, megatron
+from trainspec_validate.interop.recognise import recognise
 
 SETTINGS = "run_name=a per_device_batch_size=2 ici_tensor_parallelism=4"
 SHAPE = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128"
@@ -158,3 +159,16 @@ def test_the_file_of_deepspeed_decides_on_formats_of_its_fork_of_megatron() -> N
     assert "precision" not in fragment.facts or "compute" not in fragment.facts["precision"]
     assert reasons(fragment)["precision.compute"].startswith("fp16 by the arguments, but ")
     assert "clipping" not in fragment.facts["optimizer"]
+
+
+def test_python_configurations_of_torchtitan_are_refused_by_name() -> None:
+    functions = "".join(
+        f"def {name}() -> Trainer.Config:\n    return Trainer.Config()\n\n" for name in ("llama3_8b", "llama3_70b")
+    )
+    text = ForeignText("config_registry.py", f"from torchtitan.trainer import Trainer\n\n{functions}")
+    with pytest.raises(
+        ForeignFormatError, match="with 2 configurations: llama3_8b, llama3_70b; code is never executed"
+    ):
+        recognise(text)
+    with pytest.raises(ForeignFormatError, match="fits no known format"):
+        recognise(ForeignText("other.py", functions))

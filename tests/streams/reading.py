@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.documents.types.stream import Event, Head, Sample, encode_record
-from trainspec_validate.telemetry.formats import FORMATS, Given, Item, Losses, Record, Refusal, detect, lines_of, read
+from trainspec_validate.telemetry.formats import FORMATS, Given, Item, Losses, Record, Refusal, detect, pieces, read
 from trainspec_validate.telemetry.formats.native import read_line
 from trainspec_validate.telemetry.formats.source import rejoined
 
@@ -42,7 +42,7 @@ def read_bytes(content: bytes, name: str | None = None, given: Given | None = No
     """Read a whole file; its records are sound, and numbered without a gap."""
     found = FORMATS[name] if name else detect(content)
     assert found, "no format fits"
-    items = list(read(lines_of(rejoined(content, rejoined(b"", _nothing()))), "a/file.log", found, given))
+    items = list(read(pieces(rejoined(content, rejoined(b"", _nothing())), found), "a/file.log", found, given))
     result = Result(items)
     if found.name != "metric-stream":
         assert_sound(result)

@@ -59,8 +59,17 @@ def test_another_run_in_the_same_log_is_no_slow_stretch(tmp_path: Path) -> None:
 
 
 def test_times_without_a_zone_are_told_once(tmp_path: Path) -> None:
-    run = log(tmp_path, iterations(9.0, 9.0, before="[2026-01-01 00:00:00]"))
+    kernel = "2026-01-01 00:00:{:02d} NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
+    run = log(tmp_path, kernel.format(1) + kernel.format(2))
     assert messages("TS-TEL-016", run) == ["times have no zone, and are taken for UTC"]
+    zoned = log(tmp_path, kernel.format(1).replace("01 NVRM", "01+00:00 NVRM"))
+    assert messages("TS-TEL-016", zoned) == []
+
+
+def test_a_format_that_has_no_zone_is_not_asked_for_one(tmp_path: Path) -> None:
+    run = log(tmp_path, iterations(9.0, 9.0, before="[2026-01-01 00:00:00]"))
+    assert messages("TS-TEL-016", run) == []
+    assert "times have no zone; they are taken for UTC (1)" in run.files[0].losses
     assert refused("TS-TEL-016", log(tmp_path, iterations(9.0, 9.0))).startswith("times count from a start")
 
 

@@ -23,7 +23,7 @@ SOURCE = re.compile(
     r"|arXiv:(?P<paper>\d{4}\.\d{4,5}(?:v\d+)?)"
     r"|(?P<cve>CVE-\d{4}-\d{4,})|(?P<advisory>GHSA(?:-[a-z0-9]{4}){3})|doi:(?P<doi>10\.\d{4,9}/[\w./()-]*\w)"
     r"|RFC\s(?P<rfc>\d{3,5})"
-    r"|(?<![\w/.-])(?P<own>(?:benchmarks|examples|conformance)/[\w./-]*\w)"
+    r"|(?<![\w/.-])(?P<own>(?:benchmarks|examples|conformance|tests|tools|reference)/[\w./-]*\w)"
     rf"|{REPOSITORY}(?:@(?P<commit>[0-9a-f]{{7,40}})(?::(?P<path>[\w./+-]*[\w/]))?"
     r"|:(?P<newest>[\w+-]*[./][\w./+-]*[\w/])"
     r"|#(?P<number>\d+)"

@@ -14,6 +14,11 @@ from trainspec_validate.model.suggest import hint
 _TRAINSPEC = re.compile(
     r"""^apiVersion[ \t]*:[ \t]*["']?trainspec/|"apiVersion"[ \t]*:[ \t]*"trainspec/""", re.MULTILINE
 )
+_TORCHTITAN = re.compile(r"(?m)^(?:from|import)[ \t]+torchtitan\b")
+_MADE = re.compile(r"(?m)^def[ \t]+(\w{1,80})\([^)\n]{0,200}\)[ \t]*->[ \t]*[\"']?(?:\w{1,40}\.)?Trainer\.Config\b")
+"""Functions of Python modules in which torchtitan keeps its configurations, such as `config_registry.py`."""
+_HEAD = 256 * 1024
+_MAX_NAMES = 8
 
 
 @cache
@@ -38,6 +43,11 @@ def recognise(text: ForeignText) -> Format:
         raise ForeignFormatError("the file is empty", help="the program that wrote it may have failed; run it again")
     if _TRAINSPEC.search(text.text):
         raise ForeignFormatError("this already is a TrainSpec document", help="validate it with trainspec-validate")
+    head = text.text[:_HEAD]
+    if _TORCHTITAN.search(head) and (made := _MADE.findall(head)):
+        more = f" and {len(made) - _MAX_NAMES} more" if len(made) > _MAX_NAMES else ""
+        told = f"a Python module of torchtitan with {len(made)} configurations: {', '.join(made[:_MAX_NAMES])}{more}"
+        raise ForeignFormatError(f"{told}; code is never executed", help="give the job configuration in TOML")
     raise ForeignFormatError("fits no known format", help="`trainspec import --list` shows what is read")
 
 

@@ -23,9 +23,12 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
 _NUMBERED = re.compile(r"\.\d+\.jsonl(?:\.gz|\.zst)?$")
 """Names that a recorder gives: writer and attempt. One that holds no JSON at all is a stream that was destroyed."""
-_STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
+_STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan", "trainer-state"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _START_BYTES = 262_144
+_STATE_NAME = "trainer_state.json"
+"""Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
+_STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 NO_STREAM = "is no stream of a known format"
 _ORDER_MARK = b"\xef\xbb\xbf"
 _OPENING = (b"{", b"[", b"/")
@@ -86,7 +89,9 @@ def search(arguments: Iterable[str]) -> Search:
             elif not file.found or os.path.realpath(file.path) not in files:
                 files[os.path.realpath(file.path)] = file
     members = {member for group in groups.values() for member in group.members}
-    kept = (file for file in files.values() if not (file.found and _is_manifest(file.path, members)))
+    left = _begun_again(file.path for file in files.values() if file.found)
+    found = (file for file in files.values() if not (file.found and _is_manifest(file.path, members)))
+    kept = (file for file in found if file.path not in left)
     return Search(tuple(kept), tuple(groups.values()), tuple(failures), frozenset(with_checkpoints))
 
 
@@ -101,6 +106,17 @@ def _is_manifest(path: Path, members: set[Path]) -> bool:
     from trainspec_validate.checkpoints.view import MANIFEST_NAME  # noqa: PLC0415 - start-up
 
     return path.name == MANIFEST_NAME
+
+
+def _begun_again(paths: Iterable[Path]) -> set[Path]:
+    """The logs in checkpoints of the Hugging Face Trainer with which a later log of the same run begins."""
+    states = {path for path in paths if path.name == _STATE_NAME}
+    steps = {path: int(found[1]) for path in states if (found := _STATE_STEP.fullmatch(path.parent.name))}
+    last: dict[Path, int] = {}
+    for path, step in steps.items():
+        last[path.parent.parent] = max(step, last.get(path.parent.parent, 0))
+    homes = {path.parent for path in states}
+    return {path for path, step in steps.items() if step < last[path.parent.parent] or path.parent.parent in homes}
 
 
 def _checkpoints(argument: str) -> Iterator[Group | InputError]:

@@ -29,6 +29,8 @@ STREAM_SUFFIXES = (
 """Ends of names of streams."""
 _LOG_SUFFIXES = (".log", ".txt", ".out", ".csv")
 """Ends of names of texts that may be logs of training programs."""
+_EVENT_FILE = ".tfevents."
+"""In the middle of names of event files of TensorBoard, which end in the time, the host and more."""
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
@@ -235,4 +237,4 @@ def is_stream_name(name: str) -> bool:
 def is_candidate(name: str) -> bool:
     """Whether a file of this name is looked at in a directory."""
     plain = name.lower().removesuffix(".gz").removesuffix(".zst")
-    return is_document_name(name) or is_stream_name(name) or plain.endswith(_LOG_SUFFIXES)
+    return is_document_name(name) or is_stream_name(name) or plain.endswith(_LOG_SUFFIXES) or _EVENT_FILE in plain

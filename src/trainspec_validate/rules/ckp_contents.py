@@ -25,7 +25,7 @@ NEEDED_STATE: tuple[StateItem, ...] = (
 )
 TAMPER_EVIDENT = frozenset({"sha256", "sha512", "blake3"})
 DIGEST_RATES: Mapping[str, float] = {"sha256": 1.4e9, "crc32c": 12.9e9, "blake3": 5.2e9, "xxh3": 29.5e9}
-"""Bytes per second of one thread, measured on one server core."""
+"""Bytes per second that count for one thread; benchmarks/measured/hash_rates.py measures those of a machine."""
 
 
 @rule("TS-CKP-024")

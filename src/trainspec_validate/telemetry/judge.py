@@ -16,6 +16,7 @@ from trainspec_validate.telemetry.checks import Violation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import Options, read_run
+from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.formats.source import lines_at
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView, StreamFile
 
@@ -94,7 +95,7 @@ class Places:
         """Find the lines of all places."""
         for number, offsets in self.wanted.items():
             file = self.files[number]
-            if file.format == "parquet":
+            if FORMATS[file.format].is_binary:
                 self.lines[number] = {offset: (offset + 1, "") for offset in offsets}
             else:
                 self.lines[number] = {}

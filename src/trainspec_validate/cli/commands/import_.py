@@ -24,6 +24,7 @@ from trainspec_validate.interop.merge import Choice
 from trainspec_validate.interop.open import decoded, foreign_text
 from trainspec_validate.interop.recognise import by_name, formats, recognise
 from trainspec_validate.interop.refused import join
+from trainspec_validate.interop.together import together
 from trainspec_validate.pipeline.files import STDIN, File, files_of
 from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.budget import Limit
@@ -159,7 +160,7 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
         chosen = by_name(format_name) if format_name is not None else None
     except ForeignFormatError as error:
         raise click.UsageError(str(error)) from None
-    found, failures, skipped = list[Fragment](), list[str](), list[str]()
+    found, failures, skipped = list[tuple[Fragment, ForeignText]](), list[str](), list[str]()
     names = _names([path for path, _ in paths])
     for (path, explicit), shown in zip(paths, names, strict=True):
         try:
@@ -170,13 +171,13 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
         raise Failure("\n".join(failures or skipped))
     for line in skipped:
         terminal.tell(f"left out: {line}")
-    return found
+    return together(found)
 
 
-def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> Fragment:
+def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> tuple[Fragment, ForeignText]:
     with untrusted(lambda reason, remedy: ForeignFormatError(reason, None, remedy)):
         text = _text(path, name, inputs)
-        return (chosen or recognise(text)).read(text)
+        return (chosen or recognise(text)).read(text), text
 
 
 def _text(path: str, name: str, inputs: Inputs) -> ForeignText:

@@ -28,8 +28,8 @@ from trainspec_validate.telemetry.formats import (
     SourceError,
     StreamFormat,
     head_bytes,
-    lines_of,
     opened,
+    pieces,
     read,
     uncompressed,
 )
@@ -136,9 +136,9 @@ class Told:
                 yield from self._read(stream, given)
 
     def _read(self, stream: BinaryIO, given: Given) -> Iterator[Item]:
-        return read(self._numbered(lines_of(stream)), self.shown, self.format, given)
+        return read(self._numbered(pieces(stream, self.format)), self.shown, self.format, given)
 
-    def _numbered(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    def _numbered(self, lines: Iterable[tuple[int, bytes | Refusal]]) -> Iterator[tuple[int, bytes | Refusal]]:
         """The lines; the numbers of the latest are known."""
         for number, (offset, line) in enumerate(lines, 1):
             self._numbers.append((offset, number))
@@ -146,8 +146,8 @@ class Told:
 
     def _place(self, offset: int) -> str:
         number = next((line for start, line in reversed(self._numbers) if start == offset), None)
-        if not self.format.module:
-            return f"{self.path}: row {offset}"
+        if self.format.is_binary:
+            return f"{self.path}: {'record' if self.format.module else 'row'} {offset}"
         return f"{self.path}:{number}" if number else f"{self.path}: byte {offset}"
 
     def _refuse(self, offset: int, refusal: Refusal) -> None:

@@ -46,7 +46,7 @@ def found(
     streams, others = list[Told](), list[str]()
     for (path, explicit), name in zip(paths, names, strict=True):
         kind = inputs.stream_format(path)
-        document = is_document(name, inputs.head(path)) if kind else ""
+        document = is_document(name, inputs.head(path)) if kind and not kind.is_binary else ""
         if kind and document and explicit:
             raise click.UsageError(f"{path} fits several formats: {document}, {kind.name}; name one with --format")
         if kind and not document:

@@ -8,6 +8,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_deepspeed_formats,
     write_formats,
 )
+from trainspec_validate.interop.readers._optimizer_plan import put_clipping
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
@@ -95,6 +96,7 @@ def _write_deepspeed(draft: Draft) -> None:
     elif stage is not None:
         draft.put(("parallelism", "sharding"), stage)
         draft.remark(f"zero_stage is {stage!r:.40}, where 0 to 3 belongs", "deepspeed_config.zero_stage")
+    put_clipping(draft, (0.0, ""), "deepspeed_config.gradient_clipping")
     entries = []
     for what, name in (("optimizer", "offload_optimizer_device"), ("parameters", "offload_param_device")):
         device = draft.word(f"deepspeed_config.{name}")

@@ -79,6 +79,7 @@ _NETWORKS = (
     ("tcpxo", "tcpxo"),
     ("tcpx", "tcpx"),
 )
+_ROCE_VERSION = "NCCL_IB_ROCE_VERSION_NUM"
 _MARK = "NCCL INFO "
 _WARNING = "NCCL WARN "
 _MAX_HEADS = 100_000
@@ -212,8 +213,9 @@ def put_observation(sheet: Sheet, seen: Seen, name: str) -> None:
         own["library"] = {"name": seen.library[0], "version": seen.library[1]}
     if seen.cut_line:
         interfaces = []
-    num_ranks = seen.num_ranks or seen.largest_rank + 1
+    num_ranks = 0 if _apart(seen) else seen.num_ranks or seen.largest_rank + 1
     num_nodes = seen.num_nodes or (len({host for host, _ in seen.devices}) if _complete(seen, num_ranks) else 0)
+    num_nodes = 0 if _apart(seen) else num_nodes
     counted = {
         "transport": transport,
         "interfaces": [as_label(interface) for interface in interfaces] or None,
@@ -241,7 +243,19 @@ def _complete(seen: Seen, num_ranks: int) -> bool:
     return 0 < num_ranks <= len(seen.devices)
 
 
+def _apart(seen: Seen) -> bool:
+    """Whether more devices wrote lines than the largest communicator has ranks: none of them spans the job."""
+    return 0 < seen.num_ranks < len(seen.devices)
+
+
 def _why_unknown(key: str, seen: Seen) -> str:
+    if key in {"num_ranks", "num_nodes"} and _apart(seen):
+        told = f"{len(seen.devices)} devices wrote lines, and the largest communicator has {seen.num_ranks} ranks"
+        return f"{told}, so no communicator of the log spans them"
+    if key == "transport" and set(seen.adapters.values()) == {"RoCE"}:
+        return (
+            f"RoCE version 1 or 2, which the log does not state; {_ROCE_VERSION} or the GID table of the adapter does"
+        )
     if key == "interfaces" and seen.cut_line:
         return f"the list of interfaces is cut off after {len(seen.adapters)}"
     if key == "num_nodes" and seen.devices:
@@ -266,7 +280,7 @@ def _transport(sheet: Sheet, seen: Seen) -> str | None:
     if len(kinds) != 1:
         return None
     kind = kinds.pop()
-    if kind is None and len(set(seen.adapters.values())) < 2:
+    if kind is None and not seen.adapters:
         sheet.remark(f"the network {next(iter(seen.networks))} is not known; name its transport yourself")
     return kind
 
@@ -281,7 +295,10 @@ def _kind(name: str, seen: Seen) -> str | None:
     layers = set(seen.adapters.values())
     if len(layers) != 1 or not (name.startswith("ib") or "ucx" in name or "sharp" in name):
         return None
-    return "infiniband" if layers == {"IB"} else "rocev2"
+    if layers == {"IB"}:
+        return "infiniband"
+    # The word RoCE appears for both versions; without the setting the GID index decides.
+    return "rocev2" if seen.settings.get(_ROCE_VERSION) == "2" else None
 
 
 def _reduction(seen: Seen) -> str | None:

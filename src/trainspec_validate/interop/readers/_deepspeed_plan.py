@@ -109,8 +109,9 @@ def _write_batch(draft: Draft, prefix: str) -> None:
         elif draft.get("parallelism", "data") is None:
             how = "train_batch_size over micro-batch and accumulation steps"
             draft.put(("parallelism", "data"), whole // (micro * steps), how)
-    unknown = "the configuration does not say what else the ranks split; it is in the training program"
-    draft.lacks(("parallelism", "pipeline"), unknown)
+    if not prefix:
+        unknown = "the configuration does not say what else the ranks split; it is in the training program"
+        draft.lacks(("parallelism", "pipeline"), unknown)
 
 
 def _write_formats(draft: Draft, prefix: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainspec_validate.interop.readers._huggingface_count import more_parameters
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of, shown
 
@@ -78,6 +79,7 @@ def write_model(draft: Draft, prefix: str = "") -> None:
     _write_attention(draft, kind, names)
     if _has_experts(draft, kind, names):
         _write_experts(draft, names)
+    _count_more(draft, kind, names)
     longest = draft.count(*names("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"))
     if longest:
         why = f"the model can take up to {longest} tokens; the length that it is trained with is set elsewhere"
@@ -87,6 +89,15 @@ def write_model(draft: Draft, prefix: str = "") -> None:
         draft.remark(
             f"the weights are saved in {_FORMATS.get(saved, saved)[:40]}; how they are trained is set elsewhere"
         )
+
+
+def _count_more(draft: Draft, kind: str, names: _Inside) -> None:
+    """Note what the shape leaves out of the parameters; they stay open where that is not known for the kind."""
+    if draft.get("model", "family") is None:
+        return
+    found = more_parameters(draft, kind, lambda key: names(key)[0])
+    why = f"biases and norms of {kind} with these settings are not counted; the checkpoint of the model shows them"
+    draft.more_parameters = why if found is None else found
 
 
 def _leave_two_parts(draft: Draft, kind: str, names: _Inside) -> None:

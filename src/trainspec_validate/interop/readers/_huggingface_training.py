@@ -25,6 +25,10 @@ _STRATEGIES = {
     "hybrid_shard_zero2": "gradients",
     "_hybrid_shard_zero2": "gradients",
 }
+_ANY_STRATEGY = (
+    "fsdp names no strategy, so that FSDP_SHARDING_STRATEGY or the version of accelerate decides: parameters, "
+    "gradients or none"
+)
 _NUMBERED = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
 _DECIDED = frozenset({"precision", "optimizer", "communication"})
 """Groups of a plan in which a configuration of DeepSpeed or accelerate goes before the Trainer's defaults."""
@@ -77,13 +81,16 @@ def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED
 def write_training(draft: Draft) -> None:
     """Batch, formats, sharding, recomputation and length of a Trainer's job."""
     _write_batch(draft)
-    launched = draft.look("mixed_precision") if draft.flag("fp16", "bf16") is None else None
+    # Of accelerate's format the Trainer says: "it will override the one specified in the accelerate config".
+    launched = None if draft.flag("fp16") or draft.flag("bf16") else draft.look("mixed_precision")
     half = launched if launched in {"fp16", "bf16"} else "fp32"
     compute = "fp16" if draft.flag("fp16") else "bf16" if draft.flag("bf16") else half
     # A Trainer whose two switches are off takes the format of accelerate, so this states nothing.
     how = Default(f"neither bf16 nor fp16 is set, the default of {VERSION}") if compute == "fp32" else ""
-    path = draft.word("deepspeed")
-    if any(name.startswith("deepspeed.") for name in draft.values):
+    embedded = any(name.startswith("deepspeed.") for name in draft.values)
+    path = draft.word("deepspeed") or draft.word("accelerate.deepspeed_config.deepspeed_config_file")
+    if embedded:
+        loaded_format(draft)  # DeepSpeed casts the weights, whatever they are loaded in
         _deepspeed_plan.write_plan(draft, "deepspeed.")
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
@@ -98,7 +105,7 @@ def write_training(draft: Draft) -> None:
     adapted = drop_untrained(draft)
     _write_rest(draft)
     _optimizer_plan.write_trainer(draft)
-    if path:
+    if path and not embedded:
         leave_groups_open(draft, path)
     leave_frozen_open(draft)
     if adapted and draft.word("finetuning_type") in {None, "lora"}:
@@ -144,6 +151,11 @@ def write_formats(draft: Draft, compute: str, how: str, loaded: tuple[str, str] 
     """
     draft.put(("precision", "compute"), compute, how)
     sharded = draft.get("parallelism", "sharding") in {"parameters", "gradients"}
+    if compute != "fp32" and _asks_for_fsdp(draft) and draft.get("parallelism", "sharding") is None:
+        told = f"{compute} where FSDP shards, else the format in which the weights are loaded; {_ANY_STRATEGY}"
+        draft.drop([("precision", key) for key in STORED], told)
+        draft.lacks(("precision", "high_precision_operations"), told)
+        return
     if compute == "fp32":
         for key in ("parameters", "gradients", "reduction"):
             draft.put(("precision", key), "fp32", how or "one format throughout")
@@ -223,13 +235,19 @@ def numbered_strategy(value: object) -> list[str]:
     return [value.lower()] if isinstance(value, str) else []
 
 
+def _asks_for_fsdp(draft: Draft) -> bool:
+    return bool(draft.look("fsdp")) or bool(draft.reasons("fsdp"))
+
+
 def _write_sharding(draft: Draft) -> None:
     fsdp = draft.look("fsdp")
     if fsdp is True:
         draft.put(("parallelism", "sharding"), "parameters", "fsdp: true")
     words = fsdp.split() if isinstance(fsdp, str) else fsdp if isinstance(fsdp, list) else []
     put_strategy(draft, [word for word in words if isinstance(word, str)], "fsdp")
-    if draft.get("parallelism", "sharding") is None:
+    if draft.get("parallelism", "sharding") is None and _asks_for_fsdp(draft):
+        draft.lacks(("parallelism", "sharding"), _ANY_STRATEGY)
+    elif draft.get("parallelism", "sharding") is None:
         draft.lacks(("parallelism", "sharding"), "the arguments ask for none, but a configuration of accelerate may")
     else:
         recomputed = draft.flag("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.model.finding import Pointer
 
 _LOADED = ("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype")
 _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
@@ -24,6 +25,9 @@ _ADAPTERS = re.compile(r"(?:^|_)(?:q?lora|dora|peft)(?:_|\Z)")
 """Parts of the names of further arguments that ask for adapters."""
 _FROZEN = re.compile(r"(?:un)?freeze(?:_\w+)?|\w+_(?:un)?freeze|tune_\w+|trainable_\w+|only_train_\w+")
 """Names of arguments that leave a part of the model as it is."""
+_TUNED = re.compile(r"tune_\w+")
+_LANGUAGE = frozenset({"tune_language_model", "tune_mm_llm", "tune_llm"})
+"""Switches of the language model among those of each part of a model that also sees."""
 _FACTORY = frozenset(
     {
         *("finetuning_type", "template", "cutoff_len", "use_muon", "use_galore", "use_badam", "enable_liger_kernel"),
@@ -31,6 +35,29 @@ _FACTORY = frozenset(
     }
 )
 """Arguments that LLaMA-Factory adds to those of the Trainer (hiyouga/LLaMA-Factory:src/llamafactory/hparams)."""
+_TRL = frozenset(
+    {
+        *(
+            "max_completion_length",
+            "num_generations",
+            "sft_model_path",
+            "reward_model_path",
+            "total_episodes",
+            "kl_coef",
+        ),
+        *(
+            "missing_eos_penalty",
+            "response_length",
+            "dataset_text_field",
+            "max_prompt_length",
+            "loss_type",
+            "rpo_alpha",
+        ),
+        *("desirable_weight", "undesirable_weight", "dataset_num_proc", "num_mini_batches", "vllm_mode", "use_vllm"),
+    }
+)
+"""Arguments of the trainers of TRL, which extend those of transformers (huggingface/trl:trl/trainer)."""
+_TRL_PROGRAM = re.compile(r"(?:^|[_-])(?:sft|dpo|ppo|grpo|kto|orpo|cpo|rloo|gkd|trl)(?:[_.-]|\Z)", re.IGNORECASE)
 _STAGES = frozenset({"pt", "sft", "rm", "ppo", "dpo", "kto"})
 
 
@@ -83,7 +110,16 @@ def drop_untrained(draft: Draft) -> bool:
 
 def leave_frozen_open(draft: Draft) -> None:
     """Leave open how many parameters are trained, where an argument freezes a part of the model."""
+    tuned = {name: not _is_off(draft.values[name]) for name in draft.values if _TUNED.fullmatch(name)}
+    language = tuned.keys() & _LANGUAGE
     names = sorted(name for name in draft.values if _FROZEN.fullmatch(name) and not _is_off(draft.values[name]))
+    if language:  # each part has a switch, so that the parts whose switch is off are the frozen ones
+        off = sorted(name for name, on in tuned.items() if not on)
+        names = off + [name for name in names if name not in tuned]
+        draft.used.update(tuned)
+    parts = str(draft.values.get("mm_tunable_parts") or "").split(",")
+    if any(parts) and not all(any(word in part for part in parts) for word in ("vision", "adapter", "language")):
+        names.append("mm_tunable_parts")
     if names:
         draft.lacks(("num_parameters_trained",), f"{names[0][:60]} leaves a part of the model as it is")
 
@@ -93,6 +129,28 @@ def is_factory(draft: Draft) -> bool:
     named = {name for name, value in draft.values.items() if value is not None}
     staged = draft.values.get("stage") in _STAGES if isinstance(draft.values.get("stage"), str) else False
     return "finetuning_type" in named or len(named & _FACTORY) + staged >= 2
+
+
+def leave_trl_open(draft: Draft, program: str | None) -> None:
+    """Leave open the defaults that configurations of TRL change, where the arguments or the program show TRL.
+
+    Source: huggingface/trl:trl/trainer/*_config.py: `learning_rate`, `gradient_checkpointing` and `bf16`.
+    """
+    named = {name for name, value in draft.values.items() if value is not None} & _TRL
+    trained = _TRL_PROGRAM.search(program or "")
+    if not named and not trained:
+        return
+    why = f"{min(named) if named else program} is of TRL, whose configurations have defaults of their own"
+    changed: set[Pointer] = {("optimizer", "learning_rate", "peak")}
+    if draft.values.get("gradient_checkpointing") is None:
+        changed.add(("memory", "activation_policy"))
+    compute = draft.derived.get(("precision", "compute"))
+    weak = [
+        place
+        for place, how in draft.derived.items()
+        if isinstance(how, Default) and (place in changed or (place[0] == "precision" and isinstance(compute, Default)))
+    ]
+    draft.drop(weak, why)
 
 
 def _partial(draft: Draft) -> str | None:

@@ -45,6 +45,8 @@ _KEYS = (
 _MAX_ENTRIES = 90
 _ENTRIES_OF_A_REMARK = 3
 _ONE_VERSION = re.compile(r"v?\d[\w.+-]{0,60}")
+_BLANKS = re.compile(r"(?<=\w) {0,4}([.+-]) {0,4}(?=\w)")
+"""Blanks around the signs inside a version, such as `2.12 .12`."""
 _SYSTEM = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?) (?P<version>\d[\w.]{0,20})(?: LTS)?")
 _RELEASE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?),? Release (?P<version>\d\d\.\d\d)")
 _NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]{1,40}) v?(?P<version>\d[\w.+-]{0,60})")
@@ -78,12 +80,14 @@ def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:
 def _put_entries(sheet: Sheet, entry: Mapping[str, Any]) -> None:
     given = {str(key).casefold(): plain_text(value).strip() for key, value in entry.items()}
     for key, target, name in _KEYS:
-        version = given.get(key, "")
+        written = given.get(key, "")
+        version = _BLANKS.sub(r"\1", written)
         present = sheet.facts.get("software", {}).get(target)
         if not _ONE_VERSION.fullmatch(version):
             continue
         if present is None:
-            _put(sheet, target, name, version.removeprefix("v"), "")
+            how = "" if version == written else f"{key} says {written[:60]!r}"
+            _put(sheet, target, name, version.removeprefix("v"), how)
         elif present["version"] != version:
             other = f"{present['name']} {present['version']}"
             sheet.remark(f"{key} says {version}; {other} is taken for software.{target}")

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, like
 
 _RATE = ("optimizer", "learning_rate")
 _CLIPPING = ("optimizer", "clipping")
@@ -40,6 +40,7 @@ _MEGATRON_KINDS = {
     "wsd": "warmup-stable-decay",
 }
 _DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
+_DEEPSPEED_KINDS = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
 _TORCHTITAN = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
 _NEOX = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
 _NEMO_KINDS = {
@@ -168,9 +169,10 @@ def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole
 
 def write_trainer(draft: Draft) -> None:
     """Optimizer and schedule of the transformers Trainer; those of an embedded DeepSpeed configuration go first."""
+    elsewhere = draft.word("deepspeed") and not any(name.startswith("deepspeed.") for name in draft.values)
     if draft.get("optimizer", "name") is None:
         put_name(draft, ("adamw", _TRAINER), "optim")
-        if draft.word("deepspeed") and draft.get("optimizer", "name"):
+        if elsewhere and draft.get("optimizer", "name"):
             draft.derived["optimizer", "name"] = Default("the configuration of DeepSpeed may have another")
     if draft.get(*_CLIPPING) is None:
         put_clipping(draft, (1.0, _TRAINER), "max_grad_norm")
@@ -192,7 +194,7 @@ def write_trainer(draft: Draft) -> None:
         draft.put((*_RATE, "final"), share * peak, "a share of the peak")
     elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
         end = f"{_TRAINER}: the schedule ends at zero"
-        weak = draft.word("deepspeed") or isinstance(draft.derived.get((*_RATE, "kind")), Default)
+        weak = elsewhere or isinstance(draft.derived.get((*_RATE, "kind")), Default)
         draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
 
 
@@ -202,24 +204,42 @@ def write_deepspeed(draft: Draft, prefix: str) -> None:
     if draft.get("optimizer", "name") is None and not prefix:
         draft.lacks(("optimizer", "name"), "the training program makes the optimizer")
     put_clipping(draft, (0.0, ""), f"{prefix}gradient_clipping")
-    kind = draft.word(f"{prefix}scheduler.type")
-    names = [f"{prefix}scheduler.params.warmup_max_lr", f"{prefix}optimizer.params.lr"]
+    kind = (draft.word(f"{prefix}scheduler.type") or "").casefold()
     if not kind:
         if not prefix:
             draft.lacks(_RATE, "the training program makes the schedule")
         return
-    kinds = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
-    if put_rate(draft, *(names if kind.casefold() != "warmupcosinelr" else names[1:])) is None:
-        return
-    put_kind(draft, kinds, ("", ""), f"{prefix}scheduler.type")
-    draft.copy((*_RATE, "warmup_steps"), f"{prefix}scheduler.params.warmup_num_steps", least=0)
-    draft.copy((*_RATE, "total_steps"), f"{prefix}scheduler.params.total_num_steps")
-    if kind.casefold() == "warmupdecaylr":
+    _put_deepspeed_peak(draft, prefix, kind)
+    put_kind(draft, _DEEPSPEED_KINDS, ("", ""), f"{prefix}scheduler.type")
+    parameters = f"{prefix}scheduler.params."
+    draft.copy((*_RATE, "warmup_steps"), f"{parameters}warmup_num_steps", least=0)
+    draft.copy((*_RATE, "total_steps"), f"{parameters}total_num_steps")
+    if kind == "warmupdecaylr":
         draft.put((*_RATE, "final"), 0.0, "WarmupDecayLR falls to zero")
-    if kind.casefold() in kinds and not draft.reasons(f"{prefix}scheduler.params.warmup_num_steps"):
+    if kind in _DEEPSPEED_KINDS and not draft.reasons(f"{parameters}warmup_num_steps"):
         draft.default((*_RATE, "warmup_steps"), 1000, f"the default of {_DEEPSPEED}")
-    if kind.casefold() == "warmupcosinelr":
-        _put_share(draft, f"{prefix}scheduler.params.cos_min_ratio", (1e-4, _DEEPSPEED))
+    if kind == "warmupcosinelr":
+        _put_share(draft, f"{parameters}cos_min_ratio", (1e-4, _DEEPSPEED))
+
+
+def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:
+    """The largest learning rate, which WarmupLR, WarmupDecayLR and OneCycle set in place of the optimizer."""
+    own, rate = f"{prefix}scheduler.params.warmup_max_lr", f"{prefix}optimizer.params.lr"
+    cycle = f"{prefix}scheduler.params.cycle_max_lr"
+    name = own if kind in {"warmuplr", "warmupdecaylr"} else cycle if draft.values.get(cycle) is not None else rate
+    peak = draft.number(name)
+    draft.look(rate)
+    if peak is not None and peak > 0:
+        draft.put((*_RATE, "peak"), peak)
+    elif draft.reasons(name):
+        draft.lacks((*_RATE, "peak"), draft.reasons(name)[0])
+    elif name == own and peak is None:
+        draft.put((*_RATE, "peak"), 1e-3, Default(f"warmup_max_lr, the default of {_DEEPSPEED}"))
+        if draft.number(rate) is not None:
+            told = f"{rate} has no effect: without warmup_max_lr the schedule rises to 0.001 ({_DEEPSPEED})"
+            draft.remark(told, rate)
+    else:
+        draft.lacks((*_RATE, "peak"), "no learning rate is given")
 
 
 def _put_share(draft: Draft, name: str, usual: tuple[float, str]) -> None:
@@ -341,6 +361,23 @@ def write_torchtitan(draft: Draft) -> None:
         draft.put((*_RATE, "final"), least * peak, "a share of the peak")
     if steps:
         draft.put((*_RATE, "total_steps"), steps, "training.steps")
+        _clamp_warmup(draft, steps)
+
+
+def _clamp_warmup(draft: Draft, steps: int) -> None:
+    """Cut a warmup to the job, and a decay to what is left, after torchtitan/components/optimizer/lr_scheduler.py."""
+    warmup, decay = draft.counted(*_RATE, "warmup_steps") or 0, draft.counted(*_RATE, "decay_steps") or 0
+    place = (*_RATE, "warmup_steps")
+    if warmup > steps:
+        how = f"{warmup} steps, which torchtitan cuts to the {steps} steps of the job"
+        draft.put(place, steps, like(draft.derived.get(place, ""), how))
+        warmup = steps
+    if warmup + decay > steps and decay:
+        how = f"{decay} steps, which torchtitan cuts to the {steps - warmup} steps after the warmup"
+        if steps > warmup:
+            draft.put((*_RATE, "decay_steps"), steps - warmup, how)
+        else:
+            draft.drop([(*_RATE, "decay_steps")], how)
 
 
 def write_nemo(draft: Draft) -> None:

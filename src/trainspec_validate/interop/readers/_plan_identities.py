@@ -25,6 +25,7 @@ _DATA: Pointer = ("parallelism", "data")
 _WHOLE: Pointer = ("batch", "global_sequences")
 _MICRO: Pointer = ("batch", "micro_sequences")
 _STEPS: Pointer = ("batch", "accumulation_steps")
+_MORE = "biases, learned positions and further norms of its kind"
 _COUNTED = "counted from the shape: queries, keys, values and output, feed-forward, norms, embedding tables"
 
 
@@ -85,12 +86,24 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         if draft.get("model", "experts") is not None:
             draft.lacks(("model", "num_active_parameters"), shape)
         return
+    _count(draft, shape, label=label)
+
+
+def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
+    """Parameters of a shape, with those beside it, and a name made of them where the source has none."""
     counted = parameters(shape)
     own = draft.attention_parameters
-    inputs = _SHAPE if own is None else ()  # the projections of latent attention are in this source alone
-    surplus = 0 if own is None else own * shape.num_layers - int(counted.attention)
+    if isinstance(draft.more_parameters, str):
+        draft.lacks(("model", "num_parameters"), draft.more_parameters)
+        draft.lacks(("model", "num_active_parameters"), draft.more_parameters)
+        return
+    more, active = draft.more_parameters
+    # Projections of latent attention, biases and further norms are in this source alone.
+    inputs = _SHAPE if own is None and not more else ()
+    surplus = more + (0 if own is None else own * shape.num_layers - int(counted.attention))
+    counted_from = f"{_COUNTED}, and the {_MORE}" if more else _COUNTED
     if draft.get("model", "num_parameters") is None:
-        draft.follow(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED, *inputs)
+        draft.follow(("model", "num_parameters"), int(counted.total) + surplus, counted_from, *inputs)
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "the source names no model")
     elif draft.get("model", "name") is None:
@@ -98,8 +111,8 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         how = "the source names no model; made of its number of parameters"
         draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
-        how = f"{_COUNTED}, experts that a token visits"
-        draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus, how, *inputs)
+        how = f"{counted_from}, experts that a token visits"
+        draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus - more + active, how, *inputs)
 
 
 def _not_told(draft: Draft) -> list[str]:

@@ -224,6 +224,8 @@ class Draft:
     used: set[str] = field(default_factory=set)
     attention_parameters: int | None = None
     """Parameters of the attention of one layer, where they do not follow from heads alone."""
+    more_parameters: tuple[int, int] | str = (0, 0)
+    """Parameters that the shape leaves out, of all and of those that a token uses, or why they are not known."""
     _open: dict[str, str] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
     """Settings that were read and without which the plan is the same."""
@@ -345,6 +347,8 @@ class Draft:
         for key in pointer[:-1]:
             inner = inner.setdefault(str(key), {})
         inner[str(pointer[-1])] = value
+        self.derived.pop(pointer, None)
+        self.inputs.pop(pointer, None)
         if how:
             self.derived[pointer] = how
 

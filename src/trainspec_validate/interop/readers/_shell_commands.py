@@ -18,6 +18,8 @@ from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_wo
 MAX_VALUE = 64 * 1024
 MAX_SUBSTITUTED = 8 * 1024 * 1024
 MAX_STEPS = 200_000
+MAX_ITEMS = 256
+"""Items of a loop that are followed one by one."""
 _MAX_CALLS = 16
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ASSIGNS = re.compile(rf"({_NAME})(\+?)=")
@@ -273,10 +275,16 @@ def _loop(script: Script, node: tree.Loop) -> None:
     line = node.items[0].line if node.items else 0
     names = {name for name in tree.assigned(node.body) if re.fullmatch(_NAME, name)}
     sure = bool(items) and not any("$" in item or has_marks(item) for item in items)
+    kept = {node.variable, *tree.appended(node.body)}
+    if sure and tree.appends_alone(node.body) and len(items) <= MAX_ITEMS:
+        for item in items:
+            script.scopes[-1][node.variable] = Value(item, line)
+            _run(script, node.body)
+        return
 
     def once() -> bool:
         if len(items) > 1 or not sure:
-            for name in names - {node.variable}:
+            for name in names - kept:
                 before = script.get(name)
                 if before is not None:
                     values = [before, Value(f"${name}", 0)]

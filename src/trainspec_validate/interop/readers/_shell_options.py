@@ -13,7 +13,10 @@ from trainspec_validate.interop.readers._shell_commands import Script, Word, rea
 from trainspec_validate.interop.readers._shell_words import cut_words
 
 _SEVERAL = frozenset(
-    {"rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type", "num_experts"}
+    {
+        *("rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type"),
+        *("num_experts", "lora_target_modules", "target_modules", "lora_target", "lora_targets", "modules_to_save"),
+    }
 )
 """Options that take several words."""
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
@@ -410,6 +413,17 @@ def either(picked: list[Found], event: int | None) -> Found:
         if ways is not None:
             whole.ways[name] = ways
     return whole
+
+
+def add_launch_variables(started: Started) -> None:
+    """The processes of a node and the nodes, which ms-swift takes from the environment and hands to torchrun."""
+    variables, places = started.script.variables, started.script.places
+    if "NPROC_PER_NODE" not in variables:
+        return
+    for name, option in (("NPROC_PER_NODE", "nproc_per_node"), ("NNODES", "nnodes")):
+        text = variables.get(name, "1")
+        value = word_value(text) if not has_marks(text) else f"${{{name}}}"
+        started.options.setdefault(option, Option(value, places.get(name, 0)))
 
 
 def _fits(pattern: re.Pattern[str], name: str) -> bool:

@@ -288,3 +288,39 @@ def assigned(body: Iterable[Node], pattern: str = "=") -> set[str]:
                 waiting.extend((*node.condition, *node.body))
                 names.add(node.variable)
     return names
+
+
+def appended(body: Iterable[Node]) -> set[str]:
+    """Names that commands only append to (`NAME+=`), also inside branches."""
+    names = assigned(body, "+=")
+    return names - {name for name in names if _is_set(body, name)}
+
+
+def _is_set(body: Iterable[Node], name: str) -> bool:
+    """Whether a command gives a name a value of its own."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case Simple():
+                if any(token.kind == "word" and token.text.startswith(f"{name}=") for token in node.tokens):
+                    return True
+            case Group() | Function():
+                waiting.extend(node.body)
+            case Joined():
+                waiting.extend((node.left, node.right))
+            case If():
+                waiting.extend(inner for branch in node.branches for part in branch for inner in part)
+                waiting.extend(node.otherwise)
+            case Case():
+                waiting.extend(inner for _, part in node.branches for inner in part)
+            case Loop():
+                waiting.extend((*node.condition, *node.body))
+                if node.variable == name:
+                    return True
+    return False
+
+
+def appends_alone(body: Body) -> bool:
+    """Whether commands do nothing but append to variables."""
+    return all(isinstance(node, Simple) and "+=" in node.tokens[0].text for node in body) and bool(body)

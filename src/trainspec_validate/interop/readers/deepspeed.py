@@ -15,7 +15,9 @@ from trainspec_validate.interop.readers._worlds import settled
 _KEYS = frozenset(
     {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "zero_allow_untested_optimizer"}
 )
-_OTHERS = frozenset({"model_type", "per_device_train_batch_size", "distributed_type", "pipe_parallel_size"})
+_OTHERS = frozenset(
+    {"log_history", "model_type", "per_device_train_batch_size", "distributed_type", "pipe_parallel_size"}
+)
 _HEAD = 256 * 1024
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._huggingface_launch import (
+    ACCELERATE,
+    DEEPSPEED,
+    FILLING,
+    laid_over,
+    leave_loaded_open,
+    leave_mismatches_open,
+    put_launched,
+)
 from trainspec_validate.interop.readers._huggingface_model import write_model
 from trainspec_validate.interop.readers._huggingface_training import (
     WITHOUT_TRAINER,
@@ -15,12 +25,20 @@ from trainspec_validate.interop.readers._huggingface_training import (
     leave_groups_open,
     write_training,
 )
-from trainspec_validate.interop.readers._huggingface_weights import is_factory
+from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
-from trainspec_validate.interop.readers._shell_options import LAUNCHER, PROGRAM, options_of_script, started_ranks
+from trainspec_validate.interop.readers._shell_documents import written_mapping
+from trainspec_validate.interop.readers._shell_options import (
+    LAUNCHER,
+    PROGRAM,
+    Started,
+    add_launch_variables,
+    options_of_script,
+    started_ranks,
+)
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -37,6 +55,8 @@ _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ 
 _NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
 """Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
+_SPLITS = ("sequence_parallel_size", "seq_parallel_size", "ulysses_sequence_parallel_size", "ring_attn_size", "sp_size")
+"""Arguments of programs that give the ranks over which they split one sequence."""
 _INSIDE = "text_config."
 """Where models that also see or hear keep the shape of their language model."""
 
@@ -79,35 +99,56 @@ def read_model(text: ForeignText) -> Fragment:
     return draft.fragment("huggingface-model-config", text)
 
 
-def read_trainer(text: ForeignText) -> Fragment:
+def read_trainer(text: ForeignText, launch: Mapping[str, Any] | None = None) -> Fragment:
     """The plan that arguments of the Trainer describe, with the DeepSpeed configuration that they may hold.
+
+    `launch` are settings of accelerate and DeepSpeed that other files give for the same job.
 
     Raises:
         ForeignFormatError: it is neither a mapping nor a script with such arguments.
     """
     script = bool(_OPTION.search(text.text[:_HEAD]))
-    return (_of_script(text) if script else _of_file(text)).fragment("huggingface-trainer-arguments", text)
+    draft = (_of_script if script else _of_file)(text, launch or {})
+    if any(name.startswith((ACCELERATE, DEEPSPEED)) for name in draft.values):
+        draft.idle = [
+            name for name in draft.idle if name not in FILLING and not name.startswith((ACCELERATE, DEEPSPEED))
+        ]
+        draft.unfit = {name for name in draft.unfit if not name.startswith((ACCELERATE, DEEPSPEED))}
+        draft.told = [entry for entry in draft.told if not str(entry[1]).startswith((ACCELERATE, DEEPSPEED))]
+    return draft.fragment("huggingface-trainer-arguments", text)
 
 
-def _of_script(text: ForeignText) -> Draft:
+def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     started = options_of_script(text.text, _OPTION, 1)
     if started is None:
         raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    swift = bool(_SWIFT.search(text.text))
+    if swift:
+        add_launch_variables(started)
+    launch = launch or _written(started, text.text)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
-        _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
-        _leave_launcher_open(draft)
+        _trained(draft, *started_ranks(draft, text.text), swift=swift)
+        _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
         leave_configuration_open(draft, ("config_file",))
         return draft
 
-    draft = settled(started.values, make)
+    draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
     started.tell(draft)
     return draft
 
 
-def _of_file(text: ForeignText) -> Draft:
+def _written(started: Started, text: str) -> dict[str, Any]:
+    """Settings of the DeepSpeed configuration that the script writes before it names it."""
+    name = started.values.get("deepspeed")
+    if not isinstance(name, str):
+        return {}
+    return {f"{DEEPSPEED}{key}": value for key, value in written_mapping(started.script, text, name).items()}
+
+
+def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     loaded = load_mapping(text)
     flat, section = _unnested(flatten(loaded.data))
     written = dict(zip(flat, flatten(loaded.data), strict=True))
@@ -117,12 +158,13 @@ def _of_file(text: ForeignText) -> Draft:
         _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
-        _leave_named_open(draft)
+        _leave_named_open(draft, launch)
+        leave_loaded_open(draft)
         if section or WITHOUT_TRAINER & draft.values.keys():
             drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
         return draft
 
-    return settled(_filled(flat), make)
+    return settled(laid_over({**flat, **launch}), make)
 
 
 def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -141,59 +183,59 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return {short[name]: value for name, value in flat.items()}, section
 
 
-def _leave_named_open(draft: Draft) -> None:
+def _leave_named_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     """What a file of accelerate, DeepSpeed or FSDP may set that an argument names."""
     for name, value in draft.values.items():
+        if name.partition("_")[0] in {mark.partition(".")[0] for mark in launch}:
+            continue
         if _NAMED.fullmatch(name) and isinstance(value, str) and value and name not in draft.used:
             draft.used.add(name)
             draft.remark(f"{name} names the file {value[:120]}, which is not read: import it as well", name)
             leave_groups_open(draft, value)
 
 
-def _leave_launcher_open(draft: Draft) -> None:
+def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     """What files of accelerate and DeepSpeed may set that the command names."""
     launched = draft.word("config_file")
+    if any(name.startswith(ACCELERATE) for name in launch):
+        _leave_named_open(draft, launch)
+        return
+    if "accelerate" in (draft.word(LAUNCHER) or ""):
+        leave_loaded_open(draft)
     if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
         told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
         draft.remark(told, "config_file")
         leave_groups_open(draft, launched)
     elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
         leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
-    _leave_named_open(draft)
+    _leave_named_open(draft, launch)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
+    launched = put_launched(draft)
     write_training(draft)
+    leave_mismatches_open(draft, launched)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
+    _leave_split_sequences_open(draft)
     outer = draft.count("parallelism_config.dp_replicate_size")
     inner = draft.count("parallelism_config.dp_shard_size")
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
+    leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
     return draft
 
 
-_FILLED = {
-    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "fp16.enabled": "fp16",
-    "bf16.enabled": "bf16",
-}
-"""Settings of DeepSpeed that the Trainer fills in where they say `auto`."""
-
-
-def _filled(flat: dict[str, Any]) -> dict[str, Any]:
-    """Settings with `auto` in an embedded DeepSpeed configuration replaced by the Trainer's own arguments."""
-    for setting, argument in _FILLED.items():
-        name = f"deepspeed.{setting}"
-        if flat.get(name) == "auto":
-            usual = False if setting.endswith("enabled") else "auto"
-            value = flat.get(argument)
-            flat[name] = usual if value is None else value
-    return flat
+def _leave_split_sequences_open(draft: Draft) -> None:
+    """Leave the context degree open, and so the data degree, where a program of its own splits sequences over ranks."""
+    for name in _SPLITS:
+        size = draft.look(name)
+        if size not in {None, 0, 1} or draft.reasons(name):
+            told = f"{name} is {shown(size)}" if size is not None else draft.reasons(name)[0]
+            draft.lacks(("parallelism", "context"), f"{told}: the program splits sequences over ranks")
 
 
 def read_accelerate(text: ForeignText) -> Fragment:

@@ -18,6 +18,11 @@ from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
 _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
+_MEGATRON = re.compile(
+    r"(?m)^[ \t]+(?:(?:tensor|pipeline)_model_parallel_size|(?:micro|global)_batch_size)[ \t]*:"
+    r"|^[ \t]{1,4}hidden_size[ \t]*:"
+)
+"""Settings of NeMo models on Megatron, with the width right below `model`; other models have other defaults."""
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _NEURON = re.compile(r"(?m)^(?:distributed_strategy|strategy|plugins)[ \t]*:")
 """Sections that NeMo 2 and its descendant for Neuron devices have in place of the settings that are read here."""
@@ -77,7 +82,7 @@ def looks_like_nemo(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if _NEURON.search(head):
         return False
-    return _top(head, "trainer") and _top(head, "model") and bool(_SIZES.search(head)) and not _BRIDGE.search(head)
+    return _top(head, "trainer") and _top(head, "model") and bool(_MEGATRON.search(head)) and not _BRIDGE.search(head)
 
 
 def looks_like_bridge(text: ForeignText) -> bool:

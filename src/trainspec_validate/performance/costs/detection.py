@@ -141,9 +141,8 @@ class Verdict:
 def recovery(layers: Sequence[Layer], fault: str, phases: Phases, budget_seconds: float) -> Verdict:
     """Time from a fault to the first completed step, against a budget, in the worst case.
 
-    The parts are those of the MaxText elastic demonstration on 768 accelerators (Google Developers Blog, 2026-07-06:
-    13 s to detect, 50 s to reschedule, 5.4 s to restore, 12.7 s to the next step), with a default collective time-out
-    of 10 minutes in place of its heartbeat:
+    An example with a default collective time-out of 10 minutes, 50 s to reschedule, 5.4 s to restore and 12.7 s to the
+    next step:
 
     >>> layers = [Layer("collective-watchdog", 600, frozenset({"hang"}))]
     >>> verdict = recovery(layers, "hang", Phases(0, 50, 5.4, 12.7), budget_seconds=90)

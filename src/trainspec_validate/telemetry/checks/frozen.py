@@ -141,7 +141,10 @@ def _is_held(series: JobSeries, begin: int, end: int) -> bool:
     if not len(changes):
         return True
     decimals = max(_num_decimals(float(each)) for part in others for each in part[-WINDOW:])
-    return float(np.median(changes)) >= COARSE_STEPS * 10.0**-decimals
+    # A loss that has come close to 0 moves by as much less: by its share, rounding may hide all of it.
+    shares = np.concatenate([np.abs(np.diff(part)) / np.maximum(np.abs(part[:-1]), 1e-300) for part in others])
+    expected = min(float(np.median(changes)), float(np.median(shares)) * abs(float(value[begin])))
+    return expected >= COARSE_STEPS * 10.0**-decimals
 
 
 def _num_decimals(value: float) -> int:

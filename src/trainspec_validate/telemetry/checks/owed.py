@@ -21,6 +21,7 @@ from trainspec_validate.telemetry.checks._seen import (
     unsupported,
 )
 from trainspec_validate.telemetry.checks._words import damaged, few, ranges_in_words
+from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead, Trouble
 
 SCOPES = ("job", "rank", "device", "node", "emitter")
@@ -45,6 +46,8 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         if run.num_samples:
             return
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
+        if run.files and not run.damage and all(FORMATS[file.format].has_free_names for file in run.files):
+            raise NotApplicable(f"no value has a name that is known ({lost})")
         help_text = "; ".join(["write samples", "missing input never yields a pass", *([lost] if lost else [])])
         yield Violation(NOWHERE, "the stream holds no value of any metric", help_text)
         return

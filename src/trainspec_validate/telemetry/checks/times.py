@@ -9,6 +9,7 @@ from trainspec_validate.telemetry.checks._lives import START, last_end
 from trainspec_validate.telemetry.checks._rows import clock_of
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
+from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.view.run_view import Location, PlacedEvent, PlacedHead
 
 EARLIEST_US = 946_684_800_000_000
@@ -60,8 +61,9 @@ def _off(place: Location, message: str, time_us: int, bound: PlacedEvent) -> Vio
 
 
 def _without_zone(run: RunView) -> Iterator[Violation]:
+    """Files whose times have no zone, though their format has one."""
     for number, file in enumerate(run.files):
-        if file.clock == "local":
+        if file.clock == "local" and FORMATS[file.format].clock != "local":
             message = "times have no zone, and are taken for UTC"
             yield Violation(Location(number, 0), message, "write UTC, or the offset with each time")
 

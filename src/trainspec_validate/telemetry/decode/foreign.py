@@ -11,8 +11,8 @@ from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
 from trainspec_validate.telemetry.decode.run_file import RunFile, note_damage, note_head
 from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.formats.items import Losses, Refusal
-from trainspec_validate.telemetry.formats.read import read
-from trainspec_validate.telemetry.formats.source import SourceError, lines_of, opened
+from trainspec_validate.telemetry.formats.read import pieces, read
+from trainspec_validate.telemetry.formats.source import SourceError, opened
 
 _AT_ONCE = 50_000
 
@@ -32,7 +32,8 @@ def _batches(file: RunFile, builder: RowBuilder) -> Iterator[Batch]:
     facts = builder.facts
     with opened(file.path) as stream:
         number = 0
-        for offset, item in read(lines_of(stream), file.name, FORMATS[file.format]):
+        stream_format = FORMATS[file.format]
+        for offset, item in read(pieces(stream, stream_format), file.name, stream_format):
             if isinstance(item, Refusal):
                 note_damage(facts, offset, item)
             elif isinstance(item, Losses):

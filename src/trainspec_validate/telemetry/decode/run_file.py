@@ -12,6 +12,7 @@ from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.system.budget import Limit, OverLimitError
 from trainspec_validate.telemetry.decode.rows import FileFacts
+from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.view.run_view import Damage, Location
 
@@ -60,7 +61,7 @@ class RunFile:
                 if facts is None or not facts.damage or error.limit is not _MOST_DAMAGED:
                     raise
                 first = facts.damage[0]
-                place = f"{'row' if self.format == 'parquet' else 'byte'} {first.location.offset:,}"
+                place = f"{'row' if FORMATS[self.format].is_binary else 'byte'} {first.location.offset:,}"
                 reason = f"{error}; at {place} {first.message}"
                 raise UnreadableError(self.name, reason, first.help or "write the file again") from error
 

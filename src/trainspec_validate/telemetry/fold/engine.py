@@ -14,7 +14,8 @@ from trainspec_validate.telemetry.decode.reader import batches, have_order
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch, check_facts
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
-from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record, run_named
+from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
+from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, SourceError, head_of, is_compressed, pieces_of
 from trainspec_validate.telemetry.kernels import jit
@@ -66,7 +67,7 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     if found is None and not head and not holds_record(start):
         raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
     kind = NATIVE if head or found is None else found.name
-    run = None if head else run_named(start, kind)
+    run = None if head else run_named(start, kind, path)
     return RunFile(number, path, name, kind, size, head, run, is_compressed=is_compressed(path))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat, detect
 from trainspec_validate.telemetry.formats.items import Clock, Given, Item, Loss, Losses, Record, Refusal
-from trainspec_validate.telemetry.formats.read import read, records
+from trainspec_validate.telemetry.formats.read import pieces, read, records
 from trainspec_validate.telemetry.formats.source import (
     HEAD_BYTES,
     SourceError,
@@ -33,6 +33,7 @@ __all__ = [
     "head_bytes",
     "lines_of",
     "opened",
+    "pieces",
     "read",
     "records",
     "uncompressed",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
@@ -33,6 +34,19 @@ _TORCHTITAN_METRICS = frozenset(
     }
 )
 _NANOGPT_METRICS = frozenset({"train.step.count", "train.step.duration", "train.loss.mean", "train.evaluation.loss"})
+_SCALAR_METRICS = frozenset(
+    {
+        *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
+        *("train.batch.size", "train.loss.mean", "train.loss.max", "train.evaluation.loss", "train.learning_rate"),
+        *("train.gradient.norm", "train.flops.utilization", "train.world.active", "train.memory.allocator.active"),
+        *("train.memory.allocator.reserved", "train.memory.allocator.retries", "train.memory.oom"),
+        "train.gradient.noise_scale",
+    }
+)
+"""What programs write as scalars by names that are known."""
+_TRAINER_METRICS = frozenset(
+    {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
+)
 _INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
 _EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
 _SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
@@ -57,6 +71,10 @@ class StreamFormat:
     """Whether files have sequence numbers of their own, which prove that nothing is missing."""
     has_rhythm: bool = False
     """Whether it has no stream header, so that the reporting interval and the cadence follow from the records."""
+    has_free_names: bool = False
+    """Whether users name the values, so that a sound file may hold none that is known."""
+    is_binary: bool = False
+    """Whether a file has no lines: places in it are numbers of records."""
     mark: bytes = b""
     """What each of its lines holds, among the output of other programs; empty where a file has no other lines."""
     metrics: frozenset[str] | None = None
@@ -86,6 +104,8 @@ _OPENS = re.compile(rb"(?:[\s\[]|//[^\n]{0,4000}\n|/\*[^*]{0,4000}\*/)*+\{")
 """An object, the first of a list or behind a comment, neither of which the reader takes, and says so."""
 _IS_RECORD = _search(r'"k"\s{0,8}:\s{0,8}"(?:head|m|e)"')
 _IS_SIGNAL = _search(r'"resource(?:Metrics|Logs|Spans)"\s{0,8}:')
+_FIRST_EVENT_BYTES = 64
+_IS_TRAINER_STATE = _search(r'"log_history"\s{0,8}:\s{0,8}\[')
 _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
 _PROMETHEUS_LINE = (
     r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
@@ -108,17 +128,57 @@ def _is_torchtitan(head: bytes) -> bool:
     return _starts_with_brace(head) and not _is_native(head) and _IS_TRACE(head.lstrip().split(b"\n", 1)[0])
 
 
+def _is_trainer_state(head: bytes) -> bool:
+    return _starts_with_brace(head) and b'"global_step"' in head and _IS_TRAINER_STATE(head)
+
+
+_IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
+_IS_HISTORY_LINE = _search(
+    r'\A\s{0,8}\{(?=[^\n]{0,100000}"_step"\s{0,8}:\s{0,8}\d)[^\n]{0,100000}"_(?:runtime|timestamp)"'
+)
+
+
+def _columns(head: bytes) -> set[bytes]:
+    """Names in the first line of a table."""
+    return {name.strip(b'\r"') for name in head.split(b"\n", 1)[0].split(b",")[:10_000]}
+
+
+def _is_lightning_table(head: bytes) -> bool:
+    return b"\n" in head and _columns(head) >= {b"epoch", b"step"}
+
+
+def _is_history(head: bytes) -> bool:
+    if _starts_with_brace(head):
+        return not _is_native(head) and _IS_HISTORY_LINE(head)
+    columns = _columns(head)
+    return b"\n" in head and b"_step" in columns and bool(columns & {b"_runtime", b"_timestamp"})
+
+
+def _is_event_file(head: bytes) -> bool:
+    return is_frame(head) and b"brain.Event:" in head[:_FIRST_EVENT_BYTES]
+
+
 def _is_exposition(head: bytes) -> bool:
     return not _starts_with_brace(head) and _IS_EXPOSITION(head)
 
 
+_DEEPSPEED_LINE = (
+    r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] \[Rank 0\] "
+    r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
+)
+_MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
+_NEMO_LINE = r"(?:^|[\r ])(?:Epoch|Training epoch) \d{1,6}[:,][^\n\"']{0,400}\breduced_train_loss[=:] {0,2}[\d.n]"
 _KERNEL_LINE = (
     r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
     r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
 )
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
-    StreamFormat("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET), sequenced=True),
+    StreamFormat(
+        *("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET)),
+        sequenced=True,
+        is_binary=True,
+    ),
     StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
     StreamFormat(
         *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
@@ -144,14 +204,95 @@ _FORMATS = (
         module="torchtitan",
     ),
     StreamFormat(
+        *("trainer-state", "trainer_state.json of the Hugging Face Trainer", _is_trainer_state),
+        clock="none",
+        metrics=_TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        module="trainer_state",
+    ),
+    StreamFormat(
+        *("tensorboard", "scalars of TensorBoard, event file", _is_event_file),
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        is_binary=True,
+        module="tensorboard",
+    ),
+    StreamFormat(
+        *("lightning-csv", "metrics.csv of the CSVLogger of Lightning", _is_lightning_table),
+        clock="none",
+        metrics=_TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="scalar_table",
+    ),
+    StreamFormat(
+        *("wandb-history", "exported history of Weights & Biases, CSV or JSON Lines", _is_history),
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="scalar_table",
+    ),
+    StreamFormat(
+        *("mlflow-metric", "metric file of an MLflow run, time, value and step", _IS_METRIC_FILE),
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="mlflow_metric",
+    ),
+    StreamFormat(
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
-        _search(r"(?:^|[ \]])iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
+        _search(r"(?:^|\]|(?<!,) )iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
         clock="local",
         metrics=_MEGATRON_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"iteration",
         module="megatron",
+    ),
+    StreamFormat(
+        *("deepspeed-log", "log of DeepSpeed, lines with step= and skipped=", _search(_DEEPSPEED_LINE)),
+        clock="local",
+        metrics=frozenset(
+            {"train.step.count", "train.step.skipped", "train.learning_rate", "train.sample.rate", "train.token.rate"}
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"[Rank 0] step=",
+        module="deepspeed_log",
+    ),
+    StreamFormat(
+        *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE)),
+        clock="none",
+        metrics=frozenset(
+            {
+                *("train.step.count", "train.step.duration", "train.loss.mean", "train.token.rate"),
+                *("train.flops.utilization", "train.learning_rate"),
+            }
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"completed step: ",
+        module="maxtext_log",
+    ),
+    StreamFormat(
+        *("nemo-log", "log of NeMo, progress lines with reduced_train_loss", _search(_NEMO_LINE)),
+        clock="none",
+        metrics=frozenset(
+            {
+                *("train.step.count", "train.step.duration", "train.loss.mean", "train.learning_rate"),
+                "train.flops.utilization",
+            }
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"reduced_train_loss",
+        module="nemo_log",
     ),
     StreamFormat(
         *("dlrover-events", "events of a trainer of DLRover"),
@@ -200,25 +341,6 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
-
-
-_RUN_NAMED = {
-    "otlp": re.compile(
-        rb'"(?:train|nemo|dl)\.run\.id"\s{0,8},\s{0,8}"value"\s{0,8}:\s{0,8}\{\s{0,8}"stringValue"\s{0,8}:\s{0,8}'
-        rb'"([^"\\]{1,200})"'
-    ),
-    "prometheus": re.compile(rb'[{,]train_run_id="([^"\\]{1,200})"'),
-}
-
-
-def run_named(head: bytes, name: str) -> str | None:
-    """The run that a file of a format names at its start; None where it does not, or in another way.
-
-    >>> run_named(b'train_step_count_total{train_run_id="r-7"} 12', "prometheus")
-    'r-7'
-    """
-    found = _RUN_NAMED[name].search(head[:HEAD_BYTES]) if name in _RUN_NAMED else None
-    return found[1].decode("utf-8", errors="replace") if found else None
 
 
 def detect_beyond(pieces: Iterable[bytes]) -> StreamFormat | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol, cast
 
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.format import StreamFormat
+from trainspec_validate.telemetry.formats.frames import frames
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_lines
 from trainspec_validate.telemetry.formats.rhythm import with_rhythm
-from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off
+from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off, lines_of
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
@@ -29,16 +30,33 @@ class Reader(Protocol):
         ...
 
 
+class BinaryReader(Protocol):
+    """The same for a format whose files have no lines."""
+
+    def record(self, number: int, content: bytes) -> Iterable[Found]:
+        """What a record gives; it may wait for later ones."""
+        ...
+
+    def end(self) -> Iterable[Found]:
+        """What is left when the file ends."""
+        ...
+
+
+def pieces(stream: BinaryIO, format: StreamFormat) -> Iterator[tuple[int, bytes | Refusal]]:  # noqa: A002
+    """What a reader of a format takes one after another: lines with the bytes before them, or numbered records."""
+    yield from frames(stream) if format.is_binary else lines_of(stream)
+
+
 def read(
-    lines: Iterable[tuple[int, bytes]],
+    lines: Iterable[tuple[int, bytes | Refusal]],
     name: str,
     format: StreamFormat,  # noqa: A002
     given: Given | None = None,
 ) -> Iterator[Item]:
     """Everything that the lines of a stream give, in their order; the last item holds the losses.
 
-    `lines` are lines without their end, each with the bytes before it. Memory does not grow with the file beyond what
-    the format makes necessary, such as one document of OTLP that is spread over lines.
+    `lines` are lines without their end, each with the bytes before it, or what `pieces` gives. Memory does not grow
+    with the file beyond what the format makes necessary, such as one document of OTLP that is spread over lines.
 
     Raises:
         ValueError: files of the format have no lines.
@@ -47,10 +65,10 @@ def read(
         raise ValueError(f"{format.name} has no lines; `parquet.read` reads it")
     transcript = Transcript(format, name, given or Given(), clock=format.clock)
     if format.module == "native":
-        entries = read_lines(lines, transcript)
+        entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
-        reader: Reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
-        entries = _found(lines, reader, format.mark)
+        reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
+        entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, format.mark)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)
     offset = 0
@@ -61,11 +79,24 @@ def read(
     yield offset, transcript.losses()
 
 
-def _found(lines: Iterable[tuple[int, bytes]], reader: Reader, mark: bytes) -> Iterator[Found]:
+def _of_records(pieces: Iterable[tuple[int, bytes | Refusal]], reader: BinaryReader) -> Iterator[Found]:
+    number = 0
+    try:
+        for number, piece in pieces:
+            if isinstance(piece, Refusal):
+                yield number, piece
+            else:
+                yield from reader.record(number, piece)
+    except SourceError as error:
+        yield number, cut_off(error)
+    yield from reader.end()
+
+
+def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, mark: bytes) -> Iterator[Found]:
     offset = num_blank = 0
     try:
         for offset, raw in lines:
-            text = _text(raw, mark)
+            text = raw if isinstance(raw, Refusal) else _text(raw, mark)
             if isinstance(text, Refusal):
                 yield offset, text
             elif text and not text.isspace():

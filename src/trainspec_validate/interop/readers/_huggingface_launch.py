@@ -1,0 +1,138 @@
+"""Lays settings of accelerate and DeepSpeed, which are in files of their own, over arguments of the Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._huggingface_weights import STORED
+from trainspec_validate.interop.readers._plan_parts import Draft, shown
+from trainspec_validate.model.finding import Pointer
+
+ACCELERATE, DEEPSPEED = "accelerate.", "deepspeed."
+"""Before the names of settings that come from such a file."""
+_INLINE = f"{ACCELERATE}deepspeed_config."
+_AUTO = ("bf16.enabled", "fp16.enabled", "train_micro_batch_size_per_gpu")
+_FROM_INLINE = {
+    "zero_optimization.stage": ("zero_stage", 2),
+    "gradient_accumulation_steps": ("gradient_accumulation_steps", "auto"),
+    "gradient_clipping": ("gradient_clipping", "auto"),
+    "zero_optimization.offload_optimizer.device": ("offload_optimizer_device", None),
+    "zero_optimization.offload_param.device": ("offload_param_device", None),
+}
+"""Settings of DeepSpeed, with the ones of accelerate that they are made of and accelerate's defaults."""
+_FILLED = {
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_grad_norm",
+    "optimizer.params.lr": "learning_rate",
+    "scheduler.params.warmup_max_lr": "learning_rate",
+    "fp16.enabled": "fp16",
+    "bf16.enabled": "bf16",
+}
+"""Settings of DeepSpeed that the Trainer fills in where they say `auto` (transformers/integrations/deepspeed.py)."""
+FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
+"""Arguments of which another file's settings have taken the value."""
+_USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
+_MATCHED: dict[str, tuple[str, tuple[Pointer, ...]]] = {
+    "train_micro_batch_size_per_gpu": ("per_device_train_batch_size", (("batch", "micro_sequences"),)),
+    "gradient_accumulation_steps": ("gradient_accumulation_steps", (("batch", "accumulation_steps"),)),
+    "gradient_clipping": ("max_grad_norm", (("optimizer", "clipping"),)),
+    "optimizer.params.lr": ("learning_rate", (("optimizer", "learning_rate", "peak"),)),
+    "bf16.enabled": ("bf16", tuple(("precision", key) for key in ("compute", *STORED))),
+    "fp16.enabled": ("fp16", tuple(("precision", key) for key in ("compute", *STORED))),
+}
+"""Settings that transformers refuses where an argument of the Trainer says otherwise, and what follows from them."""
+
+
+def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the Trainer, with a DeepSpeed configuration for one inside accelerate's, and `auto` filled in.
+
+    >>> laid_over({"bf16": True, "deepspeed.bf16.enabled": "auto"})["deepspeed.bf16.enabled"]
+    True
+    """
+    found = dict(values)
+    if uses_deepspeed(found) and not embeds_deepspeed(found) and f"{_INLINE}deepspeed_config_file" not in found:
+        found |= {f"{DEEPSPEED}{name}": "auto" for name in _AUTO}
+        for name, (own, usual) in _FROM_INLINE.items():
+            found[f"{DEEPSPEED}{name}"] = found.get(f"{_INLINE}{own}", usual)
+    half = found.get(f"{ACCELERATE}mixed_precision")
+    if half is not None:
+        found.setdefault("mixed_precision", "no" if half is False else half)
+    for setting, argument in _FILLED.items():
+        name = f"{DEEPSPEED}{setting}"
+        if found.get(name) == "auto":
+            found[name] = _filled(found, argument)
+    return found
+
+
+def _filled(found: Mapping[str, Any], argument: str) -> Any:
+    value = found.get(argument)
+    if value is not None:
+        return value
+    if argument in {"bf16", "fp16"}:
+        # With a format of accelerate and neither switch of the Trainer transformers finds that the two do not match.
+        return "auto" if found.get("mixed_precision") in {"bf16", "fp16"} and not _switched(found) else False
+    return _USUAL.get(argument, "auto")
+
+
+def _switched(found: Mapping[str, Any]) -> bool:
+    return bool(found.get("bf16") or found.get("fp16"))
+
+
+def uses_deepspeed(values: Mapping[str, Any]) -> bool:
+    """Whether a configuration of accelerate starts DeepSpeed."""
+    return str(values.get(f"{ACCELERATE}distributed_type")).upper() == "DEEPSPEED"
+
+
+def embeds_deepspeed(values: Mapping[str, Any]) -> bool:
+    """Whether settings of DeepSpeed are among the values."""
+    return any(name.startswith(DEEPSPEED) for name in values)
+
+
+def put_launched(draft: Draft) -> Any:
+    """What a configuration of accelerate says of sharding and offload; the sharding of FSDP or ZeRO, if it has one."""
+    inner = {n.removeprefix(ACCELERATE): value for n, value in draft.values.items() if n.startswith(ACCELERATE)}
+    if not inner:
+        return None
+    draft.used.update(name for name in draft.values if name.startswith((ACCELERATE, DEEPSPEED)))
+    draft.used.add("mixed_precision")
+    launched = Draft(inner)
+    write_accelerate(launched)
+    for place in (("parallelism", "sharding"), ("parallelism", "sharding_degree")):
+        if (value := launched.get(*place)) is not None:
+            draft.put(place, value, launched.derived.get(place, ""))
+        elif place in launched.unknown:
+            draft.lacks(place, launched.unknown[place])
+    sharded = str(inner.get("distributed_type")).upper() in {"FSDP", "DEEPSPEED"}
+    return launched.get("parallelism", "sharding") if sharded else None
+
+
+def leave_mismatches_open(draft: Draft, launched: Any) -> None:
+    """Leave open what the Trainer and accelerate or DeepSpeed say differently."""
+    sharding = draft.get("parallelism", "sharding")
+    if launched is not None and sharding is not None and sharding != launched:
+        why = f"{sharding} by the arguments of the Trainer, {launched} by the configuration of accelerate"
+        draft.drop([("parallelism", "sharding"), *(("precision", key) for key in STORED)], why)
+    for name, (argument, places) in _MATCHED.items():
+        inner, outer = draft.values.get(f"{DEEPSPEED}{name}"), draft.values.get(argument)
+        plain = all(isinstance(value, bool | int | float) for value in (inner, outer))
+        if plain and inner != outer:
+            told = f"{argument} is {shown(outer)} and {name} of DeepSpeed is {shown(inner)}"
+            draft.used.add(argument)
+            draft.drop(places, f"{told}, which transformers refuses")
+            draft.remark(f"{told}; transformers refuses to start such a job", argument)
+
+
+def leave_loaded_open(draft: Draft) -> None:
+    """Leave open how weights loaded in 16 bits are stored where nothing says what runs the job.
+
+    DDP keeps them so; FSDP of accelerate and DeepSpeed make a copy in fp32 on which the optimizer steps.
+    """
+    stored = draft.get("precision", "optimizer_state")
+    known = draft.get("parallelism", "sharding") or draft.get("precision", "master_parameters")
+    if known or stored not in {"bf16", "fp16"} or draft.get("precision", "compute") == "fp32":
+        return
+    why = f"{stored} with DDP, fp32 for the copy and its moments with FSDP or DeepSpeed; how the job starts decides"
+    draft.drop([("precision", key) for key in STORED], why)

@@ -1,0 +1,84 @@
+"""Reads arguments of the Trainer together with the files of accelerate and DeepSpeed that belong to the same job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers import huggingface
+from trainspec_validate.interop.readers._huggingface_launch import ACCELERATE, DEEPSPEED
+from trainspec_validate.interop.readers._plan_parts import without_empty
+from trainspec_validate.interop.readers._plan_settings import flatten, load_mapping
+from trainspec_validate.model.finding import Pointer
+
+_TRAINER = "huggingface-trainer-arguments"
+_LAUNCHERS = {"huggingface-accelerate": ACCELERATE, "deepspeed-json": DEEPSPEED}
+_DECIDED = frozenset({"precision", "optimizer", "batch", "communication"})
+"""Groups of a plan that the Trainer decides from its own arguments and those files."""
+_SHARDING = frozenset({("parallelism", "sharding"), ("parallelism", "sharding_degree")})
+_NAMED = {
+    ACCELERATE: re.compile(r"config_file[\"'=: \t]{1,8}([^\s\"']{1,200}\.ya?ml)"),
+    DEEPSPEED: re.compile(r"deepspeed\w{0,20}[\"'=: \t]{1,8}([^\s\"']{1,200}\.json)"),
+}
+"""How a text names such a file."""
+
+
+def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
+    """Fragments of files, in which the Trainer's one holds what follows from all files of its job.
+
+    Which of two settings counts is in transformers, not in the order of files: a format of the Trainer goes before
+    `mixed_precision` of accelerate, and DeepSpeed keeps a copy in fp32 of weights that were loaded in bf16.
+    """
+    fragments = [fragment for fragment, _ in read]
+    trainers = [at for at, fragment in enumerate(fragments) if fragment.format == _TRAINER]
+    launchers = {_LAUNCHERS[f.format]: at for at, f in enumerate(fragments) if f.format in _LAUNCHERS}
+    num_launchers = sum(fragment.format in _LAUNCHERS for fragment in fragments)
+    if len(trainers) != 1 or not launchers or len(launchers) != num_launchers:
+        return fragments
+    texts = [text for _, text in read]
+    trainer = trainers[0]
+    namers = [texts[trainer].text, *([texts[launchers[ACCELERATE]].text] if ACCELERATE in launchers else [])]
+    belonging = {mark: at for mark, at in launchers.items() if _belongs(texts[at], mark, namers)}
+    if not belonging:
+        return fragments
+    settings = {
+        f"{mark}{name}": value
+        for mark, at in belonging.items()
+        for name, value in flatten(load_mapping(texts[at]).data).items()
+    }
+    fragments[trainer] = huggingface.read_trainer(texts[trainer], settings)
+    for at in belonging.values():
+        fragments[at] = _without_decided(fragments[at])
+    return fragments
+
+
+def _belongs(text: ForeignText, mark: str, namers: Sequence[str]) -> bool:
+    """Whether a file is the one that the others name, or none of them names any."""
+    named = [found.rpartition("/")[2] for namer in namers for found in _NAMED[mark].findall(namer)]
+    return not named or text.name.rpartition("/")[2] in named
+
+
+def _without_decided(fragment: Fragment) -> Fragment:
+    def kept(places: Mapping[Pointer, Any]) -> dict[Pointer, Any]:
+        return {place: value for place, value in places.items() if not _is_decided(place)}
+
+    facts = {
+        group: {key: value for key, value in inner.items() if not _is_decided((group, key))}
+        for group, inner in fragment.facts.items()
+        if group not in _DECIDED
+    }
+    return replace(
+        fragment,
+        facts=without_empty(facts),
+        unknown=tuple(entry for entry in fragment.unknown if not _is_decided(entry.pointer)),
+        derived=kept(fragment.derived or {}),
+        defaults=frozenset(place for place in fragment.defaults if not _is_decided(place)),
+        inputs=kept(fragment.inputs),
+    )
+
+
+def _is_decided(place: Pointer) -> bool:
+    return place[0] in _DECIDED or place[:2] in _SHARDING

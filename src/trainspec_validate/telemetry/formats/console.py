@@ -1,0 +1,43 @@
+"""Holds what readers of console logs share: a line that reports a step, among the output of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.model.metrics import Alias
+from trainspec_validate.telemetry.formats.items import Found
+from trainspec_validate.telemetry.formats.names import Names
+from trainspec_validate.telemetry.formats.step_rows import StepRows
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+NUMBER = r"[-+0-9.eE]{1,40}|nan|-?inf"
+RATE = "train.learning_rate"
+
+
+class Console:
+    """Names of a program, and the rows of its steps."""
+
+    def __init__(self, transcript: Transcript, *ecosystems: str, beside: tuple[Alias, ...] = ()) -> None:
+        self.transcript = transcript
+        self.rows = StepRows(transcript)
+        self.names = Names(ecosystems, transcript.tally, dict(transcript.given.quantities), beside)
+
+    def take(self, offset: int, told: Mapping[str, str]) -> dict[str, MetricValue]:
+        """The values of a line by their key."""
+        values: dict[str, MetricValue] = {}
+        for name, value in told.items():
+            self.names.take(name, value, offset, values)
+        return values
+
+    def untimed(self, offset: int) -> None:
+        """Note that a line has no time."""
+        self.transcript.lose("time", "time", "lines have no times that are read; each counts as a second", offset)
+
+    def passed(self, offset: int) -> None:
+        """Note a line of another program."""
+        self.transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
+
+    def end(self) -> Iterator[Found]:
+        """Nothing: each line is complete."""
+        yield from ()

@@ -1,0 +1,58 @@
+"""Reads the log of MaxText: lines with `completed step:`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainspec_validate.documents.types.stream import AttributeValue
+from trainspec_validate.model.metrics import Alias
+from trainspec_validate.telemetry.formats.console import NUMBER, RATE, Console
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_STEP = re.compile(r"completed step: (?P<step>\d{1,12}), (?P<fields>[^\n]{0,4000})")
+_FIELD = re.compile(rf"(?P<name>[A-Za-z_/]{{1,60}}): {{1,4}}(?P<value>{NUMBER})(?=,|\s|$)")
+_WARM = 3
+"""The first steps are compiled, and the clock of the next ones does not wait for the device."""
+_MAXTEXT = (
+    Alias("train.loss.mean", "maxtext", "loss", "1", 1.0),
+    Alias("train.step.duration", "maxtext", "seconds", "s", 1.0),
+    Alias("train.token.rate", "maxtext", "Tokens/s/device", "{token}/s", 1.0, times=("num_accelerators",)),
+    Alias(
+        "train.flops.utilization", "maxtext", "TFLOP/s/device", "T{operation}/s", 1e12, over=("peak_flops_per_second",)
+    ),
+    Alias(RATE, "maxtext", "lr", "1", 1.0),
+)
+
+
+class Reader(Console):
+    """Reads the log of MaxText: lines with `completed step:`."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript, beside=_MAXTEXT)
+        self._last = -1
+        self._num = 0
+        transcript.clock = "none"
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a line."""
+        match = _STEP.search(text)
+        if match is None:
+            self.passed(offset)
+            return
+        told = {field["name"]: field["value"] for field in _FIELD.finditer(match["fields"])}
+        if "seconds" not in told:
+            yield (
+                offset,
+                Refusal("the line has a step and no seconds", "completed step: 5, seconds: 2.5, loss: 3.5", "value"),
+            )
+            return
+        values, index = self.take(offset, told), int(match["step"])
+        self.untimed(offset)
+        self._num = self._num + 1 if index > self._last else 1
+        self._last = index
+        lose = self.transcript.lose
+        lose("step", "step", "steps are indices from 0; 1 is added", offset)
+        warm: dict[str, AttributeValue] = {"train.step.warmup": True} if self._num <= _WARM else {}
+        yield from self.rows.row(offset, None, index + 1, values, trained=True, a=warm)

@@ -1,0 +1,102 @@
+"""Reads tables of scalars with a row for each step: metrics.csv of Lightning, and exported histories of W&B."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.dialects import LIGHTNING
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.json_text import decode
+from trainspec_validate.telemetry.formats.scalars import Scalars
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+WANDB = "wandb-history"
+_STEP, _WANDB_STEP, _WANDB_TIME = "step", "_step", "_timestamp"
+_PLACES = frozenset({"", _STEP, _WANDB_STEP, _WANDB_TIME, "_runtime", "_wandb"})
+_MOST_COLUMNS = 10_000
+
+
+class Reader:
+    """Reads the rows of one file: lines of CSV under a header, or JSON objects."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._is_wandb = transcript.format.name == WANDB
+        self._columns: list[str] = []
+        self._scalars = Scalars(transcript, None if self._is_wandb else LIGHTNING, is_own_count=self._is_wandb)
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a row."""
+        row = self._object(text) if self._is_wandb and text.lstrip().startswith("{") else self._cells(text)
+        if isinstance(row, Refusal):
+            yield offset, row
+        elif row is not None:
+            yield from self._record(offset, row)
+
+    def _object(self, text: str) -> Mapping[str, Any] | Refusal:
+        found = decode(text, not_finite=True)
+        if isinstance(found, dict):
+            return {name: value for name, value in found.items() if value is not None}
+        return found if isinstance(found, Refusal) else Refusal("the line is no object", '{"_step": 0, "loss": 2.5}')
+
+    def _cells(self, text: str) -> Mapping[str, Any] | Refusal | None:
+        """The cells of a row that hold something, by their column; None for the header."""
+        try:
+            cells = next(csv.reader([text]), [])
+        except csv.Error as error:
+            return Refusal(f"the line is no row of CSV: {error}", "commas between cells")
+        if not self._columns:
+            self._columns = cells[:_MOST_COLUMNS]
+            return None
+        if cells == self._columns:
+            return None  # written again by a program that was started again
+        if len(cells) != len(self._columns):
+            return Refusal(f"the row has {len(cells)} cells, and the header {len(self._columns)}", "", "value")
+        return {name: cell for name, cell in zip(self._columns, cells, strict=True) if cell.strip()}
+
+    def _record(self, offset: int, row: Mapping[str, Any]) -> Iterator[Found]:
+        told = row.get(_WANDB_STEP if self._is_wandb else _STEP)
+        step = whole(told)
+        if told is not None and step is None:
+            yield offset, Refusal(f"the step is {str(told)[:40]!r}", "a whole number from 0", "value")
+            return
+        time_us = self._time(offset, row)
+        if isinstance(time_us, Refusal):
+            yield offset, time_us
+            return
+        values = {name: value for name, value in row.items() if name not in _PLACES}
+        yield from self._scalars.row((offset, time_us, step, values))
+
+    def _time(self, offset: int, row: Mapping[str, Any]) -> int | Refusal | None:
+        transcript = self._transcript
+        told = row.get(_WANDB_TIME) if self._is_wandb else None
+        if told is None and transcript.clock == "utc" and transcript.num_records:
+            return Refusal("the row has no _timestamp, unlike rows before it", "", "time")
+        if told is None:
+            transcript.clock = "none"
+            transcript.lose("time", "time", "rows have no times; each counts as a second", offset)
+            return None
+        seconds = fit.number(told)
+        is_time = isinstance(seconds, float) and math.isfinite(seconds) and 0 <= seconds < 1e10
+        found = fit.time_us(round(seconds * 1e6)) if is_time and isinstance(seconds, float) else None
+        return (
+            Refusal(f"_timestamp is {str(told)[:40]!r}", "seconds since 1970 UTC", "time") if found is None else found
+        )
+
+    def end(self) -> Iterator[Found]:
+        """The rows that wait for the name of a program."""
+        yield from self._scalars.end()
+
+
+def whole(told: Any) -> int | None:
+    """A step, which tables of doubles write with a point.
+
+    >>> whole("49"), whole("49.0"), whole(49), whole("4.5"), whole("x")
+    (49, 49, 49, None, None)
+    """
+    number = fit.number(told)
+    return fit.step(number) if isinstance(number, float) else None

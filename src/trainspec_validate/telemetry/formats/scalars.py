@@ -1,0 +1,185 @@
+"""Turns rows of named scalars into records, by the names of the program that wrote them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.telemetry.formats import fit, keys
+from trainspec_validate.telemetry.formats.dialects import UNKNOWN, Dialect, Pattern, dialect_of
+from trainspec_validate.telemetry.formats.items import Found
+from trainspec_validate.telemetry.formats.names import Names
+from trainspec_validate.telemetry.formats.step_rows import StepRows
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_LOSS = "train.loss.mean"
+_OF_A_STEP = (_LOSS, "train.learning_rate", "train.gradient.norm", "train.step.duration")
+"""A row with one of these is of a completed optimizer step."""
+_MOST_HELD = 1_000
+_MOST_NAMES = 10_000
+_STEP_WORDS = {
+    "index": "steps are indices from 0; 1 is added",
+    "samples": "the axis of the scalars is samples, not optimizer steps, which the file does not count",
+    "unknown": "what its steps count is not known, optimizer steps or something else; they are left out",
+}
+Row = tuple[int, int | None, int | None, Mapping[str, Any]]
+"""Place, time, number on the axis, values by name."""
+
+
+def seem_indices(numbers: Sequence[int]) -> bool:
+    """Whether the steps of reports are indices from 0: the first is 0, or each is the last before a multiple.
+
+    >>> seem_indices([49, 99, 149]), seem_indices([0, 1, 2]), seem_indices([10, 20, 30]), seem_indices([1, 2, 3])
+    (True, True, False, False)
+    """
+    if not numbers or numbers[0] == 0:
+        return True
+    sizes = Counter(after - before for before, after in pairwise(numbers) if after > before)
+    size = max(sizes, key=lambda each: (sizes[each], each)) if sizes else numbers[0] + 1
+    return size > 1 and 2 * sum((number + 1) % size == 0 for number in numbers) > len(numbers)
+
+
+class Scalars:
+    """The rows of one file; the first of them show which program wrote it."""
+
+    def __init__(
+        self, transcript: Transcript, dialect: Dialect | None = None, *, is_own_count: bool = False, **head: Any
+    ) -> None:
+        """`is_own_count` says that the number next to a row may be one that the logger counts, not the program."""
+        self._transcript = transcript
+        self._rows = StepRows(transcript, **head)
+        self._held: list[Row] = []
+        self._seen: set[str] = set()
+        self._known = dialect
+        self._is_own_count = is_own_count
+        self._spoken: _Spoken | None = None
+
+    def row(self, row: Row) -> Iterator[Found]:
+        """The record of a row, or of all rows so far once the program is known."""
+        if self._spoken is not None:
+            yield from self._record(self._spoken, *row)
+            return
+        self._held.append(row)
+        if self._known is None:
+            self._seen.update(list(row[3])[:_MOST_NAMES])
+            self._known = dialect_of(self._seen)
+        is_known = self._known is not None and self._known.axis != "index"
+        if is_known or len(self._held) >= _MOST_HELD:
+            yield from self._release()
+
+    def end(self) -> Iterator[Found]:
+        """The rows of a file whose program did not show."""
+        if self._spoken is None:
+            yield from self._release()
+
+    def _release(self) -> Iterator[Found]:
+        """Read the rows that were held by the names of the program, which counts steps as it seems to."""
+        self._spoken = _Spoken(self._transcript, self._known or UNKNOWN, is_own_count=self._is_own_count)
+        held, self._held = self._held, []
+        self._spoken.weigh(held)
+        for row in held:
+            yield from self._record(self._spoken, *row)
+
+    def _record(
+        self, spoken: _Spoken, offset: int, time_us: int | None, number: int | None, row: Mapping[str, Any]
+    ) -> Iterator[Found]:
+        number = spoken.number(row, number)
+        values = spoken.values(offset, row, number)
+        if not values:
+            return
+        is_of_a_step = any(key.partition("{")[0] in _OF_A_STEP for key in values)
+        if spoken.dialect.axis == "samples" and number is not None and is_of_a_step:
+            values["train.sample.count"] = float(number)
+        step = spoken.step(offset, number)
+        yield from self._rows.row(offset, time_us, step, values, trained=is_of_a_step)
+
+
+class _Spoken:
+    """The names of one program, as the values of a file are looked up."""
+
+    def __init__(self, transcript: Transcript, dialect: Dialect, *, is_own_count: bool) -> None:
+        self.dialect = dialect
+        self._is_own_count = is_own_count and bool(dialect.step_names)
+        self._lose = transcript.lose
+        self._forms: dict[str, Pattern | None] = {}
+        given = dict(transcript.given.quantities)
+        self._names = Names(dialect.ecosystems, transcript.tally, given, dialect.beside, dialect.implied)
+
+    def number(self, row: Mapping[str, Any], number: int | None) -> int | None:
+        """The number on the axis, where a value of the row says it better than the row itself."""
+        number = None if self._is_own_count else number
+        for name in self.dialect.step_names:
+            if name in row:
+                told = fit.number(row[name])
+                number = fit.step(told) if isinstance(told, float) else None
+        return number
+
+    def weigh(self, rows: Sequence[Row]) -> None:
+        """Take no steps of a program that seems to count from 0, where those of its losses speak against it."""
+        if self.dialect.axis != "index":
+            return
+        numbers = [self.number(row, number) for _, _, number, row in rows if self._has_loss(row)]
+        if not seem_indices([number for number in numbers if number is not None]):
+            self.dialect = replace(self.dialect, axis="unknown")
+
+    def _has_loss(self, row: Mapping[str, Any]) -> bool:
+        for name, value in row.items():
+            form = self._form(self.dialect.plain(name))
+            is_loss = form.metric == _LOSS if form else any(a.metric == _LOSS for a in self._names.aliases(name))
+            if is_loss and fit.number(value) is not None:
+                return True
+        return False
+
+    def step(self, offset: int, number: int | None) -> int | None:
+        """Optimizer steps completed, by what the number on the axis counts."""
+        axis = self.dialect.axis
+        if axis == "steps" or number is None:
+            return number
+        self._lose("step", "step", f"the file is of {self.dialect.title}: {_STEP_WORDS[axis]}", offset)
+        return number + 1 if axis == "index" else None
+
+    def values(self, offset: int, row: Mapping[str, Any], number: int | None) -> dict[str, MetricValue]:
+        """The values of a row by their key."""
+        found: dict[str, MetricValue] = {}
+        for name, value in row.items():
+            reason = self._reason(name, number)
+            if reason:
+                self._lose("meaning", name, f"{name} {reason}", offset)
+            elif name not in self.dialect.step_names:
+                self._take(offset, name, value, found)
+        return found
+
+    def _reason(self, name: str, number: int | None) -> str:
+        """Why a value is none of a step; empty where it may be one."""
+        if name in self.dialect.not_at_first and number == 1:
+            return "at step 1 is of another interval than it says"
+        return self.dialect.left_out.get(self.dialect.plain(name), "")
+
+    def _take(self, offset: int, name: str, value: Any, into: dict[str, MetricValue]) -> None:
+        plain = self.dialect.plain(name)
+        pattern = self._form(plain)
+        if pattern is None:
+            self._names.take(plain if self._names.aliases(plain) else name, value, offset, into)
+            return
+        found = fit.number(value)
+        if found is None:
+            message = f"{name} has values that are no numbers, such as {str(value)[:40]!r}"
+            self._lose("value", name, message, offset)
+            return
+        match = pattern.form.fullmatch(plain)
+        parts = match.groupdict() if match else {}
+        attributes = {key: keys.attribute_text(text.format(**parts)) for key, text in pattern.attributes.items()}
+        into.setdefault(keys.join(pattern.metric, attributes), found)  # type: ignore[arg-type]
+
+    def _form(self, name: str) -> Pattern | None:
+        """The form that a name has."""
+        if name in self._forms:
+            return self._forms[name]
+        found = next((each for each in self.dialect.patterns if each.form.fullmatch(name)), None)
+        if len(self._forms) < _MOST_NAMES:
+            self._forms[name] = found
+        return found

@@ -1,0 +1,68 @@
+"""Writes rows of values at steps as records; steps that fall begin another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.documents.types.stream import AttributeValue, MetricValue, ScopeName
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+STEPS = "train.step.count"
+SECOND_US = 1_000_000
+_MOST_ATTEMPTS = 10_000
+
+
+class StepRows:
+    """The rows of one program of a run, in the order of the file."""
+
+    def __init__(self, transcript: Transcript, scopes: tuple[ScopeName, ...] = ("job",), **head: Any) -> None:
+        self._transcript = transcript
+        self._scopes, self._head = scopes, head
+        self._attempt = transcript.given.attempt
+        self._step = -1
+        self._num_rows = 0
+        self._is_started = False
+
+    def row(  # noqa: PLR0913 - the parts of a row
+        self,
+        offset: int,
+        time_us: int | None,
+        step: int | None,
+        values: Mapping[str, MetricValue],
+        *,
+        trained: bool,
+        a: Mapping[str, AttributeValue] | None = None,
+    ) -> Iterator[Found]:
+        """The record of a row; where it has no time, each row counts as a second.
+
+        `trained` says that the row reports a completed optimizer step, which is counted; rows of evaluations do not.
+        `a` are attributes of the record.
+        """
+        self._num_rows += 1
+        if time_us is None:
+            time_us = fit.time_us((self._transcript.given.start_us or 0) + self._num_rows * SECOND_US)
+        if time_us is None:
+            yield offset, Refusal("the time is beyond what a record holds", "", "time")
+            return
+        if trained and step is not None:
+            yield from self._follow(offset, time_us, step)
+            values = {**values, STEPS: float(step)}
+        if not values:
+            return
+        if not self._is_started:
+            self._is_started = True
+            yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
+        more = {"att": self._attempt, "emitter": self._head.get("emitter"), "a": dict(a or {})}
+        yield offset, self._transcript.sample(time_us, values, step=step, **more)
+
+    def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
+        """Begin another attempt where a step is below the one before."""
+        if step < self._step and self._is_started and self._attempt < _MOST_ATTEMPTS:
+            self._attempt += 1
+            message = f"the step falls from {self._step:,} to {step:,}; inferred: a restart, which begins an attempt"
+            self._transcript.lose("step", "attempt", message, offset)
+            yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
+        self._step = step

@@ -1,0 +1,159 @@
+"""Lines of DeepSpeed, MaxText and NeMo: what each gives, restarts, lines that are cut."""
+
+from __future__ import annotations
+
+import pytest
+from reading import read_text
+
+from tests.streams_made.foreign_logs import DEEPSPEED, MAXTEXT, NEMO, deepspeed_lines
+from trainspec_validate.telemetry.formats import detect
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+SKIPPED = "train.step.skipped{train.skip.reason=overflow}"
+
+
+def test_lines_of_deepspeed() -> None:
+    found = read_text("[2024-05-31 12:00:00,000] [INFO] [config.py:996:print]   amp\n" + DEEPSPEED)
+    assert [(sample.step, sample.m) for sample in found.samples[:2]] == [
+        (8, {"train.step.count": 8.0, SKIPPED: 2.0, "train.learning_rate": 0.001}),
+        (8, {"train.sample.rate": 25.5}),
+    ]
+    assert found.values("train.step.count") == [8.0, 18.0, 28.0]
+    assert found.samples[0].time_us == 1_717_156_810_500_000
+    assert found.losses.clock == "local"
+    assert found.lost["text", "text"] == 1
+    assert not found.refusals
+
+
+def test_samples_of_deepspeed_are_tokens_where_their_number_is_given() -> None:
+    found = read_text(DEEPSPEED, quantities={"tokens_per_sample": 100}, utc_offset_seconds=3600)
+    assert found.values("train.token.rate") == [2550.0] * 3
+    assert found.losses.clock == "utc"
+    assert found.samples[0].time_us == 1_717_153_210_500_000
+
+
+def test_groups_of_parameters_that_differ_have_a_rate_each() -> None:
+    found = read_text(DEEPSPEED.replace("lr=[0.001, 0.001]", "lr=[0.001, 0.002]"))
+    assert found.values("train.learning_rate") == []
+    assert found.values("train.learning_rate{train.parameter.group=1}") == [0.002] * 3
+    assert read_text(DEEPSPEED.replace("lr=[0.001, 0.001]", "lr=[x]")).lost["value", "lr"] == 3
+
+
+def test_the_timer_of_a_process_that_was_started_again_counts_on_its_own() -> None:
+    first, timer = DEEPSPEED.splitlines()[:2]
+    found = read_text(f"{first.replace('step=10', 'step=900')}\n{timer}\n")
+    assert [sample.step for sample in found.samples] == [898, 898]
+    late = timer.replace("12:00:10", "12:09:10")
+    assert [sample.step for sample in read_text(f"{first}\n{late}\n").samples] == [8, None]
+
+
+def test_restarts_begin_an_attempt() -> None:
+    found = read_text(deepspeed_lines(10, 20) + deepspeed_lines(10, 20, minute=5))
+    assert [sample.att for sample in found.samples] == [0] * 4 + [1] * 4
+    steps = [*range(5), *range(2, 6)]
+    again = read_text("".join(f"completed step: {step}, seconds: 2.5, loss: 3.5\n" for step in steps))
+    assert [sample.att for sample in again.samples] == [0] * 5 + [1] * 4
+    assert [bool(sample.a.get("train.step.warmup")) for sample in again.samples] == [True] * 3 + [False] * 2 + [
+        *[True] * 3,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (DEEPSPEED.splitlines()[0][:80], "value"),
+        (DEEPSPEED.splitlines()[0].replace("skipped=2", "skipped=20"), "value"),
+        (DEEPSPEED.splitlines()[0].replace("2024-05-31", "2024-05-41"), "time"),
+        (DEEPSPEED.splitlines()[1][:120], "value"),
+    ],
+)
+def test_lines_of_deepspeed_that_are_refused(line: str, code: str) -> None:
+    assert [refusal.code for refusal in read_text(f"{DEEPSPEED}{line}\n").refusals] == [code]
+
+
+def test_lines_of_maxtext() -> None:
+    found = read_text("I0306 06:31:32.222628 1 max_logging.py:20] config\n" + MAXTEXT)
+    assert [(sample.step, sample.m) for sample in found.samples[:2]] == [
+        (1, {"train.step.duration": 44.5, LOSS: 12.25, "train.step.count": 1.0}),
+        (2, {"train.step.duration": 0.5, LOSS: 12.25, "train.step.count": 2.0}),
+    ]
+    assert [bool(sample.a.get("train.step.warmup")) for sample in found.samples] == [True] * 3 + [False]
+    assert found.losses.clock == "none"
+    assert not found.refusals
+
+
+def test_rates_of_a_device_are_those_of_the_job_where_its_size_is_given() -> None:
+    known = {"num_accelerators": 8, "peak_flops_per_second": 400e12}
+    found = read_text(MAXTEXT, quantities=known)
+    assert found.values("train.token.rate") == [8000.0] * 4
+    assert found.values("train.flops.utilization") == [0.25] * 4
+    assert "train.token.rate" not in read_text(MAXTEXT).samples[0].m
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("I0601 22:14:54 metric_logger.py:181] completed step: 7, seconds: 2.5, loss: 3.5, lr: 3.0e-04", [3.5]),
+        ("completed step: 7, seconds:  2.500, TFLOP/s: 9.5,  loss: nan", ["NaN"]),
+        ("completed step: 7, seconds: 2.5, TFLOP/s/device: 9.5, main_model_loss: 3.5", []),
+    ],
+)
+def test_other_releases_of_maxtext(line: str, values: list[object]) -> None:
+    found = read_text(line + "\n")
+    assert found.values(LOSS) == values
+    assert found.values("train.step.duration") == [2.5]
+    assert found.samples[0].step == 8
+
+
+def test_a_line_of_maxtext_without_its_time_is_refused() -> None:
+    assert [refusal.code for refusal in read_text(MAXTEXT + "completed step: 9, sec\n").refusals] == ["value"]
+
+
+def test_lines_of_nemo() -> None:
+    found = read_text("[NeMo I 2024-07-22 12:05:15 lr_scheduler:948] Scheduler\n" + NEMO)
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (step, {LOSS: loss, "train.step.duration": 2.5, "train.step.count": float(step)})
+        for step, loss in ((49, 7.5), (50, 7.25), (51, 7.125))
+    ]
+    assert found.lost["meaning", "consumed_samples"] == 3
+    assert not found.refusals
+
+
+def test_a_bar_on_one_line_is_read_once_for_each_step() -> None:
+    found = read_text("\r".join(line for line in NEMO.splitlines() for _ in range(3)) + "\n")
+    assert [sample.step for sample in found.samples] == [49, 50, 51]
+
+
+@pytest.mark.parametrize("text", ["2e+3", "1.23e+4", "nan"])
+def test_a_step_that_is_rounded_is_none(text: str) -> None:
+    found = read_text(NEMO.replace("global_step=48.00", f"global_step={text}"))
+    assert [sample.step for sample in found.samples] == [None, 50, 51]
+    assert found.values(LOSS) == [7.5, 7.25, 7.125]
+
+
+def test_lines_of_the_second_nemo() -> None:
+    fields = "lr: 1.5e-07 | global_step: 0 | reduced_train_loss: 11.03 | train_step_timing in s: 15.2"
+    found = read_text(f"Training epoch 0, iteration 0/99 | {fields}\n")
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (1, {LOSS: 11.03, "train.step.duration": 15.2, "train.learning_rate": 1.5e-07, "train.step.count": 1.0})
+    ]
+
+
+def test_a_bar_of_nemo_that_is_cut_is_refused() -> None:
+    found = read_text(NEMO + "Epoch 0: : 7%| 52/700 [00:10<00:00, v_num=, reduced_train_loss=\n")
+    assert [refusal.code for refusal in found.refusals] == ["value"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'print(f"completed step: {step}, seconds: {seconds}")\n',
+        'line = "completed step: 5, seconds: 1.23, loss: 12.345"\n',
+        "lora = checkpoints/nemo2_sft--reduced_train_loss=0.0801-epoch=3\n",
+        '"Regex": "reduced_train_loss=([0-9]+)"\n',
+        "RunningAvgSamplesPerSec={}\n",
+    ],
+)
+def test_programs_that_speak_of_such_lines_are_none(text: str) -> None:
+    assert detect(text.encode()) is None

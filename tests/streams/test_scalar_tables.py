@@ -1,0 +1,208 @@
+"""Tables of scalars: metrics.csv of Lightning, histories of W&B, metric files of MLflow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from reading import read_text
+
+from tests.streams_made.foreign_logs import files
+from trainspec_validate.pipeline.streams import runs
+from trainspec_validate.telemetry.fold.engine import run_file
+from trainspec_validate.telemetry.formats import detect
+from trainspec_validate.telemetry.formats.scalars import seem_indices
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+VALIDATED = "train.evaluation.loss{train.evaluation.set=val,train.loss.name=total}"
+HEADER = "epoch,lr-AdamW,step,train_loss,val_loss\n"
+
+
+def table(*rows: str) -> str:
+    return HEADER + "".join(f"{row}\n" for row in rows)
+
+
+def test_rows_of_lightning_count_from_zero() -> None:
+    found = read_text(table("0,,49,2.5,", "0,0.5,99,2.25,", "0,,99,,3.5", "1,,149,nan,"))
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (50, {LOSS: 2.5, "train.step.count": 50.0}),
+        (100, {LOSS: 2.25, "train.learning_rate": 0.5, "train.step.count": 100.0}),
+        (100, {VALIDATED: 3.5}),
+        (150, {LOSS: "NaN", "train.step.count": 150.0}),
+    ]
+    assert found.losses.clock == "none"
+    assert not found.refusals
+
+
+def test_steps_that_are_no_indices_are_left_out() -> None:
+    found = read_text(table("0,,10,2.5,", "0,,20,2.25,", "0,,30,2.125,"))
+    assert [(sample.step, sample.m) for sample in found.samples] == [(None, {LOSS: x}) for x in (2.5, 2.25, 2.125)]
+    assert found.lost["step", "step"] == 3
+
+
+def test_a_step_is_whole_also_with_a_point() -> None:
+    assert [sample.step for sample in read_text(table("0,,49.0,2.5,", "0,,99.0,2.25,")).samples] == [50, 100]
+
+
+def test_steps_that_fall_begin_an_attempt_and_a_header_again_is_none() -> None:
+    found = read_text(table("0,,49,2.5,", "0,,99,2.25,", HEADER.strip(), "0,,49,2.5,", "0,,99,2.25,"))
+    assert [(sample.step, sample.att) for sample in found.samples] == [(50, 0), (100, 0), (50, 1), (100, 1)]
+    assert not found.refusals
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("0,,149", "the row has 3 cells, and the header 5"),
+        ("0,,149,2.5,,", "the row has 6 cells, and the header 5"),
+        ("0,,-1,2.5,", "the step is '-1'"),
+        ("0,,1.5,2.5,", "the step is '1.5'"),
+        ("0,,x,2.5,", "the step is 'x'"),
+    ],
+)
+def test_rows_that_are_refused(row: str, words: str) -> None:
+    found = read_text(table("0,,49,2.5,", row, "0,,99,2.25,"))
+    assert [(refusal.code, refusal.message) for refusal in found.refusals] == [("value", words)]
+    assert found.values(LOSS) == [2.5, 2.25]
+
+
+def test_a_cell_that_is_no_number_is_lost() -> None:
+    found = read_text(table("0,,49,tensor(2.5),", "0,,99,2.25,"))
+    assert found.values(LOSS) == [2.25]
+    assert found.lost["value", "train_loss"] == 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        *(([], True), ([0], True), ([0, 10, 20], True), ([9], True), ([9, 19, 29, 35], True), ([4, 9, 14], True)),
+        *(([100, 200], False), ([1, 2], False), ([7, 8, 9], False)),
+    ],
+)
+def test_what_steps_seem_to_count(numbers: list[int], expected: bool) -> None:
+    assert seem_indices(numbers) is expected
+
+
+HISTORY: list[dict[str, object]] = [
+    {"_step": 0, "_runtime": 1.5, "_timestamp": 1.7e9, "train/global_step": 10, "train/loss": 2.5, "train/epoch": 0.5},
+    {
+        "_step": 1,
+        "_runtime": 2.5,
+        "_timestamp": 1.7e9 + 1,
+        "train/global_step": 10,
+        "eval/loss": 3.5,
+        "train/epoch": 0.5,
+    },
+    {
+        "_step": 2,
+        "_runtime": 3.5,
+        "_timestamp": 1.7e9 + 2,
+        "train/global_step": 20,
+        "train/loss": 2.25,
+        "train/epoch": 1,
+    },
+]
+EVALUATED = "train.evaluation.loss{train.evaluation.set=eval,train.loss.name=total}"
+
+
+def as_csv(*rows: dict[str, object]) -> str:
+    names = list({name: None for row in rows for name in row})
+    lines = [",".join(str(row.get(name, "")) for name in names) for row in rows]
+    return "\n".join([",".join(names), *lines, ""])
+
+
+def as_lines(*rows: dict[str, object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("text", [as_lines(*HISTORY), as_csv(*HISTORY)], ids=["json", "csv"])
+def test_a_history_of_the_hugging_face_trainer(text: str) -> None:
+    found = read_text(text)
+    assert found.losses.clock == "utc"
+    assert [(sample.step, sample.time_us, sample.m) for sample in found.samples] == [
+        (10, 1_700_000_000_000_000, {LOSS: 2.5, "train.step.count": 10.0}),
+        (10, 1_700_000_001_000_000, {EVALUATED: 3.5}),
+        (20, 1_700_000_002_000_000, {LOSS: 2.25, "train.step.count": 20.0}),
+    ]
+
+
+def test_the_count_of_the_logger_is_no_step_of_the_program() -> None:
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "loss": 2.5 - n / 100, "lr": 0.5} for n in range(3)]
+    found = read_text(as_lines(*rows))
+    assert [(sample.step, sample.m[LOSS]) for sample in found.samples] == [(None, 2.5), (None, 2.49), (None, 2.48)]
+    without = [{**row, "train/global_step": None} for row in HISTORY]
+    assert [sample.step for sample in read_text(as_lines(*without)).samples] == [None] * 3
+
+
+def test_a_program_that_gives_the_logger_its_step() -> None:
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "lm loss": 2.5, "grad-norm": 1.5} for n in (10, 20)]
+    assert [sample.step for sample in read_text(as_lines(*rows)).samples] == [10, 20]
+
+
+def test_a_history_of_lightning_counts_from_zero() -> None:
+    rows = [
+        {"_step": n, "_timestamp": 1.7e9 + n, "trainer/global_step": 50 * n + 49, "train_loss": 2.5} for n in range(3)
+    ]
+    found = read_text(as_lines(*rows))
+    assert [sample.step for sample in found.samples] == [50, 100, 150]
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ('{"_step": 3, "_timestamp": "x", "train/loss": 2.5}', "time"),
+        ('{"_step": 3, "_timestamp": -1, "train/loss": 2.5}', "time"),
+        ('{"_step": 3, "train/loss": 2.5}', "time"),
+        ('{"_step": -3, "_timestamp": 1.7e9, "train/loss": 2.5}', "value"),
+        ('{"_step": 3, "_timestamp": 1.7e9, "train/lo', "cut-off"),
+    ],
+)
+def test_rows_of_a_history_that_are_refused(row: str, code: str) -> None:
+    found = read_text(as_lines(*HISTORY) + row)
+    assert [refusal.code for refusal in found.refusals] == [code]
+    assert found.values(LOSS) == [2.5, 2.25]
+
+
+METRIC = "1700000000000 2.5 10\n1700000001000 2.25 20\n"
+RUN = "0123456789abcdef0123456789abcdef"
+
+
+def test_lines_of_mlflow_have_a_time_and_no_step_that_is_known() -> None:
+    found = read_text(METRIC.replace("2.25", "nan"))
+    assert [(sample.time_us, sample.step) for sample in found.samples] == []
+    assert found.lost["unknown-name", "file.log"] == 2  # its name is that of the file
+
+
+def test_metric_files_of_one_run_are_one_run(tmp_path: Path) -> None:
+    place = tmp_path / "mlruns" / "0" / RUN / "metrics"
+    (place / "train").mkdir(parents=True)
+    paths = [place / "lr", place / "train" / "loss", tmp_path / "loss"]
+    for path in paths:
+        path.write_text(METRIC)
+    found = [run_file(number, path, path.as_posix()) for number, path in enumerate(paths)]
+    assert [file.format for file in found] == ["mlflow-metric"] * 3
+    assert [[file.path for file in files] for files in runs(found)] == [paths[:2], paths[2:]]
+
+
+@pytest.mark.parametrize("line", ["1700000000000 2.5", "1700000000000 x 5", "17000000000000000 2.5 5", "a b c"])
+def test_lines_of_mlflow_that_are_refused(line: str) -> None:
+    assert len(read_text(METRIC + line).refusals) == 1
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *(b"step,loss\n1,2\n", b"epoch,step\n"[:10], b"_step,loss\n1,2\n", b"1700000000 2.5 5\n"),
+        *(b"1700000000000 2.5\n", b'{"_step": 5}\n', b"epoch,batch,loss\n1,2,3\n"),
+    ],
+)
+def test_other_tables_have_no_format(start: bytes) -> None:
+    assert detect(start) is None
+
+
+def test_made_files_are_of_the_format_that_they_show() -> None:
+    formats = [found.name if (found := detect(content)) else None for content in files().values()]
+    tables = ["lightning-csv", "wandb-history", "wandb-history"]
+    logs = ["deepspeed-log", "maxtext-log", "nemo-log"]
+    assert formats == ["trainer-state", "tensorboard", *tables, *logs, "mlflow-metric"]

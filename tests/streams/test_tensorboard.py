@@ -1,0 +1,271 @@
+"""Event files of TensorBoard: scalars by the names of programs, one record for a step, damage."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading import read_bytes
+
+from tests.streams_made.foreign_logs import VERSION, event, event_file, field, frame, scalar, single, trainer_events
+from trainspec_validate.pipeline.detect import search
+from trainspec_validate.telemetry.formats import detect
+from trainspec_validate.telemetry.formats.crc32c import crc32c
+from trainspec_validate.telemetry.formats.wire import WireError, fields
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
+START = 1.7e9
+
+
+def rows(*given: tuple[int, dict[str, float]]) -> bytes:
+    """An event for each value of some steps, ten seconds apart."""
+    at = enumerate(given)
+    return event_file(*(event(START + 10 * n, step, scalar(*each)) for n, (step, row) in at for each in row.items()))
+
+
+def test_scalars_of_a_step_are_one_record() -> None:
+    found = read_bytes(trainer_events(10, 20, 30))
+    assert [(sample.step, sample.time_us) for sample in found.samples] == [
+        (step, (1_700_000_000 + step) * 1_000_000) for step in (10, 20, 30)
+    ]
+    assert found.samples[0].m == {LOSS: 2.9, "train.learning_rate": 1e-4, "train.step.count": 10.0}
+    assert found.losses.clock == "utc"
+    assert found.lost["unknown-name", "train/epoch"] == 3
+
+
+def test_a_float_of_32_bits_is_the_shortest_number_that_it_stands_for() -> None:
+    found = read_bytes(rows((1, {"train/epoch": 0.1, "train/loss": 0.0003, "train/grad_norm": 16777217.0})))
+    assert found.values(LOSS) == [0.0003]
+    assert found.values("train.gradient.norm") == [16777216.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "step", "values"),
+    [
+        (
+            {"train/epoch": 1, "train/loss": 2.5, "eval/loss": 3.5, "eval/code_loss": 4.5, "train/train_loss": 9},
+            7,
+            {LOSS: 2.5, EVALUATED.format("eval"): 3.5, EVALUATED.format("code"): 4.5, "train.step.count": 7.0},
+        ),
+        (
+            {
+                "epoch": 1,
+                "train_loss": 2.5,
+                "lr-AdamW": 0.5,
+                "lr-Adam/pg1": 0.25,
+                "train_loss_epoch": 9,
+                "val_loss": 3.5,
+            },
+            8,
+            {
+                LOSS: 2.5,
+                "train.learning_rate": 0.5,
+                "train.learning_rate{train.parameter.group=Adam/pg1}": 0.25,
+                EVALUATED.format("val"): 3.5,
+                "train.step.count": 8.0,
+            },
+        ),
+        (
+            {"reduced_train_loss": 2.5, "global_step": 7, "consumed_samples": 64, "train_step_timing in s": 0.5},
+            8,
+            {LOSS: 2.5, "train.step.duration": 0.5, "train.step.count": 8.0},
+        ),
+        (
+            {"lm loss": 2.5, "lm loss vs samples": 9, "grad-norm": 1.5, "batch-size": 64, "iteration-time": 0.5},
+            7,
+            {
+                "train.loss.mean{train.loss.name=lm}": 2.5,
+                "train.gradient.norm": 1.5,
+                "train.batch.size": 64.0,
+                "train.step.duration": 0.5,
+                "train.step.count": 7.0,
+            },
+        ),
+        (
+            {"learning/loss": 2.5, "perf/step_time_seconds": 0.5, "learning/raw_grad_norm": 1.5},
+            8,
+            {LOSS: 2.5, "train.step.duration": 0.5, "train.gradient.norm": 1.5, "train.step.count": 8.0},
+        ),
+        (
+            {"loss_metrics/global_avg_loss": 2.5, "time_metrics/end_to_end(s)": 0.5},
+            7,
+            {LOSS: 2.5, "train.step.duration": 0.5, "train.step.count": 7.0},
+        ),
+        (
+            {"Train/Samples/train_loss": 2.5, "Train/Samples/elapsed_time_ms_step": 9},
+            None,
+            {LOSS: 2.5, "train.sample.count": 7.0},
+        ),
+        ({"train/lm_loss": 2.5}, 7, {"train.loss.mean{train.loss.name=lm}": 2.5, "train.step.count": 7.0}),
+        ({"Loss/train": 2.5, "Loss/test": 3.5, "took": 9}, None, {LOSS: 2.5, EVALUATED.format("test"): 3.5}),
+    ],
+)
+def test_names_of_programs(row: dict[str, float], step: int | None, values: dict[str, float]) -> None:
+    found = read_bytes(rows((7, row)))
+    assert [(sample.step, sample.m) for sample in found.samples] == [(step, values)]
+    assert not found.refusals
+
+
+def test_the_first_step_of_torchtitan_has_no_duration() -> None:
+    row = {"loss_metrics/global_avg_loss": 2.5, "time_metrics/end_to_end(s)": 0.5}
+    found = read_bytes(rows((1, row), (10, row)))
+    assert found.values("train.step.duration") == [0.5]
+    assert found.lost["meaning", "time_metrics/end_to_end(s)"] == 1
+
+
+def test_a_program_that_shows_late_is_known_from_the_start() -> None:
+    found = read_bytes(
+        rows((0, {"hp": 1.0}), (49, {"train_loss": 2.5}), (49, {"epoch": 0.0}), (99, {"train_loss": 2.25}))
+    )
+    assert [(sample.step, sample.m[LOSS]) for sample in found.samples] == [(50, 2.5), (100, 2.25)]
+
+
+def test_steps_that_fall_begin_an_attempt() -> None:
+    steps = [10, 20, 30, 20, 30]
+    found = read_bytes(rows(*((step, {"train/loss": 2.5, "train/epoch": 1.0}) for step in steps)))
+    assert [(sample.step, sample.att) for sample in found.samples] == list(zip(steps, [0, 0, 0, 1, 1], strict=True))
+    assert not found.refusals
+
+
+def test_an_evaluation_at_the_step_of_a_loss_is_a_record_of_its_time() -> None:
+    found = read_bytes(rows((5, {"train/loss": 2.5, "train/epoch": 1.0}), (5, {"eval/loss": 3.5})))
+    assert [(sample.step, sample.time_us // 1_000_000) for sample in found.samples] == [
+        (5, 1_700_000_000),
+        (5, 1_700_000_010),
+    ]
+
+
+def tensor(kind: int, content: bytes, shape: bytes = b"") -> bytes:
+    return field(1, kind) + field(2, shape) + field(4, content)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (field(8, tensor(1, struct.pack("<f", 2.5))), [2.5]),
+        (field(8, tensor(2, struct.pack("<d", 2.5))), [2.5]),
+        (field(8, field(1, 1) + field(2, b"") + single(5, 2.5)), [2.5]),
+        (field(8, field(1, 1) + field(2, b"") + field(5, struct.pack("<f", 2.5))), [2.5]),
+        (field(8, tensor(1, struct.pack("<f", 2.5), field(2, field(1, 1)))), []),
+        (field(8, tensor(1, b"ab")), []),
+        (field(8, tensor(7, b"text")), []),
+        (field(5, b"histogram"), []),
+        (single(2, float("nan")), ["NaN"]),
+        (single(2, float("-inf")), ["-Inf"]),
+    ],
+)
+def test_what_a_value_holds(value: bytes, expected: list[object]) -> None:
+    named = field(1, b"train/loss") + value
+    found = read_bytes(event_file(event(START, 1, named), event(START, 1, scalar("train/epoch", 1.0))))
+    assert found.values(LOSS) == expected
+    assert not found.refusals
+
+
+def test_a_file_that_is_cut_is_named() -> None:
+    content = trainer_events(10, 20, 30)
+    for end in range(200, len(content) - 1, 5):
+        found = read_bytes(content[:end])
+        whole = content[:end] in {content[:n] for n in ends_of(content)}
+        assert [refusal.code for refusal in found.refusals] == ([] if whole else ["cut-off"])
+
+
+def ends_of(content: bytes) -> list[int]:
+    found, place = [], 0
+    while place < len(content):
+        place += 16 + struct.unpack_from("<Q", content, place)[0]
+        found.append(place)
+    return found
+
+
+def test_content_that_is_changed_is_refused_and_the_next_is_read() -> None:
+    ends = ends_of(content := trainer_events(10, 20, 30))
+    changed = bytearray(content)
+    changed[ends[0] + 12 + 12] ^= 1
+    found = read_bytes(bytes(changed))
+    assert [(refusal.code, "does not match its checksum" in refusal.message) for refusal in found.refusals] == [
+        ("syntax", True)
+    ]
+    assert found.values("train.step.count") == [10.0, 20.0, 30.0]
+    assert found.values(LOSS) == [2.8, 2.7]
+
+
+def test_a_length_that_is_changed_ends_the_reading() -> None:
+    ends = ends_of(content := trainer_events(10, 20, 30))
+    changed = bytearray(content)
+    changed[ends[3]] ^= 1
+    found = read_bytes(bytes(changed))
+    assert [refusal.code for refusal in found.refusals] == ["cut-off"]
+    assert found.values("train.step.count") == [10.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"\x0f", "value"),
+        (b"\x0a\x7f", "value"),
+        (event(float("nan"), 1, scalar("train/loss", 1.0)), "time"),
+        (event(-5.0, 1, scalar("train/loss", 1.0)), "time"),
+        (field(1, START) + field(2, 2**64 - 1) + field(5, field(1, scalar("train/loss", 1.0))), "time"),
+        (event(START, 1, field(1, b"\xff\xfe") + single(2, 1.0)), "value"),
+    ],
+)
+def test_records_that_are_refused(content: bytes, code: str) -> None:
+    found = read_bytes(event_file(content))
+    assert [refusal.code for refusal in found.refusals] == [code]
+
+
+def test_a_record_that_is_too_large_is_passed_over() -> None:
+    large = frame(bytes(17 * 1024 * 1024))
+    found = read_bytes(frame(VERSION) + large + trainer_events(10))
+    assert [refusal.code for refusal in found.refusals] == ["size"]
+    assert found.values("train.step.count") == [10.0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes(content: bytes) -> None:
+    read_bytes(content, "tensorboard")
+    read_bytes(frame(VERSION) + frame(content), "tensorboard")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_bytes_that_are_changed(data: st.DataObject) -> None:
+    content = bytearray(trainer_events(10, 20))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    found = read_bytes(bytes(content), "tensorboard")
+    assert found.refusals or content == trainer_events(10, 20)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 16_383, 16_384, 16_385, 40_000, 70_001])
+def test_checksums_of_long_texts_are_those_of_short_ones(size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    found = 0xFFFFFFFF
+    for byte in content:
+        found ^= byte
+        for _ in range(8):
+            found = (found >> 1) ^ (0x82F63B78 if found & 1 else 0)
+    assert crc32c(content) == found ^ 0xFFFFFFFF
+
+
+def test_other_records_are_no_event_file() -> None:
+    assert detect(frame(b"an example")) is None
+    assert detect(trainer_events(1)[:40]) is detect(trainer_events(1))
+
+
+def test_numbers_without_an_end_are_no_message() -> None:
+    with pytest.raises(WireError, match="no end"):
+        list(fields(b"\x80" * 20))
+
+
+def test_event_files_are_found_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    path = tmp_path / "runs" / "events.out.tfevents.1700000000.host.12.0"
+    path.write_bytes(trainer_events(10))
+    assert [file.path for file in search([str(tmp_path)]).files] == [path]

@@ -1,0 +1,133 @@
+"""The log_history of `trainer_state.json`: what an entry gives, restarts, damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from reading import read_text
+
+from tests.streams_made.foreign_logs import trainer_entries, trainer_state
+from trainspec_validate.pipeline.detect import search
+from trainspec_validate.telemetry.formats import detect
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.json_list import JsonList
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
+
+
+def test_entries_are_records_with_their_step() -> None:
+    entries = trainer_entries(10, 20)
+    found = read_text(trainer_state([*entries, {"epoch": 0.5, "eval_loss": 2.5, "eval_wer": 0.5, "step": 20}]))
+    assert [(sample.step, sample.m) for sample in found.samples[:2]] == [
+        (
+            entry["step"],
+            {
+                LOSS: entry["loss"],
+                "train.learning_rate": entry["learning_rate"],
+                "train.gradient.norm": entry["grad_norm"],
+                "train.step.count": float(entry["step"]),
+            },
+        )
+        for entry in entries
+    ]
+    assert found.samples[2].m == {EVALUATED.format("eval"): 2.5}
+    assert found.losses.clock == "none"
+    assert found.lost["unknown-name", "eval_wer"] == 1
+    assert not found.refusals
+
+
+def test_sets_of_evaluations_have_their_names() -> None:
+    found = read_text(trainer_state([{"eval_code_loss": 1.5, "eval_law, old_loss": 2.5, "step": 5}]))
+    assert found.samples[0].m == {EVALUATED.format("code"): 1.5, EVALUATED.format("law_ old"): 2.5}
+
+
+def test_means_of_the_whole_run_are_no_values_of_a_step() -> None:
+    last = {"step": 40, "train_loss": 2.5, "train_runtime": 9.5, "train_steps_per_second": 4.2, "total_flos": 1e15}
+    found = read_text(trainer_state([*trainer_entries(40), last | {"num_input_tokens_seen": 512}]))
+    assert len(found.samples) == 1
+    assert {name for reason, name in found.lost if reason == "meaning"} >= {
+        *("train_loss", "train_runtime", "train_steps_per_second", "num_input_tokens_seen"),
+    }
+
+
+def test_a_norm_that_is_not_finite_is_kept() -> None:
+    entries = trainer_entries(10)
+    entries[0] |= {"grad_norm": float("nan"), "loss": float("inf")}
+    found = read_text(trainer_state(entries))
+    assert found.values("train.gradient.norm") == ["NaN"]
+    assert found.values(LOSS) == ["+Inf"]
+
+
+def test_steps_that_fall_begin_an_attempt() -> None:
+    found = read_text(trainer_state([*trainer_entries(10, 20, 30), *trainer_entries(20, 30, 40)]))
+    assert [sample.att for sample in found.samples] == [0, 0, 0, 1, 1, 1]
+    assert [head.att for head in found.heads] == [0, 1]
+    assert found.lost["step", "attempt"] == 1
+    assert not found.refusals
+
+
+@pytest.mark.parametrize("entry", ['"a"', "5", "null", "[1]", '{"step": -1, "loss": 1}', '{"step": 1.5, "loss": 1}'])
+def test_entries_that_are_refused(entry: str) -> None:
+    found = read_text(f'{{"global_step": 1, "log_history": [{entry}, {{"loss": 2.5, "step": 2}}]}}\n')
+    assert [refusal.code for refusal in found.refusals] == ["value"]
+    assert found.values(LOSS) == [2.5]
+
+
+def test_what_comes_before_a_cut_is_read() -> None:
+    text = trainer_state(trainer_entries(10, 20, 30))
+    for end in range(text.index("log_history") + 20, len(text) - 3, 7):
+        found = read_text(text[:end])
+        assert [refusal.code for refusal in found.refusals] == ["cut-off"]
+        assert found.values("train.step.count") == [10.0, 20.0, 30.0][: text[:end].count("}")]
+
+
+def test_a_document_on_one_line_gives_the_same() -> None:
+    text = trainer_state(trainer_entries(10, 20, 30))
+    assert [sample.m for sample in read_text(json.dumps(json.loads(text))).samples] == [
+        sample.m for sample in read_text(text).samples
+    ]
+
+
+def test_the_place_of_an_entry_is_the_line_that_it_begins_on() -> None:
+    text = trainer_state(trainer_entries(10, 20))
+    found = read_text(text)
+    for offset, item in found.items:
+        if item in found.samples:
+            assert text[offset:].lstrip().startswith("{")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"log_history": []}', '{"global_step": 5}', '[{"log_history": [], "global_step": 5}]', "log_history: []"]
+)
+def test_other_documents_are_no_trainer_state(text: str) -> None:
+    assert detect(text.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": [], "x": [{}]}', '{"x": {"a": [1]}}', '{"a": 5}', '{"b": "[{\\"a\\": [", "a": []}']
+)
+def test_a_list_is_found_by_its_key_alone(text: str) -> None:
+    listed = JsonList("a")
+    assert list(listed.line(0, text)) == []
+    assert listed.end() == json.loads(text)
+
+
+def test_objects_of_a_list_that_are_too_large_are_refused() -> None:
+    listed = JsonList("a")
+    found = [item for text in ('{"a": [{"b": [', *["5," * 1_000_000] * 20) for _, item in listed.line(0, text)]
+    assert len(found) == 1
+    assert isinstance(found[0], Refusal)
+    assert found[0].code == "size"
+    assert listed.end() == {}
+
+
+def test_a_state_that_a_later_one_begins_with_is_no_stream_of_its_own(tmp_path: Path) -> None:
+    for name, *steps in (("a/checkpoint-9", 5, 9), ("a/checkpoint-10", 5, 10), ("b", 7), ("b/checkpoint-7", 7)):
+        (tmp_path / str(name)).mkdir(parents=True)
+        (tmp_path / name / "trainer_state.json").write_text(trainer_state(trainer_entries(*steps)))
+    states = [file.path.parent.relative_to(tmp_path).as_posix() for file in search([str(tmp_path)]).files]
+    assert states == ["a/checkpoint-10", "b"]
+    assert [file.name for file in search([str(tmp_path / "b/checkpoint-7/trainer_state.json")]).files]
