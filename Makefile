@@ -66,9 +66,9 @@ mutants-short: $(READY)
 	@echo "== mutants, three =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(FEW_MUTANTS)
 
-test-long: $(READY) ## the tests that take tens of seconds each
+test-long: $(READY) ## the tests that take tens of seconds each, and properties with all of their examples
 	@echo "== pytest, long =="
-	@$(BIN)/python -m pytest -m long
+	@$(BIN)/python -m pytest -m 'long or hypothesis' --hypothesis-profile=long
 
 lint: $(READY) ## ruff and mypy --strict
 	@echo "== ruff, mypy =="

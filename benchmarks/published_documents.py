@@ -157,7 +157,8 @@ def plan_of(row: Row) -> TrainingPlan:
 def _communication(row: Row) -> dict[str, Any]:
     overlap = row["overlap_gradients"] != "no"
     found = {"overlap_gradients": overlap, "overlap_parameters": overlap}
-    return found | ({"overlap_tensor": row["overlap_tensor"] == "yes"} if row["overlap_tensor"] else {})
+    stated = {key: row[key] == "yes" for key in ("overlap_tensor", "overlap_expert") if row[key]}
+    return found | stated
 
 
 def _precision(row: Row) -> dict[str, Any]:

@@ -18,9 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from published_documents import cluster_of, plan_of
 
-from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, changed
 from trainspec_validate.performance.costs.network import Network
-from trainspec_validate.performance.costs.software import DEFAULT
 from trainspec_validate.performance.costs.step_compute import CALIBRATION, Calibration
 from trainspec_validate.performance.costs.step_time import Work
 from trainspec_validate.performance.costs.transformer import (
@@ -32,7 +31,7 @@ from trainspec_validate.performance.costs.transformer import (
 )
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import networks_of, outlook, work_of
-from trainspec_validate.performance.forecast.predict import Prediction, predict
+from trainspec_validate.performance.forecast.predict import Prediction, predict, software_named
 
 ROOT = Path(__file__).resolve().parent
 RUNS = ROOT / "published" / "training_runs.csv"
@@ -63,7 +62,8 @@ class Run:
         """Predicted seconds; without `named` as if the plan named no framework."""
         found, settings = self.prediction, self.prediction.settings
         if not named:
-            settings = replace(settings, software=DEFAULT, framework_named=False)
+            software = software_named(changed(self.plan, framework=None))
+            settings = replace(settings, software=software, framework_named=False)
         return outlook(found.model, found.machine, found.layout, settings, calibration).step.seconds
 
     @property

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-settings.register_profile("house", deadline=None)
+from tests.examples import LONG, SHORT
+
+settings.register_profile("house", deadline=None, max_examples=SHORT)
+settings.register_profile("long", deadline=None, max_examples=LONG)
 settings.load_profile("house")
 
 

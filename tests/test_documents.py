@@ -9,10 +9,11 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.every import every
+from tests.examples import examples
 from tests.mutation.operators import leaves, replaced, without
 from trainspec_validate import validate
 from trainspec_validate.documents import schema
@@ -70,7 +71,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, Any]:
 @example(("ClusterProfile", {**BASES["ClusterProfile"], "num_nodes": 16.5}))
 @example(("ClusterProfile", {**BASES["ClusterProfile"], "num_nodes": True}))
 @example(("ClusterProfile", {**BASES["ClusterProfile"], "extensions": {"nodots": 1}}))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_schema_and_model_accept_the_same_values(case: tuple[str, Any]) -> None:
     kind, data = case
     assert accepted_by_schema(kind, data) == accepted_by_model(kind, data)
@@ -80,7 +81,7 @@ def test_schema_and_model_accept_the_same_values(case: tuple[str, Any]) -> None:
 @example(("ClusterProfile", replaced(BASES["ClusterProfile"], ("clock",), None)))
 @example(("ClusterProfile", replaced(BASES["ClusterProfile"], ("metadata", "name"), "example\n")))
 @example(("ClusterProfile", {**BASES["ClusterProfile"], "extensions": {"org.example.a": {"deep": [None]}}}))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_what_the_quick_reader_accepts_satisfies_the_schema(case: tuple[str, Any]) -> None:
     kind, data = case
     assert read_plain(kind, data) is None or accepted_by_schema(kind, data)

@@ -9,6 +9,7 @@ from typing import Any
 import hardware_pages
 import pytest
 from spec_text import SpecificationError
+from trainspec_site.source_links import SOURCE
 
 from trainspec_validate.documents.load import load_file
 
@@ -53,8 +54,19 @@ def test_figures_are_those_of_the_table() -> None:
 def test_every_source_has_a_day_and_a_standing() -> None:
     for entry in table("sources")["sources"]:
         assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", entry["dated"]), entry
-        assert entry["standing"] in {"maker", "standard", "collection", "secondary", "notes"}
+        assert entry["standing"] in {"maker", "standard", "collection", "secondary"}
         assert entry["words"]
+
+
+def test_every_source_of_a_row_is_a_link() -> None:
+    links = table("links")
+    rows = [
+        *table("accelerators")["accelerators"],
+        *(row for kind in ("scale_up", "host_links", "nics") for row in links[kind]),
+    ]
+    parts = [part.strip() for row in rows for part in row["source"].split(";")]
+    assert len(parts) > 80
+    assert [part for part in parts if not SOURCE.match(part)] == []
 
 
 def test_a_source_that_nobody_knows_is_refused() -> None:

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import assume, example, given, reject, settings
+from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.documents.load import MAX_BYTES, LoadError, Source, comments, load_file, load_text
 from trainspec_validate.model.finding import Pointer, Span
 
@@ -141,14 +142,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(json_values, st.sampled_from([None, 0, 1, 4]), st.booleans())
-@settings(deadline=None)
 def test_json_loads_as_the_standard_library_does(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert same(load_text(text, "f.json").data, json.loads(text))
 
 
 @given(json_values, st.sampled_from([None, 0, 1, 4]))
-@settings(deadline=None)
 def test_json_is_yaml_wherever_the_parser_takes_it(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     outcome = attempt(text, "f.yaml", "yaml")
@@ -295,14 +294,13 @@ def test_duplicate_names_the_first_place() -> None:
 @example("*a")
 @example("? ? a")
 @example("|\n  %TAG")
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 def test_any_text_loads_or_is_refused(text: str) -> None:
     for path in ("f.yaml", "f.json", "<stdin>"):
         check_total(text, path)
 
 
 @given(st.binary(max_size=40) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(deadline=None)
 def test_any_bytes_load_or_are_refused(content: bytes) -> None:
     check_total(content, "f")
 
@@ -410,7 +408,6 @@ documents = st.dictionaries(keys, json_values, min_size=1, max_size=5) | st.list
 
 @given(documents, st.sampled_from([None, 0, 1, 4]), st.booleans(), st.sampled_from(["\n", "\r\n"]))
 @example({"a": [[], [1, [2, {}]], {"": [None]}], "é😀": {"x": "😀", "y": "b"}}, 1, False, "\n")
-@settings(deadline=None)
 def test_positions_in_json(value: Any, indent: int | None, ascii_only: bool, line_end: str) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).replace("\n", line_end)
     check_positions(load_text("\ufeff" + text, "f.json"))
@@ -435,7 +432,7 @@ class Dumper(yaml.SafeDumper):
         }
     ),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_positions_in_yaml(value: Any, style: dict[str, Any]) -> None:
     try:
         text = yaml.dump(value, Dumper=Dumper, sort_keys=False, **style)
@@ -558,7 +555,6 @@ tricky = st.text(st.sampled_from("ab#'\":|>-é😀 ,[]{}&*!%"), max_size=12)
     st.dictionaries(tricky, tricky | st.lists(tricky, max_size=3), min_size=1),
     st.sampled_from([None, "'", '"']),
 )
-@settings(deadline=None)
 def test_every_comment_and_nothing_else_is_found(value: Any, style: str | None) -> None:
     text = yaml.dump(value, Dumper=Dumper, width=10**9, default_style=style, default_flow_style=False)
     lines = text.splitlines()
@@ -694,7 +690,7 @@ def test_scalars_that_older_readers_take_for_another_value(scalar: str, older: s
     assert load_text(f'a: "{scalar}"\n', "a.yaml").ambiguous == ()
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.from_regex(r"[-+]?(?:[0-9](?:[0-9_:]{0,8}[0-9_])?|0b[01][01_]{0,3})|[a-zA-Z]{1,5}", fullmatch=True))
 @example("On")
 def test_no_other_scalar_is_another_value_to_older_readers(scalar: str) -> None:

@@ -818,3 +818,10 @@ def test_a_figure_that_only_the_catalog_replaces_is_asked_for() -> None:
     assert found.help == "give the value, or leave the key out for an accelerator of the catalog"
     [found] = judge("cluster", "      num_cores: 96", "      num_cores:").findings
     assert found.help == "give the value, or leave the key out"
+
+
+def test_a_mapping_of_any_keys_without_a_value_beside_an_unknown_key_is_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\nmetadata:\n  name: x\n  driver: 1\n  labels:\n")
+    found = {(one.requirement, one.span.line) for one in validate([path]).findings if one.span}
+    assert found >= {("TS-DOC-005", 5), ("TS-DOC-007", 6)}

@@ -13,9 +13,10 @@ from xml.etree import ElementTree as ET
 import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_record import printing
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.toolbox import command as toolbox
@@ -166,7 +167,7 @@ def run(program: click.Command, name: str, *arguments: str) -> tuple[int, str, s
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs file names with control characters")
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=NAME, key=HOSTILE, value=HOSTILE)
 @example(name="::error::x", key="##[error]x", value="::stop-commands::x")
 @example(name="a\n::error::x", key="##vso[x", value="\u202e##teamcity[x")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples
 from tests.mutation.operators import replaced
 from tests.test_documents import BASES, damaged
 from trainspec_validate.documents import schema, schema_chunks
@@ -29,7 +30,7 @@ def places(kind: str, data: Any) -> list[tuple[str, str, bool]]:
 
 
 @given(damaged())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_pieces_have_the_findings_of_the_whole(case: tuple[str, Any]) -> None:
     kind, data = case
     whole = places(kind, data)

@@ -106,6 +106,31 @@ def test_the_name_of_a_topic_is_a_heading() -> None:
     assert list(spec_lint.heading_faults([ENTRY | {"title": "Record loss bound"}])) == []
 
 
+@pytest.mark.parametrize(
+    ("clause", "words"),
+    [
+        ("a talk on clocks", "the source 'a talk on clocks.' has no address"),
+        ("measured for this specification", "has no address"),
+        ("a choice", "has no address"),
+        ("benchmarks/nothing.py, 3 %", "the source 'benchmarks/nothing.py' is no file of this repository"),
+        ("benchmarks/measured.py, 3 %", None),
+        ("arXiv:2407.21783", None),
+        ("NVIDIA/nccl@1a2b3c4:src/init.cc", None),
+        ("[links](links.yaml)", None),
+        ("arithmetic", None),
+        ("the meaning of the keys: a count is a number", None),
+        ("the 10 % are a choice of this specification", None),
+    ],
+)
+def test_each_clause_of_a_source_has_an_address(root: Path, clause: str, words: str | None) -> None:
+    (root / "benchmarks").mkdir()
+    page(root, "", "benchmarks/measured.py")
+    text = f"# A\n\n```text\nSource: code\n```\n\n*Why:* Seen. Source:\nRFC 5905; {clause}.\n\nMore.\n"
+    found = told(spec_lint.source_faults([page(root, text)]))
+    assert [number for number, _ in found] == ([7] if words else [])
+    assert all(words in fault for _, fault in found if words)
+
+
 def test_a_statement_is_short() -> None:
     long = "The degrees MUST multiply to the ranks of the job" + " and" * 21 + "."
     (fault,) = spec_lint.requirement_faults([ENTRY | {"statement": long}], {"1.0"})

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from streams_made.damage import BASES, Damage, Files, kinds, undamaged
+from streams_made.damage import BASES, Damage, Files, few_kinds, kinds, undamaged
 from streams_made.mllog import MARKER, entries, make_log, text_of
 from streams_made.mllog_damage import LogDamage, log_kinds
 from streams_made.run import make_run
@@ -102,11 +102,24 @@ def test_damage_to_a_log_is_caught() -> None:
     assert verdict.caught, verdict
 
 
-@pytest.mark.slow
-def test_damage_is_caught() -> None:
-    """Runs the benchmark, which judges every kind in a process with compiled loops and fails below its least share."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "score_streams.py"), "--runs-only"]
+def test_the_short_form_has_damage_for_every_requirement() -> None:
+    few = few_kinds()
+    meant = [{requirement for kind in each for requirement in kind.requirements} for each in (few, kinds())]
+    assert meant[0] == meant[1]
+    assert len(few) < len(kinds())
+
+
+@pytest.mark.parametrize(
+    ("options", "num_kinds"),
+    [
+        pytest.param(["--short"], len(few_kinds()), id="short", marks=pytest.mark.slow),
+        pytest.param([], len(kinds()), id="all", marks=pytest.mark.long),
+    ],
+)
+def test_damage_is_caught(options: list[str], num_kinds: int) -> None:
+    """Runs the benchmark, which judges each kind in a process with compiled loops and fails below its least share."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "score_streams.py"), "--runs-only", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "CRASHED" not in done.stdout
-    assert f"of {len(kinds())} (" in done.stdout
+    assert f"of {num_kinds} (" in done.stdout

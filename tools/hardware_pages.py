@@ -40,14 +40,19 @@ Rates are one-way and nominal. Makers often print both directions together, whic
 the most accelerators that published products join with such links.
 """
 STANDING = """
-The day is that of the commit, or the month in which the page was read. Rows of status *notes* were noted in earlier
-look-ups and await a reading of the page. A link between chips that no row has, such as those of Graphcore, is stated in
-the profile.
+The day is that of the commit, or the month in which the page was read. A link between chips that no row has, such as
+those of Graphcore, is stated in the profile.
 """
 MAKERS = {
     "nvidia": ("NVIDIA", "A package is one accelerator and carries one rank, also where it has two dies."),
     "amd": ("AMD", "MI250X has two dies in a package and carries a rank on each; all others carry one."),
-    "intel": ("Intel", "Of 24 Ethernet ports of a package 21 join the node and 3 leave it. Source: docs.habana.ai."),
+    "intel": (
+        "Intel",
+        (
+            "Of 24 Ethernet ports of a package 21 join the node and 3 leave it. Source: "
+            "https://docs.habana.ai/en/latest/Management_and_Monitoring/Network_Configuration/index.html."
+        ),
+    ),
     "google": (
         "Google",
         "A row is a chip. Names can count cores: tpu-v5p-12288 has 6,144 chips (mlcommons/training_results_v4.0).",

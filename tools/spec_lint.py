@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import committed_reports
+from trainspec_site.source_links import SOURCE as SOURCE_LINK
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = "[0-9][0-9]-*.md"
@@ -27,6 +28,9 @@ LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 TERM_LINK = re.compile(r"\[(?P<term>[^\]]+)\]\(00-terms\.md#[\w-]+\)")
 SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)\.\s+(?=[A-Z`])")
 SOURCE = re.compile(r"\bSource: \S")
+SOURCES = re.compile(r"\bSources?:\s(?P<clauses>.*?)(?=\n\n|\Z)", re.DOTALL)
+CLOSED_SOURCE = re.compile(r"^(?:arithmetic|the meaning of the keys?)\b|\ba choice of this specification\b")
+"""Sources without an address: what follows from the text itself, and what somebody had to settle."""
 VOICE = re.compile(
     r"—|!(?!=)|\b(?:e\.g|i\.e|etc)\.|\b(?:please|simply|obviously|very|basically|of course|leverage)\b", re.IGNORECASE
 )
@@ -119,6 +123,32 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield f"there is no version {entry['since']!r}"
     if entry["check"] != "manual" and not (entry["bad"] and entry["good"]):
         yield "it has no example of both signs"
+
+
+def source_faults(pages: list[Path]) -> Iterator[Fault]:
+    """Clauses of sources without a link, a path of this repository that exists, or one of the closed words."""
+    for path in pages:
+        lines = dict(outside_code(path))
+        text = "\n".join(lines.get(number, "") for number in range(1, max(lines, default=0) + 1))
+        for match in SOURCES.finditer(text):
+            number = text.count("\n", 0, match.start()) + 1
+            for clause in re.split(r";\s+", " ".join(match["clauses"].split())):
+                if fault := _clause_fault(clause):
+                    yield Fault(str(path.relative_to(ROOT)), number, fault)
+
+
+def _clause_fault(clause: str) -> str | None:
+    """What one clause of a source lacks."""
+    paths = [found["own"] for found in SOURCE_LINK.finditer(clause) if found["own"]]
+    for path in paths:
+        if not (ROOT / path).exists():
+            return f"the source {path!r} is no file of this repository"
+    if LINK.search(clause) or SOURCE_LINK.search(clause) or CLOSED_SOURCE.search(clause):
+        return None
+    return (
+        f"the source {clause!r} has no address; name a page, a commit, a paper or a script, or write 'arithmetic', "
+        "'the meaning of the keys' or 'a choice of this specification' with the reason"
+    )
 
 
 def _ground_faults(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -276,6 +306,7 @@ def faults() -> list[Fault]:
         *practice_faults(entries, stacks_that_pass(ROOT / "conformance" / "results")),
         *heading_faults(entries),
         *opening_faults([path for path in chapters if path.stem != "00-introduction"]),
+        *source_faults(chapters),
         *voice_faults([spec / "index.md", *chapters, *guides]),
         *term_faults(chapters),
         *identifier_faults(written, {entry["id"] for entry in entries}),

@@ -17,7 +17,7 @@ from appendix_models.blast_radius import (
     lost_accelerator_hours_per_day,
     replica_coupling,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainspec_validate.performance.costs.layout import Layout
@@ -27,7 +27,6 @@ LLAMA = Layout(data=128, tensor=8, pipeline=16)
 PIPELINE_INSIDE = ("tensor", "context", "pipeline", "data")
 
 
-@settings(deadline=None)
 @given(
     st.tuples(st.integers(1, 6), st.sampled_from((1, 2, 4)), st.integers(1, 3), st.sampled_from((1, 2))),
     st.permutations(ORDER),

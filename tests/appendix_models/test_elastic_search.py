@@ -8,14 +8,13 @@ import random
 import pytest
 from appendix_models import elastic_search
 from appendix_models.elastic_search import best_batch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.costs.elastic_cases import MICROS, bounds, brute_force
 from trainspec_validate.performance.costs.elastic import Bounds, data_degrees
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400), MICROS, bounds(), st.booleans())
 def test_the_best_batch_is_that_of_brute_force(most: int, micros: list[int], limits: Bounds, larger: bool) -> None:
     counts = {batch: len({s[0] for s in brute_force(batch, micros, limits)}) for batch in range(1, most + 1)}

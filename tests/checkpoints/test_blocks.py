@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.checkpoints import blocks, hashing, read_rates
 from trainspec_validate.checkpoints.opening import open_file, open_past_memory
 
@@ -196,7 +197,7 @@ def test_files_wait_for_buffers_and_no_more_are_made_than_are_said(
     assert 1 <= len(made) <= 3
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(st.integers(0, 12 * SMALL_BLOCK), min_size=1, max_size=12))
 def test_files_that_share_buffers_do_not_mix(tmp_path_factory: pytest.TempPathFactory, lengths: list[int]) -> None:
     root = tmp_path_factory.mktemp("files")

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa, x25519
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import bundles_made
 from tests.checkpoints import test_keras_files, test_orbax
 from tests.checkpoints.test_signature import invoke, write_keys
+from tests.examples import examples
 from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.checkpoints.formats import READERS, safetensors, torch_zip
@@ -119,7 +120,7 @@ LAYOUTS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_damaged_files_are_findings_and_never_mistakes_of_ours(
     tmp_path_factory: pytest.TempPathFactory, layout: str, data: st.DataObject

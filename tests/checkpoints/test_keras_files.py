@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.checkpoints.formats.keras import SIGNATURE
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
@@ -109,7 +110,7 @@ def test_an_entry_that_leads_out_is_told(tmp_path: Path) -> None:
     assert told(tmp_path) == {("paths", "model.keras")}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.binary(max_size=200))
 def test_any_bytes_after_the_signature_are_answered(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     root = tmp_path_factory.mktemp("fuzzed")

@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.stores_made import HEAD, packed, store, table
 from tests.trees import build
 from trainspec_validate.checkpoints.formats import _ocdbt
@@ -110,7 +111,7 @@ def test_an_empty_store_whose_tree_names_arrays_is_damaged(tmp_path: Path) -> No
     assert told(root) == []
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_a_manifest_of_any_bytes_is_read_or_refused(data: st.DataObject) -> None:
     for magic in ("0cdb3a2a", "0cdb20de"):

@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.trees import build
 from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.read import read_checkpoint
@@ -159,7 +160,7 @@ def test_keys_that_cannot_be_used_are_told(root: Path, signed: Path, tmp_path: P
     assert "no public key in PEM" in invoke("verify", signed, "--public-key", tmp_path / "no.pem").stderr
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_garbage_is_refused_with_a_reason(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     root = tmp_path_factory.mktemp("garbage") / "step-1"

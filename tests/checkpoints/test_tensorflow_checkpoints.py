@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bundles_made import (
@@ -26,6 +26,7 @@ from tests.bundles_made import (
     table,
     training,
 )
+from tests.examples import examples
 from trainspec_validate.checkpoints.formats._bundle import read_index
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.opening import UnreadableError
@@ -270,7 +271,7 @@ def test_texts_whose_lengths_lie_are_told(tmp_path: Path) -> None:
     assert [words for _, words in damaged(one.root, one.pieces)] == ["claims 1,099,511,627,776 texts in 15 bytes"]
 
 
-@settings(max_examples=70)
+@examples(70)
 @given(st.data())
 def test_damaged_and_random_tables_are_refused_in_words(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -288,7 +289,7 @@ def test_damaged_and_random_tables_are_refused_in_words(
     assert num_shards == 2
 
 
-@settings(max_examples=70)
+@examples(70)
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.binary(max_size=60)), max_size=12))
 def test_random_messages_in_a_sound_table_are_refused_in_words(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[bytes, bytes]]

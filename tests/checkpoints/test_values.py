@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bundles_made import Held, bundle, floats
+from tests.examples import examples
 from tests.trees import build, raw_safetensors
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.read import read_checkpoint, read_group
@@ -205,7 +206,7 @@ def longest(pages: list[Any]) -> int:
     return best
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.lists(st.booleans(), max_size=5), max_size=6))
 def test_runs_of_zeros_are_followed_over_blocks(blocks: list[list[bool]]) -> None:
     found = Statistics(Piece("file", "w", 0, 0, dtype="F32"))

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checkpoints.test_signature import write_keys
+from tests.examples import examples
 from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.checkpoints import seal, tree
@@ -185,7 +186,7 @@ MUTATIONS = [add, add_hidden_folder, add_nested, delete, delete_folder, rename, 
 MUTATIONS += [link_folder_outside, link_new, hard_link, swap, pipe, to_folder]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(mutate=st.sampled_from(MUTATIONS), path=st.sampled_from(FILES), signed=st.booleans())
 def test_any_change_of_a_sealed_tree_is_named(
     tmp_path_factory: pytest.TempPathFactory,

@@ -6,9 +6,10 @@ import doctest
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.performance.costs import batch_schedule
 from trainspec_validate.performance.costs.batch_schedule import Stage, batch_at, num_steps
 
@@ -26,7 +27,7 @@ def ramps(draw: st.DrawFn) -> list[Stage]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ramps(), st.integers(1, 20000))
 def test_steps_are_the_integral_of_one_over_the_batch(stages: list[Stage], total: int) -> None:
     points = 1000

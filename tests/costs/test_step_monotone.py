@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.network import Link, Network
 from trainspec_validate.performance.costs.step_time import Work, step_time
@@ -53,7 +54,7 @@ def works(draw: Any) -> Work:
         name: draw(st.booleans())
         for name in (
             *("overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_input_gradients"),
-            *("overlap_pipeline", "overlap_warm_up", "fused_accumulation", "narrow"),
+            *("overlap_pipeline", "overlap_warm_up", "overlap_expert", "fused_accumulation", "narrow"),
         )
     }
     recompute = draw(st.sampled_from(("none", "full")))
@@ -92,7 +93,7 @@ def seconds(work: Work, machine: tuple[int, float, float, str, bool]) -> float:
     return step_time(work, {axis: group(*degree) for axis, degree in degrees.items() if degree[0] > 1}).seconds
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(work=works(), machine=MACHINES, factor=st.sampled_from(FACTORS))
 def test_a_faster_part_never_makes_a_slower_step(
     work: Work, machine: tuple[int, float, float, str, bool], factor: float

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded_machines import COMMANDS, HOST_NAME, broken_node, h100_node, host, mi300x_node, switched_slots
 
+from tests.examples import examples
 from trainspec_validate.interop.discover import LocalMachine, RecordedMachine, discover
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.shape import fitting
@@ -221,7 +222,7 @@ def test_a_lost_file_never_brings_a_new_figure(lost: str) -> None:
 _IDENTITIES = (("0x030200", "0x10de", "0x2330"), ("0x020700", "0x15b3", "0x1021"))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.dictionaries(st.sampled_from(sorted(COMMANDS)), st.text(max_size=200)), st.randoms(use_true_random=False))
 def test_garbage_never_stops_discovery(printed: dict[str, str], random: Any) -> None:
     machine = h100_node()

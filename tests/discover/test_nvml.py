@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded_machines import h100_node
 from recorded_nvml import binding, recorded
 
+from tests.examples import examples
 from trainspec_validate.interop.discover import LocalMachine, RecordedMachine, discover
 from trainspec_validate.interop.discover.machine import Machine
 from trainspec_validate.interop.discover.nvml import survey
@@ -192,7 +193,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 JUNK = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_garbage_in_a_survey_never_stops_discovery(data: st.DataObject) -> None:
     found = survey(binding(recorded("a100-mig")))

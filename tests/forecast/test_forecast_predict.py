@@ -42,6 +42,12 @@ def test_settings_are_those_of_the_plan() -> None:
     assert settings_of(bare).recompute == "selective"
 
 
+@pytest.mark.parametrize("stated", [{}, {"overlap_expert": False}, {"overlap_expert": True}])
+def test_the_stated_overlap_of_experts_comes_first(stated: dict[str, bool]) -> None:
+    software = settings_of(plan(communication=stated)).software
+    assert software.overlap_expert is stated.get("overlap_expert", False)
+
+
 def test_what_is_offloaded_is_added_up_to_the_whole() -> None:
     entries = [
         {"what": "optimizer", "target": "host", "fraction": 0.75},

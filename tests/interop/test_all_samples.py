@@ -5,10 +5,11 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import SAMPLES, assert_sound
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.recognise import formats, recognise
 
@@ -31,7 +32,7 @@ FORMATS = (
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.text(max_size=300))
 def test_any_text_fits_one_format_or_is_refused(text: str) -> None:
     try:

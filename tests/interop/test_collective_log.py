@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.collective_log import NAME, read
 
@@ -169,7 +170,7 @@ def test_what_is_no_log() -> None:
         read(ForeignText("text", "NCCL is a library\n"))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(damaged("nccl.log") | damaged("rccl-sockets.log") | st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     survives(read, text)

@@ -4,10 +4,11 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_facts import FIXTURES, assert_fits_schema, fixture, group, messages, mutated, read_or_refuse, unknown_keys
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import device_queries, hwloc, nccl_graph, nccl_xml, nvidia_matrix, rocm_matrix
 
@@ -222,7 +223,7 @@ def test_a_node_of_which_a_part_is_listed_has_no_count() -> None:
     assert [item.reason for item in fragment.unknown if item.pointer[-1] == "num_accelerators_per_node"]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.sampled_from(sorted(FORMATS)).flatmap(
         lambda name: st.tuples(st.just(name), mutated(FILES[name].text) | st.text(max_size=200))
@@ -232,7 +233,7 @@ def test_any_text_is_facts_or_a_refusal(pair: tuple[str, str]) -> None:
     read_or_refuse(FORMATS[pair[0]], pair[1])
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.text(max_size=200))
 def test_no_format_takes_offence_at_any_text(text: str) -> None:
     for entry in ALL:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import fixture
 
+from tests.examples import examples
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.interop.document import document, facts_of, scalar, unknowns
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Unknown
@@ -117,7 +118,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.dictionaries(st.sampled_from(["notes", "clock", "power", "extensions"]), VALUES))
 def test_any_value_reads_back(facts: dict[str, Any]) -> None:
     merged = merge([part(facts)])

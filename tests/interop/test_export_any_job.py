@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 from export_jobs import job, unknown_requirements
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.interop.document import Job, export_all
 
 AXES = ("data", "tensor", "pipeline", "context", "expert")
@@ -95,7 +96,7 @@ def parses(name: str, text: str) -> bool:
     return subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(jobs())
 def test_every_file_parses(given_job: Job) -> None:
     written, refused = export_all(given_job)

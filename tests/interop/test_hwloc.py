@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_facts import assert_fits_schema, fixture, group, messages, mutated, read_or_refuse, samples, unknown_keys
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.hwloc import FORMATS, read
 
@@ -148,7 +149,7 @@ def test_published_files_import(path: Path) -> None:
         assert facts["scale_up"]["bandwidth_bytes_per_second"] == 150e9
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(mutated(HOST.text) | st.text(max_size=200))
 def test_any_text_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.infiniband import NAME, rate_of, read
 
@@ -100,7 +101,7 @@ def test_devices_that_are_not_listed_are_told() -> None:
     assert "devices are named by cables but not listed" in told(read(ForeignText("cut", with_one)))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(damaged("ibnetdiscover.out") | st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     survives(read, text)

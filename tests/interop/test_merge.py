@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import fixture
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Remark, Unknown
 from trainspec_validate.interop.merge import Choice, Merged, merge
 from trainspec_validate.interop.readers import infiniband, mlperf_system, slurm, topograph
@@ -208,7 +209,7 @@ FACTS = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(FACTS, min_size=1, max_size=3))
 def test_any_facts_merge_and_the_first_file_is_never_overruled(parts: list[dict[str, Any]]) -> None:
     for facts in parts:
@@ -221,7 +222,7 @@ def test_any_facts_merge_and_the_first_file_is_never_overruled(parts: list[dict[
         assert key in merged.facts
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(FACTS)
 def test_a_file_merged_with_itself_is_itself(facts: dict[str, Any]) -> None:
     if not isinstance(facts.get("fabrics"), list) or not all(isinstance(f, dict) for f in facts["fabrics"]):

@@ -6,10 +6,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plan_files import FIXTURES, imported, text_of
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.merge import Merged, merge
 from trainspec_validate.interop.precedence import value_at
@@ -201,7 +202,7 @@ def fragments(draw: st.DrawFn) -> Fragment:
     return Fragment("TrainingPlan", "test", name, facts, derived=derived, defaults=weak, inputs=inputs)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(fragments(), min_size=1, max_size=4))
 def test_any_defaults_merge_and_a_fact_that_a_file_states_is_never_lost(parts: list[Fragment]) -> None:
     merged = merge(parts)

@@ -8,10 +8,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import ROOT, assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._mlperf_text import interconnect, memory_bytes, nics
 from trainspec_validate.interop.readers.mlperf_system import NAME, read
@@ -198,7 +199,7 @@ def test_what_is_no_description() -> None:
         read(ForeignText("cut", '{"submitter": '))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(damaged("mlperf-system.json") | st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     survives(read, text)
@@ -208,7 +209,7 @@ KEYS = sorted(json.loads(fixture("mlperf-system.json").text))
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40) | st.lists(st.text(max_size=5))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES))
 def test_any_values_are_read(keys: dict[str, Any]) -> None:
     survives(read, json.dumps(keys).replace("NaN", "0").replace("Infinity", "1"))

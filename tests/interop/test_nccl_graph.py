@@ -3,10 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_facts import assert_fits_schema, fixture, group, messages, mutated, read_or_refuse, samples, unknown_keys
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers.nccl_graph import FORMATS, read
 
@@ -65,7 +66,7 @@ def test_published_files_import(path: Path) -> None:
     assert "graph 0 (ring), order of devices: gpu0 gpu3 gpu2 gpu1" in messages(fragment)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(mutated(GRAPH.text) | st.text(max_size=200))
 def test_any_text_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)

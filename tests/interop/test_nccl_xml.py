@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_facts import (
     assert_fits_schema,
@@ -17,6 +17,7 @@ from topology_facts import (
     unknown_keys,
 )
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.nccl_xml import FORMATS, read
 
@@ -287,13 +288,13 @@ def test_any_text_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(TREES, max_size=3))
 def test_any_tree_is_facts_or_a_refusal(children: list[str]) -> None:
     assert read_or_refuse(FORMAT, f'<system version="1"><cpu numaid="0">{"".join(children)}</cpu></system>') is not None
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(mutated(SWITCHED.text) | mutated(UNEVEN.text) | mutated(MESH.text))
 def test_a_damaged_file_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)

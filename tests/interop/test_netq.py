@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers.netq import GRAPH, NODES, read_graph, read_nodes
@@ -74,13 +75,13 @@ def test_what_is_neither(text: str) -> None:
         read_nodes(ForeignText("nodes", text))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(damaged("netq-graph.json") | st.text(max_size=200))
 def test_any_graph_is_read_or_refused(text: str) -> None:
     survives(read_graph, text)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(damaged("netq-nodes.json") | st.text(max_size=200))
 def test_any_list_is_read_or_refused(text: str) -> None:
     survives(read_nodes, text)
@@ -114,7 +115,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(_JSON)
 def test_any_values_are_read_or_refused(data: Any) -> None:
     for read in (read_graph, read_nodes):

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_facts import assert_fits_schema, fixture, group, messages, mutated, read_or_refuse, samples, unknown_keys
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.nvidia_matrix import FORMATS, read
 
@@ -219,7 +220,7 @@ def test_published_and_constructed_files_import(path: Path) -> None:
     )
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(mutated(SPACES.text) | st.text(max_size=200))
 def test_any_text_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)

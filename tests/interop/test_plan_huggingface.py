@@ -329,6 +329,39 @@ def test_a_default_is_no_answer_where_a_section_of_the_file_states_the_fact() ->
     assert at(trainer(), "optimizer", "learning_rate", "peak") == 5e-05
 
 
+QUOTED = """
+version: v2
+tasks:
+  - name: tune
+    command: ['/bin/sh', '-c']
+    arguments: ['deepspeed
+      open_recipes/trainer.py
+      --model_name_or_path /models/base
+      --max_seq_length 512
+      --per_device_train_batch_size 4
+      --gradient_accumulation_steps 8
+      --bf16
+    ']
+    resources: {gpuCount: 4}
+"""
+LISTED = """
+kind: Pod
+spec:
+  containers:
+    - name: trainer
+      command: [torchrun, --nproc_per_node, 8, train.py]
+      args: ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "8", "--bf16", "true"]
+"""
+
+
+@pytest.mark.parametrize("text", [QUOTED, LISTED], ids=("quoted", "listed"))
+def test_a_command_that_the_file_of_a_scheduler_quotes(text) -> None:
+    fragment = read_trainer(ForeignText("task.yaml", text))
+    assert at(fragment, "batch", "micro_sequences") == 4
+    assert at(fragment, "batch", "accumulation_steps") == 8
+    assert at(fragment, "precision", "compute") == "bf16"
+
+
 def test_the_clipping_of_an_accelerate_configuration() -> None:
     fragment = accelerate("distributed_type: DEEPSPEED", "deepspeed_config:", "  gradient_clipping: 0.7")
     assert fragment.facts["optimizer"]["clipping"] == {"kind": "global-norm", "threshold": 0.7}

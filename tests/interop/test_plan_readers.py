@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from plan_files import FIXTURES, assert_sound, text_of
 
 from tests.every import every
+from tests.examples import examples
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._plan_parts import Draft
@@ -115,7 +116,7 @@ def survives(entry: Format, text: ForeignText) -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_text_is_read_or_refused(text: str) -> None:
     for entry in PLANS:
         source = ForeignText("noise", text)
@@ -131,7 +132,7 @@ VALUES = st.one_of(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_fixtures_are_read_or_refused(name: str, data: st.DataObject) -> None:
     whole = text_of(name).text
     lines = whole.split("\n")

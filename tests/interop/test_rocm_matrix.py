@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_facts import assert_fits_schema, fixture, group, messages, mutated, read_or_refuse, unknown_keys
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers.rocm_matrix import FORMATS, read
 
@@ -122,7 +123,7 @@ def test_no_matrix_is_refused() -> None:
         read(ForeignText("x", "== Hops between two GPUs =="))
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(mutated(MESH.text) | mutated(PCIE.text) | st.text(max_size=200))
 def test_any_text_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._hostlist import expand
 from trainspec_validate.interop.readers.slurm import CONF, YAML, read_conf, read_yaml
@@ -209,13 +210,13 @@ def test_any_host_list_ends(expression: str) -> None:
         return
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(damaged("tree.conf") | damaged("block.conf") | st.text(max_size=200))
 def test_any_conf_is_read_or_refused(text: str) -> None:
     survives(read_conf, text)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(damaged("topology.yaml") | st.text(max_size=200))
 def test_any_yaml_is_read_or_refused(text: str) -> None:
     survives(read_yaml, text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_files import assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
 
+from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers.topograph import NAME, read
 
@@ -46,7 +47,7 @@ def test_what_is_no_model(text: str, words: str) -> None:
         read(ForeignText("model.yaml", text))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(damaged("model.yaml") | st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     survives(read, text)

@@ -12,6 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.examples import examples
 from trainspec_validate import models
 from trainspec_validate.documents import schema
 from trainspec_validate.documents.types import KINDS, SIDE_KINDS, Record, read_any
@@ -181,7 +182,7 @@ def agree(kind: str, data: Any) -> None:
 
 
 @given(DOCUMENTS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_documents(case: tuple[str, Any]) -> None:
     agree(*case)
 
@@ -190,7 +191,7 @@ def test_documents(case: tuple[str, Any]) -> None:
 @example(("Waivers", {"apiVersion": "trainspec/v1", "waivers": []}))
 @example(("Waivers", {"kind": "Waivers", "waivers": []}))
 @example(("Waivers", {"apiVersion": "trainspec/v1", "kind": "Waivers", "waivers": [], "more": 1}))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_mutants(case: tuple[str, Any]) -> None:
     agree(*case)
 
@@ -200,7 +201,7 @@ def test_something_of_each_kind_is_accepted(kind: str) -> None:
     seen = []
 
     @given(record(STRUCTS[kind]))
-    @settings(max_examples=20, deadline=None, database=None)
+    @settings(max_examples=20, database=None)
     def draw(data: Any) -> None:
         seen.append(of_model(kind, data) is not None)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate import (
     Finding,
     InputError,
@@ -69,7 +70,7 @@ def wrong() -> dict[str, Any]:
 
 
 @given(st.dictionaries(WORDS, JSON, max_size=4))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_mapping_is_judged_as_what_it_holds(data: dict[str, Any]) -> None:
     assert load_text(text_of(data), "a.yaml").data == data
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 import trainspec_record
+from tests.examples import examples
 from trainspec_record.catalog import EVENTS, METRICS
 from trainspec_record.progress import COUNTED, GAUGES
 from trainspec_record.rank import COUNTED as OF_RANK
@@ -105,7 +106,7 @@ def use(span: Any, how: str) -> None:
         getattr(span, how)()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(CALLS, max_size=25), told=SETTINGS)
 @example(calls=[("event", ("train.run.start",), {"values": {"train.step.count": {}}})], told={})
 def test_no_call_raises_and_every_line_is_a_record(
@@ -125,7 +126,7 @@ def test_no_call_raises_and_every_line_is_a_record(
             records(path)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(calls=st.lists(CALLS, max_size=25))
 def test_the_silent_run_takes_the_same_calls(calls: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

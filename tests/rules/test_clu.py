@@ -432,3 +432,20 @@ def test_size_over_time_is_the_bandwidth(
         "time_seconds": time,
     }
     assert bool(findings(cluster={"measurements": [measured]}, select=("TS-CLU-055",))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("model", "power", "wrong"),
+    [
+        ("nvidia-gh200-96gb", 680, False),
+        ("nvidia-gh200-96gb", 300, False),
+        ("nvidia-gh200-96gb", 68, True),
+        ("prototype", 70, True),
+        ("prototype", 23_000, False),
+        ("nvidia-h100-sxm-80gb", 70, False),  # TS-CLU-005 compares it with the catalog
+    ],
+)
+def test_power_of_an_accelerator_that_the_catalog_has_none_for(findings: Findings, model, power, wrong) -> None:
+    device = {"model": model, "memory_bandwidth_bytes_per_second": 4e12, "power_watts": power}
+    found = findings(cluster=group(accelerator=device), select=("TS-CLU-076",))
+    assert found == ({("TS-CLU-076", f"{GROUP}.accelerator.power_watts")} if wrong else set())

@@ -313,3 +313,11 @@ def test_a_pipeline_of_few_layers_is_as_even_as_it_can_be(findings) -> None:
     assert findings(plan=few, select=("TS-PAR-044",)) == set()
     wide = {"model": {"num_layers": 9, "vocabulary_size": 2_000_000}, "parallelism": {"stage_layers": [3, 3, 3, 0]}}
     assert findings(plan=wide, select=("TS-PAR-044",)) == set()
+
+
+def test_experts_of_an_unknown_model_are_not_judged(findings, verdict) -> None:
+    plan = {"parallelism": {"expert": 2}}
+    assert findings(plan=plan, select=("TS-PAR-003",)) == {("TS-PAR-003", "parallelism.expert")}
+    found = findings(plan={**plan, "model": {"family": None}}, select=("TS-PAR-003",))
+    assert "TS-PAR-003" not in {requirement for requirement, _ in found}
+    assert verdict("TS-PAR-003", plan={**plan, "model": {"family": None}}) is Verdict.NOT_RUN

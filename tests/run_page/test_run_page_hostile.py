@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from full_run import full_report, full_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_page_makers import (
     NOBODY,
@@ -25,6 +25,7 @@ from run_page_makers import (
 )
 from run_page_parser import Element, parse
 
+from tests.examples import examples
 from trainspec_validate.model.finding import Evidence, Related
 from trainspec_validate.report.run_page import page
 from trainspec_validate.report.run_page.markup import Html, cut, element, join
@@ -129,7 +130,7 @@ def test_a_few_wrong_times_do_not_squeeze_the_charts() -> None:
     assert "wrong times" in next(found.all("aside")).text
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.floats(), min_size=1, max_size=30), st.integers(0, 3))
 def test_any_values_make_a_page(values: list[float], metric: int) -> None:
     name = ("train.loss.mean", "train.gradient.norm", "train.step.duration", "train.flops.utilization")[metric]

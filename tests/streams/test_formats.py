@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.streams_made.foreign_logs import trainer_events
 from trainspec_validate.telemetry.formats import FORMATS, HEAD_BYTES, detect
 
@@ -56,7 +57,7 @@ def test_what_is_no_stream_has_no_format(start: bytes) -> None:
     assert detect(start) is None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=400) | st.sampled_from(list(STARTS.values())).flatmap(lambda b: st.just(b[: len(b) // 2])))
 def test_any_bytes_are_judged(start: bytes) -> None:
     found = detect(start)

@@ -6,12 +6,13 @@ import json
 
 import pytest
 from any_records import streams
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from otlp_documents import gauge, histogram, logs, metrics, point, total
 from reading import assert_sound, read_bytes, read_text
 from test_formats import STARTS
 
+from tests.examples import examples
 from trainspec_validate.documents.types.stream import encode_record
 from trainspec_validate.telemetry.formats import FORMATS, Record, SourceError, parquet, read
 from trainspec_validate.telemetry.formats.json_text import decode, open_brackets
@@ -47,7 +48,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(content=st.binary(max_size=300))
 @example(content=b"a\rb\n\r\x00")
 def test_any_bytes(name: str, content: bytes) -> None:
@@ -55,7 +56,7 @@ def test_any_bytes(name: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_lines_with_something_wrong(name: str, data: st.DataObject) -> None:
     """Lines in which one piece is cut out, doubled or replaced."""
@@ -161,7 +162,7 @@ def test_brackets_balance(value: object) -> None:
     assert depth == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(stream=streams, data=st.data())
 def test_our_own_otlp_with_something_wrong(stream: list[Record], data: st.DataObject) -> None:
     text = b"\n".join(write_otlp(stream)).decode()

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from any_records import metric_keys, numbers, streams
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.documents.types.stream import Event, Head, Sample, encode_record
 from trainspec_validate.telemetry.formats import FORMATS, Losses, Record, Refusal, detect, parquet, read, records
 from trainspec_validate.telemetry.formats.otlp.write import write as write_otlp
@@ -27,7 +28,7 @@ def read_back(pieces: list[bytes], name: str) -> list[object]:
     return [entry for _, entry in read(lines(pieces), "file", FORMATS[name])]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(streams)
 def test_otlp_gives_every_record_back(stream: list[Record]) -> None:
     written = list(write_otlp(stream))
@@ -39,7 +40,7 @@ def test_otlp_gives_every_record_back(stream: list[Record]) -> None:
     assert (losses.num_records, losses.num_refusals) == (len(stream), 0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams)
 def test_lines_of_otlp_are_recognised_and_hold_one_signal(stream: list[Record]) -> None:
     written = list(write_otlp(stream))
@@ -50,7 +51,7 @@ def test_lines_of_otlp_are_recognised_and_hold_one_signal(stream: list[Record]) 
         assert len(json.loads(line)) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams)
 def test_a_file_of_one_signal_has_all_of_its_records(stream: list[Record]) -> None:
     metrics = {line.split(b":", 1)[0] for line in write_otlp(stream, "metrics")}
@@ -67,7 +68,7 @@ def test_a_file_of_one_signal_has_all_of_its_records(stream: list[Record]) -> No
     assert sorted(map(encode_record, found)) == sorted(map(encode_record, wanted))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(stream=streams, columns=st.none() | st.lists(metric_keys, unique=True, max_size=4))
 def test_parquet_gives_every_record_back(
     tmp_path_factory: pytest.TempPathFactory, stream: list[Record], columns: list[str] | None
@@ -83,7 +84,7 @@ def test_parquet_gives_every_record_back(
 RESERVED = {"time_us", "seq", "att", "step", "rank", "host", "device", "emitter", "json"}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams)
 def test_json_lines_give_every_record_back(stream: list[Record]) -> None:
     *found, _ = read_back([encode_record(record) for record in stream], "metric-stream")

@@ -80,6 +80,17 @@ def on_text(*requirements: str, file: str = "job.0.jsonl", base: str = "plain") 
     return register
 
 
+def few_kinds() -> tuple[Damage, ...]:
+    """Kinds that name every requirement between them: each names one that none of those with more names."""
+    named: set[str] = set()
+    chosen = []
+    for kind in sorted(kinds(), key=lambda kind: -len(kind.requirements)):
+        if not named.issuperset(kind.requirements):
+            named.update(kind.requirements)
+            chosen.append(kind)
+    return tuple(chosen)
+
+
 @cache
 def kinds() -> tuple[Damage, ...]:
     """Every kind of damage, in the order of what is meant to notice it."""

@@ -7,11 +7,12 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from split_makers import places, put, said, seen
 from test_splits import damaged, in_processes, small_parts, spilled
 
+from tests.examples import examples
 from trainspec_validate.documents.types.stream import Event
 from trainspec_validate.system.boundary import TogetherOverLimitError
 from trainspec_validate.system.budget import Limit
@@ -62,7 +63,7 @@ def placed(row: EventRow) -> PlacedEvent:
     return PlacedEvent(row.record, 0, "run", f"e{row.writer}", Subject(None, None, None), Location(0, row.offset))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(rows=ROWS)
 def test_stored_events_come_in_order(rows: list[EventRow]) -> None:
     with pytest.MonkeyPatch.context() as patch:

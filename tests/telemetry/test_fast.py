@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 from line_texts import lines
 
+from tests.examples import examples
 from trainspec_validate.telemetry.decode.batch import RECORD_COLUMNS, Batch, join
 from trainspec_validate.telemetry.decode.line_decoder import BlockDecoder
 from trainspec_validate.telemetry.decode.names import Names
@@ -149,7 +150,7 @@ def assert_same(content: bytes, num_lines: int = 4) -> int:
     return slow[0].num_records
 
 
-@settings(max_examples=700, deadline=None)
+@examples(700)
 @given(content=texts(), num_lines=st.sampled_from((1, 2, 5, 100)))
 @example(content=HEAD + b'\n{"k":"m","time_us":1,"seq":0,"m":{"hw.power":1}}' + b" " * 1_000_000 + b"\n", num_lines=1)
 def test_both_ways_give_the_same(content: bytes, num_lines: int) -> None:

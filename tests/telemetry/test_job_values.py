@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.telemetry.decode.names import Names, Writer
 from trainspec_validate.telemetry.fold import jobs
 from trainspec_validate.telemetry.fold.jobs import JOB, JobValues, parts_of
@@ -65,7 +66,7 @@ def moved(later: JobValues, path: Path) -> tuple[JobValues, list[Any]]:
         return pickle.loads(pickle.dumps(later)), list(parts_of(file))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 400)), min_size=1, max_size=12),
     st.integers(0, 12),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from line_texts import EVENT, HEAD, MORE, MOST_BYTES, MOST_DEPTH, SAMPLE, VALUES, by_schema, lines
 
+from tests.examples import examples
 from trainspec_validate.documents.types.stream import Head, Sample
 from trainspec_validate.telemetry.formats import FORMATS, read
 from trainspec_validate.telemetry.formats.items import Refusal
@@ -42,7 +43,7 @@ def test_the_limits_that_the_schema_cannot_say() -> None:
     assert (MAX_LINE_BYTES, MAX_DEPTH) == (MOST_BYTES, MOST_DEPTH)
 
 
-@settings(max_examples=1_500, deadline=None)
+@examples(1_500)
 @given(line=lines())
 def test_a_line_is_a_record_exactly_when_the_schema_says_so(line: bytes) -> None:
     event("record" if by_schema(line) else "none")
@@ -56,7 +57,7 @@ def test_every_odd_value_in_every_field(fields: dict[str, str], value: str) -> N
         assert_as_the_schema_says(text(fields, **{name: value}))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(line=st.binary(max_size=60))
 def test_any_bytes(line: bytes) -> None:
     assert_as_the_schema_says(line)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trainspec_validate.telemetry.kernels import jit, number, words
 
 if not jit.can_compile():
@@ -60,7 +61,7 @@ def assert_decimal(digits: int, power: int, tail: str, sign: str, end: bytes) ->
         assert len(text.lstrip("-0.")) > MOST_SURE_DIGITS or "e" in text.lower() or float(text) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     digits=st.integers(0, 10**MOST_SURE_DIGITS - 1),
     power=st.integers(-17, 0),
@@ -81,7 +82,7 @@ def test_many_decimals() -> None:
         assert_decimal(digits, drawn.randint(-17, 0), tail, drawn.choice(("", "-")), drawn.choice(ALL_ENDS))
 
 
-@settings(max_examples=2_000, deadline=None)
+@examples(2_000)
 @given(value=st.floats(min_value=1e-30, max_value=1e30))
 @example(value=9007199254740993.0)
 @example(value=5e-20)
@@ -99,7 +100,7 @@ def assert_near_middle(mantissa: int, power: int, step: int) -> None:
     assert found is None or found == float(f"{whole}e{int(exponent) - 16}")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(mantissa=st.integers(2**52, 2**53 - 1), power=st.integers(-12, 8), step=st.sampled_from((-1, 0, 1)))
 def test_next_to_the_middle_between_two_floats(mantissa: int, power: int, step: int) -> None:
     assert_near_middle(mantissa, power, step)
@@ -133,7 +134,7 @@ def test_edges(text: str) -> None:
     assert found is None or struct.pack("d", found) == struct.pack("d", float(text))
 
 
-@settings(max_examples=1_000, deadline=None)
+@examples(1_000)
 @given(text=st.text(alphabet="0123456789+-.eE", min_size=1, max_size=24))
 @example(text="01")
 @example(text="1.")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from split_makers import LAYOUTS, as_parquet, places, put, said, seen, shuffled, streams_in
 
+from tests.examples import examples
 from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
@@ -166,7 +167,7 @@ def assert_found(name: str, orders: Sequence[str], ways: Sequence[Callable[..., 
         assert {each[0] for each in said(found, other)} == {each[0] for each in findings}, order
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(shares=st.lists(st.floats(0, 1), min_size=1, max_size=6), layout=st.sampled_from(("emitter", "together")))
 def test_cut_anywhere(shares: list[float], layout: str, cut_files: dict[str, Whole]) -> None:
     files, wanted, where = cut_files[layout]

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from split_makers import as_parquet, put, streams_in
 
+from tests.examples import examples
 from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
@@ -131,7 +132,7 @@ def test_a_share_may_hold_no_value(is_first: bool, tmp_path: Path) -> None:
     assert_same(found, wanted)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(codes=st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 400)), min_size=1, max_size=900))
 @pytest.mark.parametrize("compiled", [True, False])
 def test_numbers_are_given_in_the_order_of_coming(compiled: bool, codes: list[tuple[int, int]]) -> None:

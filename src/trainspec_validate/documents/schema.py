@@ -228,7 +228,8 @@ class _Findings:
 
     def keys_below_empty(self, pointer: Pointer) -> set[str]:
         """The keys that belong into a mapping beside them that has no value: they are indented too little."""
-        return {key for place, schema in self.empty.items() if place[:-1] == pointer for key in schema["properties"]}
+        below = (schema for place, schema in self.empty.items() if place[:-1] == pointer)
+        return {key for schema in below for key in schema.get("properties", ())}  # labels may have any key
 
     def lacks(self, pointer: Pointer, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[SchemaFailure]:
         by_owner: dict[str, dict[str, Mapping[str, Any]]] = {}

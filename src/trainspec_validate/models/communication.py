@@ -108,6 +108,9 @@ class Communication(DocumentPart):
     overlap_tensor: bool | None = None
     """True when messages of tensor ranks are split and hidden behind matrix products; absent means as usual for
     `framework`."""
+    overlap_expert: bool | None = None
+    """True when all-to-all messages of experts are hidden behind computation of another micro-batch; absent means as
+    usual for `framework`."""
     bucket_bytes: Annotated[float, Meta(ge=1e4, le=1e12, extra_json_schema={"x-unit": "By"})] | None = None
     """Gradient bytes that travel together."""
     compression: Compression | None = None

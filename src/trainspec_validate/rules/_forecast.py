@@ -16,8 +16,10 @@ from trainspec_validate.rules._groups import ask_group
 
 FASTEST, SLOWEST = 0.6, 1.9
 """Least and largest time of a step over its prediction that a rule accepts. Requirements state these numbers."""
-MARGIN = 1.4
+MARGIN = 1.3
 """How much further than the band of a family they are; a wider band decides nothing (`costs.step_errors.BANDS`)."""
+LEAST_SOURCES = 2
+"""A band of fewer says nothing of another stack."""
 
 
 class _Pair:
@@ -93,6 +95,8 @@ def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Predicti
     if band.low < FASTEST * MARGIN or band.high * MARGIN > SLOWEST:
         words = f"eight of ten measured runs took {band.low:.2f} to {band.high:.2f} times as long"
         raise NotApplicable(f"the time of a step is predicted too roughly: {family}, {words}")
+    if band.num_sources < LEAST_SOURCES:
+        raise NotApplicable(f"the time of a step is not predicted: measured runs of one source alone ({family})")
     return found
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from trainspec_validate.performance.costs.activations import ActivationPolicy
 from trainspec_validate.performance.costs.layout import Layout
-from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
+from trainspec_validate.performance.costs.memory_overheads import Overheads
+from trainspec_validate.performance.costs.rank_memory import RankMemory, peak
 from trainspec_validate.performance.forecast.facts import ModelFacts
 from trainspec_validate.performance.forecast.outlook import GATHERED_GRADIENT_BYTES, Settings
 
@@ -52,7 +53,8 @@ def generous_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tu
 
 
 def _overheads(settings: Settings, model: ModelFacts) -> Overheads:
-    return Overheads(
+    return replace(
+        settings.overheads,
         gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
         offloaded_optimizer=settings.offloaded_optimizer,
         offloaded_activations=settings.offloaded_activations,

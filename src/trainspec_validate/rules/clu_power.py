@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.model import units
-from trainspec_validate.performance.derived.cluster import power_watts, total
+from trainspec_validate.performance.derived.cluster import listed, power_watts, total
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _NODE_POWER_FACTOR = 3.0
 _NODE_POWER_BASE = 3000.0
 _FACILITY_SHARE = (1.0, 5.0)
+_FLOPS_PER_JOULE = (0.02e12, 10e12)
+"""Dense 16-bit operations for each joule; the catalog has 0.35e12 to 2.3e12."""
 
 
 @rule("TS-CLU-040")
@@ -46,6 +48,35 @@ def node_power_share(cluster: ClusterProfile) -> Iterator[Violation]:
         high = _NODE_POWER_FACTOR * boards + _NODE_POWER_BASE
         if node > high:
             yield _power(cluster, i, group, node, boards, f"up to {units.base(high)} is plausible")
+
+
+@rule("TS-CLU-076")
+def accelerator_power(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The power of an accelerator fits its peak rate where the catalog has no power to compare with."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        own, known = group.accelerator, listed(group)
+        peak = _sixteen_bit_peak(group)
+        if own.power_watts is None or peak is None or (known is not None and known.power_watts is not None):
+            continue
+        judged = True
+        low, high = (peak / rate for rate in reversed(_FLOPS_PER_JOULE))
+        if not low <= own.power_watts <= high:
+            yield Violation(
+                at(cluster, "node_groups", i, "accelerator", "power_watts"),
+                f"power_watts is {units.watts(own.power_watts)} for a 16-bit peak of {units.flops_per_second(peak)}",
+                f"{units.base(low)} to {units.base(high)} is plausible; correct the power, in watts, or the peak",
+            )
+    if not judged:
+        raise NotApplicable("no accelerator with a 16-bit peak whose power the catalog lacks states its power")
+
+
+def _sixteen_bit_peak(group: NodeGroup) -> float | None:
+    """The dense peak in bf16 or fp16, as declared, else by the catalog."""
+    known = listed(group)
+    rates = {**(known.peak_flops_per_second if known else {})}
+    rates.update({peak.format: peak.flops_per_second for peak in group.accelerator.peak_rates})
+    return next((rates[name] for name in ("bf16", "fp16") if name in rates), None)
 
 
 def _powers(cluster: ClusterProfile) -> list[tuple[int, NodeGroup, float, float]]:

@@ -67,7 +67,7 @@ def expert_degree(plan: TrainingPlan) -> Iterator[Violation]:
     if experts is None:
         yield Violation(
             at(plan, "parallelism", key),
-            f"{key} is {getattr(p, key)}, but the model declares no experts",
+            f"{key} is {getattr(p, key)}, but the model is a {plan.model.family} without experts",
             "leave it out, or declare model.experts",
         )
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Default, Draft, is_count, word_value
+from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 from trainspec_validate.interop.readers._shell_words import cut_words
@@ -19,6 +20,8 @@ _SEVERAL = frozenset(
     }
 )
 """Options that take several words."""
+_LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
+"""An option in a list of words, whose commas a shell would take for parts of them."""
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
@@ -332,11 +335,20 @@ class Started:
 
 
 def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:
-    """The options of a script's commands; None where no command has options that match.
+    """The options of a script's commands, or of those that a YAML file quotes; None where none has options that match.
 
     Raises:
         ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
     """
+    quoted = commands_in(text) if _LISTED_WORDS.search(text) else None
+    started = _options_of(quoted or text, pattern, fewest)
+    if started is None and (quoted := commands_in(text)) is not None:
+        return _options_of(quoted, pattern, fewest)
+    return started
+
+
+def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:
+    """The options of the commands of a script."""
     script = script_of(text)
     reader = Reader(script)
     found = _found(script, reader, pattern, fewest)

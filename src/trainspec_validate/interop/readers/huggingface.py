@@ -47,7 +47,7 @@ _MODEL = re.compile(r'"model_type"\s*:')
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
-_OPTION = re.compile(r"--per_device_train_batch_size[\s=]")
+_OPTION = re.compile(r"""--per_device_train_batch_size["']?[\s=,]""")
 _FORMATS = frozenset({"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision", "pure_bf16"})
 """Settings that name a format; without one of them the configuration of accelerate decides."""
 _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ \t]+(?:sft|pt|rlhf)\b")

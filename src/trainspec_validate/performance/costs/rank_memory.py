@@ -15,7 +15,7 @@ from trainspec_validate.performance.costs.activations import (
 )
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
-from trainspec_validate.performance.costs.memory_overheads import GIB, Overheads
+from trainspec_validate.performance.costs.memory_overheads import GIB, LEAST_FRAGMENTATION, Overheads
 from trainspec_validate.performance.costs.rank_state import rank_state
 from trainspec_validate.performance.costs.stage_memory import (
     RankParameters,
@@ -62,6 +62,12 @@ class RankMemory:
     def total(self) -> float:
         """All bytes that the device must have."""
         return self.allocator + self.communication + self.context
+
+    @property
+    def least_total(self) -> float:
+        """What the device must have at the least, when the allocator keeps little beyond its tensors."""
+        kept = min(self.fragmentation, LEAST_FRAGMENTATION * (self.allocator - self.fragmentation))
+        return self.total - self.fragmentation + kept
 
     @property
     def low_total(self) -> float:

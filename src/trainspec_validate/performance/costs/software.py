@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel
 from trainspec_validate.performance.costs.kernel_traffic import LOSS_BYTES_PER_ENTRY, SEPARATE_LOSS_BYTES_PER_ENTRY
@@ -17,6 +18,8 @@ class Software:
     """Attention kernel; None means the fastest that is usual on the accelerator."""
     overlap_tensor: bool = False
     """Whether messages of tensor ranks are split and hidden behind the products next to them."""
+    overlap_expert: bool = False
+    """Whether all-to-all messages of experts are hidden behind computation of another micro-batch."""
     overlap_input_gradients: bool = False
     """Whether tensor ranks sum the gradients of a layer's inputs while they compute those of its weights."""
     overlap_pipeline: bool = True
@@ -29,6 +32,8 @@ class Software:
     """Share of a forward pass that selective activation checkpointing repeats; None means unfused attention alone."""
     loss_bytes_per_entry: float = LOSS_BYTES_PER_ENTRY
     """Read and written for the loss, for each token and entry of the vocabulary."""
+    selective_keeps: Literal["selective", "alternate"] = "selective"
+    """What selective activation checkpointing keeps, as `activations.ActivationPolicy` names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ RELEASES: tuple[Release, ...] = (
     Release(
         "torchtitan",
         (),
-        Software(attention="flash-2", selective_share=0.5),
+        Software(attention="flash-2", selective_share=0.5, selective_keeps="alternate"),
         "pytorch/torchtitan@395a5262:docs/performance.md: every other layer, or every other product",
     ),
     Release("fms-fsdp", (), Software(attention="flash-2"), "foundation-model-stack/fms-fsdp:README.md"),

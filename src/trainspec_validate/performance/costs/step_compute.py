@@ -38,7 +38,7 @@ class Calibration:
 
     sustained_matmul: float = 0.8
     """Speed of the matrix products of a training step over the best product measured on the accelerator."""
-    sustained_experts: float = 0.92
+    sustained_experts: float = 1.0
     """The same of the products of routed experts over those of dense layers."""
     sustained_narrow: float = 1.0
     """The same of products below 16 bits over those of 16 bits."""
@@ -92,6 +92,8 @@ class Work:
     """Whether weights are gathered during forward passes."""
     overlap_tensor: bool = False
     """Whether messages of tensor ranks are split and hidden behind the products beside them."""
+    overlap_expert: bool = False
+    """Whether messages of expert ranks are hidden behind computation of another micro-batch."""
     overlap_input_gradients: bool = False
     """Whether tensor ranks sum the gradients of a layer's inputs while they compute those of its weights."""
     overlap_pipeline: bool = True

@@ -57,12 +57,13 @@ class StepTime:
 class _Cover:
     """Seconds of computation that messages can still hide behind.
 
-    Messages of every micro-batch have all of them; tensor ranks hide theirs behind the products next to them, or the
-    sums of input gradients behind the gradients of weights, which are half of a backward pass. Messages of once a step
-    have the last backward or first forward pass; with v chunks the gradients of a chunk are complete after its p last
-    micro-batches, so that they spread over (1 - 1/v) (p - 1) passes more. Each second of computation hides one message
-    once, whatever links it takes. Windows contain each other or share nothing, so that no order of messages hides more
-    than another, and a step with less to hide behind saves at least as much computation as it then waits.
+    Messages of every micro-batch have all of them, those of experts the other micro-batches; tensor ranks hide theirs
+    behind the products next to them, or the sums of input gradients behind the gradients of weights, which are half
+    of a backward pass. Messages of once a step have the last backward or first forward pass; with v chunks the
+    gradients of a chunk are complete after its p last micro-batches, so that they spread over (1 - 1/v) (p - 1)
+    passes more. Each second of computation hides one message once, whatever links it takes. Windows contain each
+    other or share nothing, so that no order of messages hides more than another, and a step with less to hide behind
+    saves at least as much computation as it then waits.
     """
 
     def __init__(self, work: Work, passes: Passes) -> None:
@@ -76,6 +77,7 @@ class _Cover:
             "all backward": m * passes.backward,
             "forward": forward * passes.forward if work.overlap_parameters else 0.0,
             "backward": backward * passes.backward if work.overlap_gradients else 0.0,
+            "other micro-batches": (m - 1) * (passes.forward + passes.backward),
             "weight-gradients": m * passes.backward / 2 if work.overlap_input_gradients else 0.0,
         }
         self._windows: dict[str, tuple[str, ...]] = {
@@ -85,6 +87,8 @@ class _Cover:
         }
         if work.overlap_tensor:
             self._windows["tensor"] = ("all",)
+        if work.overlap_expert or work.layout.schedule == "dual-pipe":
+            self._windows["expert"] = ("other micro-batches", "all")
         if work.overlap_pipeline:
             self._windows["compute"] = ("all",)
 
@@ -106,7 +110,7 @@ def _messages(work: Work) -> Iterator[tuple[Transfer, str]]:
             yield replace(one, count=backward), "weight-gradients"
             yield replace(one, count=one.count - backward), "none"
         else:
-            yield one, "tensor" if one.axis == "tensor" else one.overlappable
+            yield one, one.axis if one.axis in {"tensor", "expert"} else one.overlappable
 
 
 def _network(networks: Mapping[str, Network], sent: Transfer) -> Network:

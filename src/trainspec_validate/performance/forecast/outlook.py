@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainspec_validate.performance.costs import collectives
@@ -12,9 +12,10 @@ from trainspec_validate.performance.costs.collectives import Estimate
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel, Generation
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.memory_overheads import XLA, Overheads
 from trainspec_validate.performance.costs.model_flops import model_flops_utilisation
 from trainspec_validate.performance.costs.network import Network
-from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
+from trainspec_validate.performance.costs.rank_memory import RankMemory, peak
 from trainspec_validate.performance.costs.software import DEFAULT, Software
 from trainspec_validate.performance.costs.step_compute import CALIBRATION, Calibration
 from trainspec_validate.performance.costs.step_errors import ErrorBand, band_of, family_of
@@ -58,6 +59,8 @@ class Settings:
     """What code keeps of a layer's activations over what the formula says."""
     offloaded_optimizer: float = 0.0
     offloaded_activations: float = 0.0
+    overheads: Overheads = field(default_factory=Overheads)
+    """What the allocator and the runtime of the accelerator add to the tensors."""
 
     @property
     def fused_attention(self) -> bool:
@@ -118,16 +121,22 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
         ValueError: the layers do not fit the stages, or the schedule has no formula.
     """
     policy = ActivationPolicy(
-        settings.recompute,
+        settings.software.selective_keeps if settings.recompute == "selective" else settings.recompute,
         fused_attention=settings.fused_attention,
         implementation_factor=settings.implementation_factor,
     )
-    overheads = Overheads(
+    overheads = replace(
+        settings.overheads,
         gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
         offloaded_optimizer=settings.offloaded_optimizer,
         offloaded_activations=settings.offloaded_activations,
     )
     return peak(model.shape, layout, model.state, policy, overheads)
+
+
+def overheads_of(accelerator: str) -> Overheads:
+    """What runs beside the tensors on an accelerator."""
+    return XLA if accelerator.startswith("google-tpu") else Overheads()
 
 
 def _generation(accelerator: str) -> Generation:
@@ -168,6 +177,7 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         recompute=settings.recompute,
         recomputed_share=software.selective_share if settings.recompute == "selective" else None,
         overlap_tensor=software.overlap_tensor,
+        overlap_expert=software.overlap_expert,
         overlap_input_gradients=software.overlap_input_gradients,
         overlap_pipeline=software.overlap_pipeline,
         overlap_warm_up=software.overlap_warm_up,

@@ -24,6 +24,7 @@ from trainspec_validate.performance.forecast.outlook import (
     Settings,
     memory_of_stage,
     outlook,
+    overheads_of,
     planned_collectives,
 )
 
@@ -63,8 +64,14 @@ def software_named(plan: TrainingPlan) -> Software:
     """Defaults of the framework that a plan names, and the overlap that it states."""
     named, communication = plan.framework, plan.communication
     found = software_of(named.name, named.version) if named else DEFAULT
-    stated = communication.overlap_tensor if communication else None
-    return found if stated is None else replace(found, overlap_tensor=stated)
+    if communication is None:
+        return found
+    tensor, expert = communication.overlap_tensor, communication.overlap_expert
+    return replace(
+        found,
+        overlap_tensor=found.overlap_tensor if tensor is None else tensor,
+        overlap_expert=found.overlap_expert if expert is None else expert,
+    )
 
 
 def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
@@ -75,7 +82,7 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     """
     model = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan))
     machine = machine_of(plan, cluster)
-    layout, settings = layout_of(plan), settings_of(plan)
+    layout, settings = layout_of(plan), replace(settings_of(plan), overheads=overheads_of(machine.accelerator))
     if layout.num_ranks != plan.parallelism.num_accelerators:
         raise Unpredictable("the degrees do not multiply to the ranks")
     try:
