@@ -25,6 +25,7 @@ import pytest
 from own_distributions import FOLDERS
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from trainspec_conformance.testbed import PLAIN
 
 from trainspec_validate._version import __version__
 
@@ -157,7 +158,11 @@ def test_contents(tree: Path, built: dict[str, Built], name: str) -> None:
     assert {name for name in names if name.endswith(".py")} == modules
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {own, "dist-info"}
-    assert not [name for name in names if "__pycache__" in name or "test" in name]
+    assert not [
+        name
+        for name in names
+        if re.search(r"(^|/)(__pycache__|tests?|conftest|test_[^/]*|[^/]*_test)(\.py)?(/|$)", name)
+    ]
     section = scripts.partition("[console_scripts]")[2].partition("\n[")[0]
     assert set(re.findall(r"^(\S+) = ", section, re.MULTILINE)) == SCRIPTS[name]
 
@@ -328,6 +333,12 @@ def test_a_trainer_lacks_only_its_framework(places: dict[str, Place]) -> None:
     assert set(found.values()) <= {"jax", "optax", "orbax", "torch"}
 
 
+def test_the_suite_lacks_only_the_frameworks_of_its_testbed(places: dict[str, Place]) -> None:
+    found = missing(places, SUITE)
+    assert {module.rpartition(".")[0].rpartition(".")[0] for module in found} <= {"trainspec_conformance.testbed"}
+    assert set(found.values()) <= {"jax", "optax", "orbax", "torch"}
+
+
 def test_an_adapter_lacks_only_its_framework(places: dict[str, Place]) -> None:
     assert missing(places, RECORDER) == {
         f"trainspec_record.{module}": framework
@@ -417,11 +428,16 @@ def test_the_recorder_has_its_program(places: dict[str, Place]) -> None:
 # --- the reference trainer and the suite alone
 
 
+def test_the_reference_trainer_has_its_program(places: dict[str, Place]) -> None:
+    assert "torch, jax" in places[REFERENCE].run("python", "-m", "trainspec_reference", "--help")
+
+
 def test_the_reference_trainer_trains(places: dict[str, Place]) -> None:
-    found = places[REFERENCE]
+    """With the backend of the suite's testbed: no framework is installed here."""
+    found = places[SUITE]
     shutil.copytree(ROOT / "reference" / "plans", found.work / "plans")
     documents = ["--plan", "plans/state-space.yaml", "--cluster", "plans/cluster.yaml"]
-    found.run("python", "-m", "trainspec_reference", "plain", *documents, "--out", "run", "--steps", "3", "--alone")
+    found.run("python", "-m", "trainspec_reference", PLAIN, *documents, "--out", "run", "--steps", "3", "--alone")
     assert (found.work / "run").is_dir()
     found.run("trainspec-validate", "--select", "PAR", "run")
 

@@ -33,7 +33,7 @@ STEPPED = "trainspec_reference.common.trainer:Trainer._between_steps"
 SIZED = "trainspec_validate.performance.costs.elastic:data_degrees"
 REGROUPED = "trainspec_reference.common.regroup:Regroup.after"
 PROPERTY = "trainspec_reference.common.watch:Watch.timeout_seconds"
-EXCHANGED = "trainspec_reference.plain.exchange:Exchange.total"
+EXCHANGED = "trainspec_conformance.testbed.plain.exchange:Exchange.total"
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ SEEN = {
     "imported_name": ["trainspec_reference.common.noise:gradient_noise"],
     "own_function": ["trainspec_reference.common.batch_schedule:fitted"],
     "several_functions": [
+        "trainspec_conformance.testbed.plain.backend:PlainBackend.update",
         "trainspec_reference.common.channel:Link.say",
-        "trainspec_reference.plain.backend:PlainBackend.update",
     ],
 }
 
