@@ -199,7 +199,7 @@ WRITERS: dict[str, str] = {
     "conformance/mutants/lies_of_outcomes.py": "losses that a mutant records",
     "conformance/mutants/lies_of_stores.py": "copies that a mutant hides",
     "conformance/mutants/reach.py": "a pipe",
-    "conformance/mutants/recorder.py": "appends the names of functions that ran",
+    "conformance/mutants/entries.py": "appends the names of functions that ran",
     "conformance/stacks/shims/*.py": "programs that stacks run without TrainSpec: answers, traces and planted faults",
     "conformance/results/reproduce_*.py": "programs that stand alone and damage checkpoints of their own",
 }

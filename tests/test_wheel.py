@@ -75,6 +75,7 @@ for found in pkgutil.walk_packages(importlib.import_module(sys.argv[1]).__path__
         missing[found.name] = error.name.partition(".")[0]
 print(json.dumps(missing))
 """
+TESTBED = "trainspec_conformance.testbed"
 pytestmark = pytest.mark.slow
 
 
@@ -315,10 +316,6 @@ def missing(places: dict[str, Place], name: str) -> dict[str, str]:
     return dict(json.loads(places[name].run("python", "-c", IMPORT_ALL, package(name))))
 
 
-def test_every_module_of_the_suite_is_imported(places: dict[str, Place]) -> None:
-    assert missing(places, SUITE) == {}
-
-
 def test_the_validator_lacks_only_the_library_of_its_models(places: dict[str, Place]) -> None:
     """They are an extra; all other modules are imported."""
     assert missing(places, VALIDATOR) == {"trainspec_validate.models": "pydantic"}
@@ -334,9 +331,19 @@ def test_a_trainer_lacks_only_its_framework(places: dict[str, Place]) -> None:
 
 
 def test_the_suite_lacks_only_the_frameworks_of_its_testbed(places: dict[str, Place]) -> None:
+    """Those are extras; all other modules are imported."""
     found = missing(places, SUITE)
-    assert {module.rpartition(".")[0].rpartition(".")[0] for module in found} <= {"trainspec_conformance.testbed"}
+    assert {module.rpartition(".")[0] for module in found} == {f"{TESTBED}.jax", f"{TESTBED}.torch"}
     assert set(found.values()) <= {"jax", "optax", "orbax", "torch"}
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_the_testbed_is_imported_where_its_framework_is(framework: str) -> None:
+    pytest.importorskip(framework)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, f"{TESTBED}.{framework}"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == {}
 
 
 def test_an_adapter_lacks_only_its_framework(places: dict[str, Place]) -> None:
