@@ -174,7 +174,7 @@ bench-short: $(READY) ## the same in short, for CI
 CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance
 REPORTS := build/conformance
 QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence \
-	declared-order updates-as-declared changed-seed changed-values zero-learning-rate
+	declared-order updates-as-declared changed-seed changed-values zero-learning-rate one-batch
 # `make test` has those whose lies the stack of one page in tests/conformance does not tell; the short form has the rest.
 FEW_MUTANTS := follows-pointer shuffles-anyway clips-by-default
 QUICK_MUTANTS := false-alarm trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing forgets-position \

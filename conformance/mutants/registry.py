@@ -24,6 +24,7 @@ MODULES = (
     "lies_of_stores",
     "lies_of_outcomes",
     "lies_by_recognition",
+    "lies_of_shortcuts",
 )
 Patch = Callable[[], None]
 

@@ -80,8 +80,9 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str) 
     cited = {id(entry) for problem in problems for entry in problem.entries}
     numbers = {id(entry): number for number, entry in enumerate(trial, start=1) if id(entry) in cited} if cited else {}
     places = tuple(place for problem in problems for place in _places(problem, numbers))
-    found = Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
-    return _of_no_weight(found, busy) if problems and all(problem.by_load for problem in problems) else found
+    failures = [problem for problem in problems if not problem.is_remark]
+    found = Judged(criterion.check, not failures, tuple(problem.message for problem in problems), places)
+    return _of_no_weight(found, busy) if failures and all(problem.by_load for problem in failures) else found
 
 
 def _of_no_weight(failed: Judged, busy: str) -> Judged:

@@ -19,7 +19,7 @@ import msgspec
 
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
-from trainspec_conformance.isolating import TemporaryDirectories, memory_words
+from trainspec_conformance.isolating import STREAMS, TemporaryDirectories, memory_words
 from trainspec_conformance.processes import Session, inherited, marked
 from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
@@ -54,7 +54,7 @@ class Launcher:
         self.last_status: int | None = None
         self.trace_directory = directory / "out" / "trace"
         self.trace_directory.mkdir(parents=True)
-        self.stream_directory = directory / "out" / "stream"
+        self.stream_directory = directory / "out" / STREAMS
         self.out = directory / "out"
         """Where the store of checkpoints is; it changes where the store is moved."""
         self._stack, self._base, self._directory = stack, base, directory
@@ -96,20 +96,9 @@ class Launcher:
             self._attempt = 1 + max(
                 entry.record.attempt for entry in self._history.entries if hasattr(entry.record, "attempt")
             )
-        task = Task(
-            apiVersion="trainspec/v1",
-            run=self._run,
-            attempt=self._attempt,
-            resume=resume,
-            trace_directory=os.fspath(self.trace_directory),
-            stream_directory=os.fspath(self.stream_directory),
-            checkpoint_directory=os.fspath(self.out / self._stack.store.directory),
-            job=changed(job, num_ranks=self._num_ranks),
-            hosts=self._hosts.for_task,
-            address=self._hosts.address(),
-        )
         file = self._directory / f"task-{number}.json"
-        write_atomically(file, msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
+        task = {**whole(self._task(job, resume=resume)), "kind": "ConformanceTask"}
+        write_atomically(file, msgspec.json.format(msgspec.json.encode(task)))
         words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
         session = Session(
             [*self._enter(), *(fill(argument, words) for argument in self._stack.launch.train)],
@@ -126,9 +115,24 @@ class Launcher:
                 attempt=self._attempt,
                 num_ranks=self._num_ranks,
                 seed=job.seed,
+                learning_rate_factor=float(job.learning_rate_factor),
                 resume=resume,
                 by_platform=by_platform,
             )
+        )
+
+    def _task(self, job: TestJob, *, resume: bool) -> Task:
+        return Task(
+            apiVersion="trainspec/v1",
+            run=self._run,
+            attempt=self._attempt,
+            resume=resume,
+            trace_directory=os.fspath(self.trace_directory),
+            stream_directory=os.fspath(self.stream_directory),
+            checkpoint_directory=os.fspath(self.out / self._stack.store.directory),
+            job=changed(job, num_ranks=self._num_ranks),
+            hosts=self._hosts.for_task,
+            address=self._hosts.address(),
         )
 
     def _enter(self) -> tuple[str, ...]:
