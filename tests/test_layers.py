@@ -113,6 +113,7 @@ def every_import() -> tuple[Import, ...]:
     return tuple(found for path in sorted(SOURCE.rglob("*.py")) for found in imports(path))
 
 
+@pytest.mark.slow
 def test_something_was_read() -> None:
     assert every_import()
 
@@ -300,6 +301,7 @@ def test_what_counts_as_writing(source: str, expected: bool) -> None:
     assert writes(call) is expected
 
 
+@pytest.mark.slow
 def test_one_module_writes_outputs() -> None:
     """An output is whole and no link is followed because everything goes through `atomic`."""
     assert not [name for name in writers() if not any(fnmatchcase(name, pattern) for pattern in WRITERS)]

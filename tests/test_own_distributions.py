@@ -76,6 +76,7 @@ def providers(packages: set[str]) -> set[str]:
     return {canonicalize_name(own.get(one) or installed.get(one, [one])[0]) for one in packages}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [VALIDATOR, REFERENCE, SUITE])
 def test_what_is_imported_is_declared(name: str) -> None:
     assert providers(foreign(name)) - declared(name, extras=True) == set()

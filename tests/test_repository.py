@@ -326,6 +326,7 @@ def label(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.slow
 @every("path", MODULES, ids=label)
 def test_module_is_short_and_says_what_it_is(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
@@ -333,6 +334,7 @@ def test_module_is_short_and_says_what_it_is(path: Path) -> None:
     assert len(source.splitlines()) <= MAX_MODULE_LINES
 
 
+@pytest.mark.slow
 @every("path", MODULES, ids=label)
 def test_functions_are_short(path: Path) -> None:
     functions = [

@@ -57,6 +57,7 @@ SEEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEN)
 def test_a_function_that_is_replaced_is_told_at_its_attribute(name: str, replaced: dict[str, Any]) -> None:
     assert replaced[name] == SEEN[name]
@@ -198,6 +199,7 @@ def _honest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Rea
     return found
 
 
+@pytest.mark.slow
 def test_the_stack_without_a_lie_passes_and_tells_what_controller_workers_and_probes_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

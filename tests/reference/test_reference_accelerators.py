@@ -229,6 +229,7 @@ def is_running(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_check_says_what_is_missing() -> None:
     is_right, words = gpu_check.checked("nccl", "cpu")
     if not torch.cuda.is_available():

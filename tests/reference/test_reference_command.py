@@ -56,6 +56,7 @@ def _losses(directory: Path) -> dict[int, float]:
     return {r.step: float(r.loss) for r in _trace(directory) if isinstance(r, StepDone) and r.rank == 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
     _validates(tmp_path / "run", PLAIN, *(["--alone"] if alone else []))
@@ -92,6 +93,7 @@ def test_a_run_without_a_profile_validates(tmp_path: Path) -> None:
     assert validate([str(tmp_path / "plan.json")]).at_or_above(Severity.ERROR) == ()
 
 
+@pytest.mark.slow
 def test_no_program_is_taken_from_a_directory_that_is_found(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
@@ -101,6 +103,7 @@ def test_no_program_is_taken_from_a_directory_that_is_found(tmp_path: Path) -> N
     assert (tmp_path / "elsewhere").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "stopped"
     assert _run(PLAIN, *PAPERS, "--out", str(whole), "--steps", "150", "--alone")[0] == 0
@@ -141,6 +144,7 @@ def _extended(out: Path, backend: str) -> None:
     assert sorted(_losses(out)) == list(range(1, 13))
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_is_given_more_updates(tmp_path: Path) -> None:
     _extended(tmp_path / "run", PLAIN)
 
@@ -152,6 +156,7 @@ def test_a_run_of_a_framework_is_given_more_updates(tmp_path: Path, backend: str
     _extended(tmp_path / "run", backend)
 
 
+@pytest.mark.slow
 def test_damage_is_not_trained_from(tmp_path: Path) -> None:
     arguments = (PLAIN, *PAPERS, "--out", str(tmp_path), "--alone", "--steps")
     assert _run(*arguments, "25")[0] == 0

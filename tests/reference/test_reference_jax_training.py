@@ -151,6 +151,7 @@ def test_recomputation_changes_no_number() -> None:
         assert [one.loss for one in told] == pytest.approx([one.loss for one in found["none"][0]], rel=1e-9), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["killed", "stopped"])
 def test_a_lost_peer_is_told_in_time(is_stopped: bool) -> None:
     crew = JaxCrew()

@@ -82,6 +82,7 @@ def losses(backend: str, recipe: LowPrecisionRecipe | None) -> list[float]:
         crew.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_networks_read_narrow_matrices_and_train_wide_ones(backend: str) -> None:
     pytest.importorskip(backend, reason=f"{backend} is not installed")

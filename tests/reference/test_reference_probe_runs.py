@@ -62,6 +62,7 @@ def test_a_loop_that_compresses_nothing_says_so(ask: Any, monkeypatch: pytest.Mo
     assert "compresses nothing" in found["unsupported"]
 
 
+@pytest.mark.slow
 def test_a_backend_that_compresses_nothing_alone_trains_on_two_ranks(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     question = {
         "compression": {"method": "top-k", "density": 0.05, "error_feedback": True},
@@ -129,6 +130,7 @@ def test_what_the_backend_has_not_is_said(ask: Any) -> None:
     assert "keeps whole replicas" in ask("shards", **{**SHARDS, "sharding": "parameters"})["unsupported"]
 
 
+@pytest.mark.slow
 def test_ranks_of_a_question_about_shards_train(ask: Any) -> None:
     found = ask("shards", **SHARDS)
     assert found["memory"] == "host"

@@ -242,6 +242,7 @@ def test_what_becomes_of_residuals_is_told() -> None:
     assert decisions.shrunk_size(strict, 3) is None
 
 
+@pytest.mark.slow
 def test_a_run_that_compresses_shrinks_in_place_and_says_what_is_lost(make_run: Callable[..., Run]) -> None:
     job = compressed(elastic(long_job(3, 40), (2, 3)), residual_on_resize="redistribute")
     assert job.policy is not None
