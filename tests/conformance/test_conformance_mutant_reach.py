@@ -22,9 +22,9 @@ import honest  # noqa: E402
 import reach  # noqa: E402
 import runs  # noqa: E402
 import score  # noqa: E402
+from entries import Notes, entered, watch  # noqa: E402
 from outcomes import Outcome, sources_digest  # noqa: E402
 from reach import Reach  # noqa: E402
-from entries import Notes, entered, watch  # noqa: E402
 from registry import Mutant, all_mutants  # noqa: E402
 from shares import CALM  # noqa: E402
 
