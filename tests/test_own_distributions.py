@@ -24,7 +24,7 @@ from trainspec_validate._version import SPECIFICATION_VERSION, __version__
 
 VALIDATOR, RECORDER, REFERENCE, SUITE = FOLDERS
 PACKAGES = {name: name.replace("-", "_") for name in FOLDERS}
-STARTED = {SUITE: {REFERENCE}, REFERENCE: set(), VALIDATOR: set(), RECORDER: set()}
+STARTED: dict[str, set[str]] = {SUITE: set(), REFERENCE: set(), VALIDATOR: set(), RECORDER: set()}
 """Own distributions that one starts as a program and does not import."""
 LOADED = {VALIDATOR: {"numba"}}
 """Libraries that are imported by a name in a text."""

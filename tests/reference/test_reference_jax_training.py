@@ -13,7 +13,7 @@ pytest.importorskip("jax")
 import jax_tasks as tasks
 from jax_crew import CREW, JaxCrew
 from jax_tasks import FAMILIES, SINGLE, Setup
-from trainspec_reference.plain.model import loss_and_gradients
+from trainspec_conformance.testbed.plain.model import loss_and_gradients
 
 EXACT = 1e-11
 """Relative, in fp64: XLA's own exponentials differ by more than a rounding with the shape of what they are fused to."""

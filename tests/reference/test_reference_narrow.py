@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from trainspec_reference.common import probe_runs
+from trainspec_conformance.testbed import probe_runs
+from trainspec_conformance.testbed.plain import narrow as plain
+from trainspec_conformance.testbed.rehearsal import only_rank
 from trainspec_reference.common.job import Job, Rates
 from trainspec_reference.common.recipes import refuse_recipe
-from trainspec_reference.common.rehearsal import only_rank
-from trainspec_reference.plain import narrow as plain
 
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe

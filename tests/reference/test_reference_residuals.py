@@ -12,13 +12,13 @@ import pytest
 from plain_crew import formations, tiny_job
 from recovery_run import Run, elastic
 from recovery_run import tiny_job as long_job
+from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
 from trainspec_reference.common import decisions
 from trainspec_reference.common.backend import CheckpointUnreadableError, Formation
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.weights import initial_weights
-from trainspec_reference.plain.backend import PlainBackend
-from trainspec_reference.plain.compression import GradientCompressor
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.communication import Communication, Compression
