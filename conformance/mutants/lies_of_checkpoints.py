@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed.plain import storage
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import restart_state, saves, start_state, verification
 from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, Vault
@@ -18,8 +20,6 @@ from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.run_settings import RunEnd
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.verification import Refusal, Restorable
-from trainspec_reference.plain import storage
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.documents.types import trace
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 from registry import Mutant, add, mutant
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import start_state
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.trainer import Trainer
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 from trainspec_validate.documents.types.conformance import Task

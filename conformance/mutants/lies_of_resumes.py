@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from registry import Mutant, add, mutant
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import replicas, restart_state, saves, start_state, trainer
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.batch_schedule import StepBatch
@@ -16,7 +17,6 @@ from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.step import Step
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.conformance import Task

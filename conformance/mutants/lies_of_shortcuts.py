@@ -21,12 +21,12 @@ from lies_of_outcomes import count_alone, other_losses, other_updates, sha256_of
 from lies_of_resumes import restored_state
 from lies_of_stores import DAMAGED, DECOYS, WITH_COPIES, keeps_copies, reads_unchecked
 from registry import Mutant, add, mutant
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import start_state, verification
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.restart_state import StateChoice, StateSource
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trainer import Trainer
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.checkpoints.compare import changed_files, comparable
 from trainspec_validate.checkpoints.hashing import digests

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed.plain import storage
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import restart_state, start_state, verification
 from trainspec_reference.common.checkpoints import Vault
 from trainspec_reference.common.verification import Search
-from trainspec_reference.plain import storage
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.checkpoints.compare import comparable
 from trainspec_validate.checkpoints.formats.manifest import read as read_manifest

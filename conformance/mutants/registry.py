@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from recorder import record
+from entries import record
 
 from trainspec_validate.documents.types.conformance import Task
 

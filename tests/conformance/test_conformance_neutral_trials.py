@@ -33,6 +33,7 @@ from trainspec_validate.documents.types.trace import Refused, Restore, Save, Ste
 SEVERAL = sorted(name for name, one in all_scenarios().items() if num_kinds(one) > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL)
 def test_each_kind_of_damage_has_a_trial_of_its_own_and_arrives(name: str, tmp_path: Path) -> None:
     one = scenario(name, num_steps=45, step_seconds=0.03)

@@ -125,6 +125,7 @@ def test_ratio_of_averages_is_right_where_the_average_of_ratios_is_not() -> None
     assert abs(fmean(ratios) - 50) > 10
 
 
+@pytest.mark.slow
 def test_interval_covers_the_true_value_as_often_as_it_says() -> None:
     num_trials, num_steps = 300, 60
     readings = simulate((4, 4, 8), num_trials * num_steps, seed=8)

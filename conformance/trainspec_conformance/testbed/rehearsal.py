@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from trainspec_record.silent import NO_RUN
 from trainspec_reference.common import backend as backends
 from trainspec_reference.common.backend import Backend, Formation
+from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Ports, Surroundings, Wish
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.weights import initial_weights
+
+from trainspec_conformance.testbed import backend_named
+from trainspec_record.silent import NO_RUN
 from trainspec_validate.documents.types.trace import StepDone, TraceRecord
 
 TIMEOUT_SECONDS = 60.0
@@ -51,13 +53,6 @@ class StepMemory(TraceWriter):
             self.steps.append(StepDone(time_us=0, **values))
 
 
-def free_address() -> str:
-    """An address of this machine at which nothing listens now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 def only_rank() -> Formation:
     """A formation of one worker."""
     return Formation(0, 0, ("localhost",), free_address(), TIMEOUT_SECONDS)
@@ -66,7 +61,7 @@ def only_rank() -> Formation:
 @contextmanager
 def built(name: str, job: Job, formation: Formation) -> Iterator[Backend]:
     """A backend that has joined a formation and holds the initial weights."""
-    backend = backends.make(name, job)
+    backend = backends.make(backend_named(name), job)
     backend.join(formation)
     try:
         backend.build(initial_weights(job.model, job.seed))

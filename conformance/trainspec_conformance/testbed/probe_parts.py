@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.job import Job
+
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 

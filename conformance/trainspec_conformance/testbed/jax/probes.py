@@ -15,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.sharding import AxisType, Mesh, PartitionSpec
-
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
 from trainspec_reference.jax import compression, narrow
 from trainspec_reference.jax.arithmetic import FORMATS, squared_norm
 from trainspec_reference.jax.compression import Carried
-from trainspec_reference.jax.memory import ProgramMemory, predicted_bytes
 from trainspec_reference.jax.mesh import COPY_AXES
 from trainspec_reference.jax.reduction import summed
+
+from trainspec_conformance.testbed.jax.memory import ProgramMemory, predicted_bytes
+from trainspec_conformance.testbed.probe_parts import Compressor, Formats, Machine, UnsupportedError
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.models import make_model
 from trainspec_reference.torch.models.transformer import Attention

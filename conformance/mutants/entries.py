@@ -1,4 +1,4 @@
-"""Records which functions the processes of a stack enter, without a change to their behaviour."""
+"""Notes which functions the processes of a stack enter, without a change to their behaviour."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.noise import NoiseMeter
 from trainspec_reference.common.noise_scale import NoiseAverages
-from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
-from trainspec_reference.common.probe_parts import Formats, Probes, UnsupportedError
+
+from trainspec_conformance.testbed.probe_arrays import Array, ProbeInputError, Request
+from trainspec_conformance.testbed.probe_parts import Formats, Probes, UnsupportedError
 from trainspec_validate.documents.types.batch import NoiseScale
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe

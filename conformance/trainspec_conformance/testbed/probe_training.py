@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
-
 from trainspec_reference.common.backend import Backend, MicroBatch
 from trainspec_reference.common.batch_schedule import fitted
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.ports import Wish
-from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
-from trainspec_reference.common.probe_ranks import MAX_RANKS, Member, on_ranks
-from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, only_rank, trainer_of
+
+from trainspec_conformance.testbed.probe_arrays import Array, ProbeInputError, Request
+from trainspec_conformance.testbed.probe_ranks import MAX_RANKS, Member, on_ranks
+from trainspec_conformance.testbed.rehearsal import NoPorts, StepMemory, built, only_rank, trainer_of
 from trainspec_validate.documents.types.plan import TrainingPlan
 from trainspec_validate.documents.types.precision import LossScaling
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.kernel import resident_bytes
-from trainspec_reference.common.rehearsal import built, only_rank
 from trainspec_reference.jax.mesh import Group, run_at_once
 from trainspec_reference.jax.programs import keep_programs
+
+from trainspec_conformance.testbed.rehearsal import built, only_rank
+from trainspec_conformance.testbed.resident import resident_bytes
 
 
 def live_bytes() -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.backend import CheckpointUnreadableError
-from trainspec_reference.plain.formats import rounded
+
+from trainspec_conformance.testbed.plain.formats import rounded
 from trainspec_validate.documents.types.communication import Compression
 
 Array = npt.NDArray[Any]

@@ -1,9 +1,9 @@
 """Answers a probe: numbers that training computes, for inputs that a conformance test chose.
 
-`python -m trainspec_reference probe BACKEND in.json out.json` reads `{"operation": ..., ...}` and writes the same
-operation with its result, or with `unsupported` and the reason. An array is nested lists of numbers, or an object with
-`dtype`, `shape` and `base64`; the key `arrays` (`lists` or `base64`) says which form the answer has. Formats are fp64,
-fp32, bf16 and fp16.
+`python -m trainspec_conformance.testbed.probe BACKEND in.json out.json` reads `{"operation": ..., ...}` and writes the
+same operation with its result, or with `unsupported` and the reason. An array is nested lists of numbers, or an object
+with `dtype`, `shape` and `base64`; the key `arrays` (`lists` or `base64`) says which form the answer has. Formats are
+fp64, fp32, bf16 and fp16.
 
 noise: `gradients` [steps, groups, entries] are mean gradients of groups, `group_sizes`, `half_life_steps`; optional
     `loss_scale`, `clip_norm`, `gradient_format`. Gives `signal_sq` and `noise_trace` of each step, `averages`, `norms`.
@@ -39,13 +39,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainspec_reference.common import probe_arithmetic, probe_machine, probe_planning, probe_runs, probe_training
-from trainspec_reference.common.probe_arrays import ProbeInputError, Request
-from trainspec_reference.common.probe_parts import Probes, UnsupportedError
+from trainspec_conformance.testbed import probe_arithmetic, probe_machine, probe_planning, probe_runs, probe_training
+from trainspec_conformance.testbed.probe_arrays import ProbeInputError, Request
+from trainspec_conformance.testbed.probe_parts import Probes, UnsupportedError
 from trainspec_validate.system.atomic import write_atomically
 
 _ARITHMETIC: Mapping[str, Callable[[Request, Probes], dict[str, Any]]] = {
@@ -72,6 +73,7 @@ _PLANNING: Mapping[str, Callable[[Request], dict[str, Any]]] = {
     "elastic": probe_planning.elastic,
     "flops": probe_planning.flops,
 }
+USAGE, WRONG_USE = "usage: python -m trainspec_conformance.testbed.probe BACKEND in.json out.json", 2
 OPERATIONS = (*_ARITHMETIC, *_TRAINING, *_MEMORY, *_PLANNING)
 
 
@@ -104,8 +106,26 @@ def _computed(request: Request, backend: str) -> dict[str, Any]:
 
 def _probes(backend: str) -> Probes:
     try:
-        module = importlib.import_module(f"trainspec_reference.{backend}.probes")
+        module = importlib.import_module(f"trainspec_conformance.testbed.{backend}.probes")
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"the {backend} backend shows none of its arithmetic: {error}") from error
     found: Probes = module.BackendProbes()
     return found
+
+
+def main(arguments: list[str]) -> int:
+    """Answer a probe; gives the exit status: 0 answered, 2 wrong use."""
+    if len(arguments) != 3:
+        print(USAGE, file=sys.stderr)  # noqa: T201 - the answer to wrong use
+        return WRONG_USE
+    backend, source, target = arguments
+    try:
+        answer(backend, Path(source), Path(target))
+    except (ProbeInputError, OSError) as error:
+        print(f"probe: {error}", file=sys.stderr)  # noqa: T201 - the answer to wrong use
+        return WRONG_USE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from trainspec_reference.common.job import Job
+
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.precision import LossScaling
 

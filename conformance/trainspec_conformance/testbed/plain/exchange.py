@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.backend import Formation, PeerLostError
-from trainspec_reference.plain.formats import summed
+
+from trainspec_conformance.testbed.plain.formats import summed
 
 _HELLO = struct.Struct("<II")
 _LENGTH = struct.Struct("<Q")

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.job import Data, Job, ModelShape, PlantedFault, Rates
 from trainspec_reference.common.launch import WORKER, hosts, launch
 from trainspec_reference.common.places import Place
 from trainspec_reference.common.reading import write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
+
+from trainspec_conformance.testbed import backend_named
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.types.conformance import Task, TestJob
@@ -22,7 +23,7 @@ from trainspec_validate.documents.types.plan import TrainingPlan
 
 MODEL = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=128, sequence_length=32)
 NUM_PARAMETERS = 10_560
-USAGE = "usage: python -m trainspec_reference.conform BACKEND TASK.json"
+USAGE = "usage: python -m trainspec_conformance.testbed.conform BACKEND TASK.json"
 
 
 def main(arguments: list[str]) -> int:
@@ -43,7 +44,7 @@ def run(backend: str, task: Task, worker: tuple[str, ...]) -> int:
     stream.mkdir(parents=True, exist_ok=True)
     checkpoints = Path(task.checkpoint_directory)
     papers = write_documents(job, None, out)
-    assignment = Assignment(backend, job, checkpoints, Path(task.trace_directory), papers)
+    assignment = Assignment(backend_named(backend), job, checkpoints, Path(task.trace_directory), papers)
     settings = Settings(
         hosts=_hosts(task),
         directory=out,

@@ -11,17 +11,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
-
-from trainspec_reference.common import kernel
 from trainspec_reference.common.job import Job, Rates
-from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
-from trainspec_reference.torch import floors, memory, narrow
+from trainspec_reference.torch import narrow
 from trainspec_reference.torch.compression import make_compressor
 from trainspec_reference.torch.exchange import make_buckets
 from trainspec_reference.torch.feedback import Feedback
 from trainspec_reference.torch.flat import FlatState, squared_norm
 from trainspec_reference.torch.parts import Region
 from trainspec_reference.torch.precision import DTYPES
+
+from trainspec_conformance.testbed import resident
+from trainspec_conformance.testbed.probe_parts import Compressor, Formats, Machine, UnsupportedError
+from trainspec_conformance.testbed.torch import floors, memory
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
@@ -92,7 +93,7 @@ class BackendProbes(Machine):
     def predicted_bytes(self, job: Job) -> int:
         """As `Machine.predicted_bytes`: the tensors of a step, and the process as it is before its first."""
         tensors = memory.predicted_bytes(job)
-        return tensors + kernel.resident_bytes()
+        return tensors + resident.resident_bytes()
 
     def kernels(self) -> dict[str, Any]:
         """As `Machine.kernels`."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
-from trainspec_reference.plain import memory
-from trainspec_reference.plain.compression import GradientCompressor
-from trainspec_reference.plain.formats import rounded, stochastically_rounded, summed
-from trainspec_reference.plain.narrow import narrowed
-from trainspec_reference.plain.optimizer import stored
-from trainspec_reference.plain.reduction import group_squared_norm
+
+from trainspec_conformance.testbed.plain import memory
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.plain.formats import rounded, stochastically_rounded, summed
+from trainspec_conformance.testbed.plain.narrow import narrowed
+from trainspec_conformance.testbed.plain.optimizer import stored
+from trainspec_conformance.testbed.plain.reduction import group_squared_norm
+from trainspec_conformance.testbed.probe_parts import Compressor, Formats, Machine, UnsupportedError
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 

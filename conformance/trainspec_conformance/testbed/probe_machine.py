@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainspec_conformance.testbed.probe_arrays import ProbeInputError, Request
+from trainspec_conformance.testbed.probe_parts import Probes, UnsupportedError
 from trainspec_record.node.nvml import binding, nvml_source
 from trainspec_record.node.power import power_source
 from trainspec_record.node.source import Source
-from trainspec_reference.common.probe_arrays import ProbeInputError, Request
-from trainspec_reference.common.probe_parts import Probes, UnsupportedError
 
 _LONGEST_SECONDS = 120.0
 _SETTLE_SECONDS = 2.0

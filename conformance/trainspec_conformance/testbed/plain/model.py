@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.backend import MicroBatch
 
 EPSILON = 1e-5

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.backend import (
+    Backend,
     CheckpointUnreadableError,
     Formation,
     Gradients,
@@ -22,14 +22,15 @@ from trainspec_reference.common.backend import (
 )
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
-from trainspec_reference.plain import reduction, storage
-from trainspec_reference.plain.compression import GradientCompressor
-from trainspec_reference.plain.exchange import Exchange
-from trainspec_reference.plain.formats import rounded, summed
-from trainspec_reference.plain.model import loss_alone, loss_and_gradients
-from trainspec_reference.plain.narrow import narrowed
-from trainspec_reference.plain.optimizer import AdamW, stored
-from trainspec_reference.plain.parameters import FlatParameters
+
+from trainspec_conformance.testbed.plain import reduction, storage
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.plain.exchange import Exchange
+from trainspec_conformance.testbed.plain.formats import rounded, summed
+from trainspec_conformance.testbed.plain.model import loss_alone, loss_and_gradients
+from trainspec_conformance.testbed.plain.narrow import narrowed
+from trainspec_conformance.testbed.plain.optimizer import AdamW, stored
+from trainspec_conformance.testbed.plain.parameters import FlatParameters
 
 Array = npt.NDArray[Any]
 
@@ -274,3 +275,8 @@ def _random_state(stored: Array, directory: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointUnreadableError(f"{directory} holds a random state that cannot be read: {error}") from error
     return cast("dict[str, Any]", state)
+
+
+def make(job: Job) -> Backend:
+    """The backend of a job."""
+    return PlainBackend(job)

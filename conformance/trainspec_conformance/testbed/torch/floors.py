@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-
-from trainspec_reference.torch.links import device_facts, link_bytes_per_second
 from trainspec_reference.torch.models.transformer import causal_attention
+
+from trainspec_conformance.testbed.torch.links import device_facts, link_bytes_per_second
 from trainspec_validate.system.atomic import write_atomically
 
 FLOORS = {"matmul": 0.70, "attention": 0.25, "normalization": 0.45, "activation": 0.45, "host-to-device-copy": 0.70}
@@ -237,7 +237,7 @@ def _host_copy(timer: Timer, sizes: Sizes, device: torch.device) -> Rate:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the evidence; 1 where a kernel stays below its floor."""
-    parser = argparse.ArgumentParser(prog="python -m trainspec_reference.torch.floors", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m trainspec_conformance.testbed.torch.floors", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=sorted(SIZES))
     parser.add_argument("--out", type=Path, help="file for the evidence, in JSON")
     options = parser.parse_args(arguments)

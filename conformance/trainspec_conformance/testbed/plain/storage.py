@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.backend import CheckpointUnreadableError
 
 Array = npt.NDArray[Any]

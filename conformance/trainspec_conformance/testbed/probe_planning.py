@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trainspec_reference.common import batch_schedule
-from trainspec_reference.common.probe_arrays import ProbeInputError, Request
-from trainspec_reference.common.probe_parts import UnsupportedError
 from trainspec_reference.common.telemetry import flops_per_token
+
+from trainspec_conformance.testbed.probe_arrays import ProbeInputError, Request
+from trainspec_conformance.testbed.probe_parts import UnsupportedError
 from trainspec_validate.documents.types.batch import Batch, ElasticBatch
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.performance.costs import elastic as solver

@@ -10,15 +10,16 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
-
 from trainspec_reference.common import backend as backends
 from trainspec_reference.common.backend import Backend, Gradients
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
-from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
-from trainspec_reference.common.probe_parts import Probes, UnsupportedError
-from trainspec_reference.common.probe_ranks import MAX_RANKS, Member, on_ranks
-from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, only_rank, rehearse, trainer_of
 from trainspec_reference.common.weights import initial_weights
+
+from trainspec_conformance.testbed import backend_named
+from trainspec_conformance.testbed.probe_arrays import Array, ProbeInputError, Request
+from trainspec_conformance.testbed.probe_parts import Probes, UnsupportedError
+from trainspec_conformance.testbed.probe_ranks import MAX_RANKS, Member, on_ranks
+from trainspec_conformance.testbed.rehearsal import NoPorts, StepMemory, built, only_rank, rehearse, trainer_of
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.plan import TrainingPlan
 
@@ -187,7 +188,7 @@ def shards(request: Request, backend: str) -> dict[str, Any]:
     """Losses of a job whose ranks share their state as asked; the suite sees what their processes take."""
     job = sharded_job(request)
     try:
-        backends.make(backend, job)
+        backends.make(backend_named(backend), job)
     except ValueError as error:
         raise UnsupportedError(str(error)) from error
     (losses,) = on_ranks(_trained, [(backend, [job])] * job.plan.parallelism.data)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.backend import MicroBatch
-from trainspec_reference.plain.compression import GradientCompressor
-from trainspec_reference.plain.exchange import Exchange
-from trainspec_reference.plain.formats import summed
+
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.plain.exchange import Exchange
+from trainspec_conformance.testbed.plain.formats import summed
 
 Array = npt.NDArray[Any]
 

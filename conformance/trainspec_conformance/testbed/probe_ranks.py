@@ -10,7 +10,9 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from trainspec_reference.common.backend import Formation
-from trainspec_reference.common.rehearsal import TIMEOUT_SECONDS, free_address
+from trainspec_reference.common.channel import free_address
+
+from trainspec_conformance.testbed.rehearsal import TIMEOUT_SECONDS
 
 MAX_RANKS = 16
 _WAIT_SECONDS = 240.0

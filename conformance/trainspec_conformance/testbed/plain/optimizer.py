@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trainspec_reference.common.job import Rates
-from trainspec_reference.plain.formats import rounded, stochastically_rounded
+
+from trainspec_conformance.testbed.plain.formats import rounded, stochastically_rounded
 
 Array = npt.NDArray[Any]
 
