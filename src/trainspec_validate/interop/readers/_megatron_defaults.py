@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from typing import Final
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, without_empty
 
 _LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
 _FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "num_parameters")
 """Keys of the model that follow from arguments which the checkpoint overwrites."""
+_COUNTS_EXPERTS = re.compile(
+    r"(?:^|_)(?:num|n|number_of|total)_(?:\w+_)?experts?\Z|(?:^|_)moe_num_|(?:^|_)expert_(?:model_)?parallel"
+)
+_SIZES: Final = (("model", "num_parameters"), ("model", "num_active_parameters"))
 
 
 def drop_defaults(draft: Draft) -> None:
@@ -44,6 +51,22 @@ def drop_from_checkpoint(draft: Draft) -> None:
             )
     for key, value in (draft.get("model", "experts") or {}).items():
         draft.drop([("model", "experts", key)], f"{value} by the arguments, but {source}")
+
+
+def leave_foreign_model_open(draft: Draft) -> None:
+    """What options of a program that changes Megatron-LM say about the model, and this reader does not know."""
+    counts = [name for name in _unknown_names(draft) if _COUNTS_EXPERTS.search(name)]
+    if counts and draft.look("num_experts", "num_moe_experts") is None:
+        why = f"{counts[0]} may give the model experts, and is no option of Megatron-LM that this reader knows"
+        draft.drop([("model", "family"), ("model", "experts"), ("parallelism", "expert"), *_SIZES], why)
+    spec = draft.values.get("spec")
+    if isinstance(spec, str) and not spec.startswith("megatron.core."):
+        why = f"spec takes the layers from {spec[:80]}, which is not read"
+        draft.drop([("model", "family"), ("model", "attention"), *_SIZES], why)
+
+
+def _unknown_names(draft: Draft) -> Iterator[str]:
+    return (name for name, value in draft.values.items() if name not in draft.used and value not in (None, False))
 
 
 def drop_all_defaults(draft: Draft, why: str) -> None:

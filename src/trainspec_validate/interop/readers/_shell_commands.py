@@ -222,8 +222,17 @@ def _status(script: Script, node: tree.Node) -> bool | None:
         return (left and right) if node.on_success else (left or right)
     if not isinstance(node, tree.Simple):
         return None
+    if _assigns(node):
+        return True
     words = [script.value(token.pieces, token.line) for token in node.tokens if token.kind == "word"]
     return decide(words, script.choices)
+
+
+def _assigns(node: tree.Simple) -> bool:
+    """Whether a command does nothing but assign, with no other command in it that could fail."""
+    first, *others = (token.text for token in node.tokens if token.kind == "word")
+    words = others if first in {"export", "declare", "readonly", "local", "typeset"} else [first, *others]
+    return bool(words) and all(_ASSIGNS.match(word) and "`" not in word and "$(" not in word for word in words)
 
 
 def _holds(script: Script, condition: tree.Body) -> bool | None:

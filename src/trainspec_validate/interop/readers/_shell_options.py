@@ -1,4 +1,4 @@
-"""Turns words of a command into options, and reads from them how many ranks are started."""
+"""Turns words of a command into options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Default, Draft, is_count, word_value
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of, slurm_sizes
+from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
@@ -22,8 +23,6 @@ _SEVERAL = frozenset(
 """Options that take several words."""
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
-_SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
-_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _SLURM_NAMES = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -55,17 +54,8 @@ _FURTHER = re.compile(
 """Words that stand for further options, by what they are called."""
 PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
-LAUNCHER = "$launcher"
-"""Under which what starts the program stands among its options, with the sizes that Slurm is asked for there."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
-_TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-([NnG])(.*)", re.DOTALL)
-_STARTS_RANKS = re.compile(
-    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
-)
-"""Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
-_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
-_COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
@@ -165,7 +155,7 @@ class Reader:
         """What may start the program, in every branch."""
         end = next(k for k, word in enumerate(words) if word.text.endswith(".py"))
         texts, more = self.script.choices.flat(" ".join(word.text for word in words[:end]))
-        found = [Option(_launcher(text.text), words[0].line) for text in texts]
+        found = [Option(launcher_of(text.text), words[0].line) for text in texts]
         return _distinct([*found, Option("$(more)", words[0].line)] if more else found)
 
     def _ways(self, name: str, values: list[str]) -> tuple[int, tuple[object, ...]] | None:
@@ -194,14 +184,14 @@ class Reader:
         name, line = "", 0
         values: list[str] = []
         for word in words:
-            if only_marks(word.text) and any(map(self.lists, split_marks(word.text))):
+            laid = self._laid_over(word)
+            if laid is not None:
                 if name:
                     yield name, line, values
                 name, values = "", []
-                for mark in split_marks(word.text):
-                    self._overlay(mark, word.line, found)
+                laid(found)
                 continue
-            if _FURTHER.fullmatch(word.text):
+            if self._is_further(word.text):
                 found.outside.setdefault(_cut(word.text), word.line)
                 continue
             pair = self._pair(word.text)
@@ -225,14 +215,46 @@ class Reader:
         stem, _, value = text[2:].rstrip(":").partition("=")
         return (stem.replace("-", "_"), value) if not has_marks(stem) else None
 
-    def _overlay(self, mark: str, line: int, found: Found) -> None:
-        """Options that a choice may hold: each with the values of every alternative, or not given."""
-        if mark not in self._inner:
-            self._inner[mark] = Found()
-            self._inner[mark] = self._joined(mark, line)
-        inner = self._inner[mark]
-        for name, possible in inner.options.items():
-            found.set(name, possible, inner.ways.get(name))
+    def _is_further(self, text: str) -> bool:
+        """Whether a word stands for further options from outside, or for none, by what it is called."""
+        texts = [value.text for value in self.script.choices.flat(text)[0]] if only_marks(text) else [text]
+        return any(map(_FURTHER.fullmatch, texts)) and all(not each or _FURTHER.fullmatch(each) for each in texts)
+
+    def _names_are_open(self, text: str) -> bool:
+        """Whether a word is an option whose name a choice or the outside decides, as in `--${PRECISION}`."""
+        stem = text[2:].partition("=")[0]
+        return not self._pairs and text.startswith("--") and (has_marks(stem) or bool(_UNRESOLVED.search(stem)))
+
+    def _laid_over(self, word: Word) -> Callable[[Found], None] | None:
+        """What lays the options that a word holds over those before it; None for a word that is one option or value."""
+        if only_marks(word.text) and any(map(self.lists, split_marks(word.text))):
+            return lambda found: self._overlay(word, found)
+        if self._names_are_open(word.text):
+            return lambda found: self._lay_over_names(word, found)
+        return None
+
+    def _lay_over_names(self, word: Word, found: Found) -> None:
+        """Every option that such a word may be, given or not; one from outside may be any."""
+        texts, more = self.script.choices.flat(word.text)
+        for text in texts:
+            pair = self._pair(text.text)
+            if pair is None or _UNRESOLVED.search(pair[0]):
+                more = True
+            else:
+                given = Option(_value(pair[0], [pair[1]] if pair[1] else []), text.line or word.line)
+                found.set(pair[0], [given, Option(ABSENT, 0)] if len(texts) > 1 or more else [given])
+        if more:
+            found.outside.setdefault(_cut(word.text), word.line)
+
+    def _overlay(self, word: Word, found: Found) -> None:
+        """Options that choices may hold: each with the values of every alternative, or not given."""
+        for mark in split_marks(word.text):
+            if mark not in self._inner:
+                self._inner[mark] = Found()
+                self._inner[mark] = self._joined(mark, word.line)
+            inner = self._inner[mark]
+            for name, possible in inner.options.items():
+                found.set(name, possible, inner.ways.get(name))
 
     def _joined(self, mark: str, line: int) -> Found:
         decided = self.script.choices.ways(mark)
@@ -246,25 +268,6 @@ class Reader:
         texts, more = self.script.choices.flat(" ".join(values) if name in _SEVERAL else values[0])
         found = [Option(_value(name, cut_words(text.text) or [""]), text.line or line) for text in texts]
         return _distinct([*found, Option("$(more)", line)] if more else found)
-
-
-def _launcher(text: str) -> str:
-    """What starts a program, with the nodes and tasks that `srun` is asked for, of the words before the program.
-
-    >>> _launcher("srun -l -N 16 --ntasks-per-node=4 -n $TASKS python"), _launcher("srun torchrun --nproc_per_node 8")
-    ('srun nodes=16 ntasks-per-node=4 ntasks=open', 'torchrun')
-    """
-    started, words = _STARTS_RANKS.search(text), text.split()
-    if started or "srun" not in words:
-        return started[0] if started else words[0].rpartition("/")[2][:60] if words else "none"
-    asked = ["srun"]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        found = _TASKS.fullmatch(word)
-        if found:
-            size = (found[2] or found[4] or following).lstrip("=")
-            key = found[1] or _SHORT[found[3]]
-            asked.append(f"{key}={size if size.isdecimal() and len(size) < 10 else 'open'}")
-    return " ".join(asked)
 
 
 def _cut(text: str) -> str:
@@ -283,11 +286,6 @@ def draft_of(found: Options) -> Draft:
     """A draft of options, by name with underscores."""
     values = {name: option.value for name, option in found.items()}
     return Draft(values, lambda names: {name: found[name].line for name in names if name in found})
-
-
-def slurm_sizes(text: str) -> dict[str, int]:
-    """What the lines for Slurm ask for, by option."""
-    return {found[1] or _SHORT[found[2]]: int(found[3][:9]) for found in _SLURM.finditer(text)}
 
 
 def script_of(text: str) -> Script:
@@ -440,46 +438,3 @@ def add_launch_variables(started: Started) -> None:
 
 def _fits(pattern: re.Pattern[str], name: str) -> bool:
     return any(pattern.match(f"--{word} ") for word in (name, name.replace("_", "-")))
-
-
-def _asked(launcher: str) -> dict[str, int]:
-    """What a command asks Slurm for, by option."""
-    pairs = [word.partition("=") for word in launcher.split()[1:]]
-    return {key: int(value) if value.isdecimal() else 0 for key, _, value in pairs}
-
-
-def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
-    """Ranks by what starts the processes: torchrun, the logged arguments, or the lines for Slurm."""
-    stated = draft.count("world_size")
-    if stated:
-        return stated, "world_size of the logged arguments"
-    per_node = draft.count("nproc_per_node", "num_gpus")
-    nodes = draft.count("nnodes", "num_nodes")
-    launcher = draft.word(LAUNCHER) or ""
-    said = launcher if launcher.startswith("srun ") else _COMMENT.sub("", text)
-    slurm = {} if _STARTS_RANKS.search(said) else {**slurm_sizes(text), **_asked(launcher)}
-    if per_node is None:
-        per_node = next(
-            (slurm[key] for key in ("ntasks-per-node", "gpus-per-node") if key in slurm and is_count(slurm[key])), None
-        )
-    if nodes is None:
-        nodes = {**slurm_sizes(text), **_asked(launcher)}.get("nodes")
-    open_nodes = draft.reasons("nnodes") or draft.reasons("num_nodes")
-    several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
-    if per_node and nodes is None and not several and _TORCHRUN.search(said):
-        return per_node, Default(f"{per_node} processes of a node, and one node, the default of torchrun")
-    if per_node and nodes is None and not several and draft.look("num_gpus") is not None:
-        why = f"{per_node} accelerators of each node that the hostfile of deepspeed lists, or of this one without it"
-        draft.lacks(("parallelism", "num_accelerators"), why)
-        return None, ""
-    if per_node and is_count(nodes) and nodes is not None:
-        return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
-    processes = draft.count("num_processes")
-    if processes and nodes and nodes > 1:
-        told = f"num_processes is {processes}, with {nodes} nodes: nothing shows whether each node starts as many"
-        draft.lacks(("parallelism", "num_accelerators"), f"{processes} or {processes * nodes}: {told}")
-    elif processes:
-        return processes, "num_processes of the command"
-    if is_count(slurm.get("ntasks")):
-        return slurm["ntasks"], "tasks that Slurm is asked for"
-    return None, ""

@@ -205,6 +205,8 @@ def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str
     free = isinstance(choice, Alternatives) and choice.free
     if not known and (one := seen.base.get(pointer, ABSENT)) is not ABSENT and not isinstance(one, list | dict):
         known = [one]
+    if free:
+        known = [value for value in known if value is not ABSENT] or known
     shown = [_shown(value) for value in known[:_MAX_LISTED]] + (["more"] if len(known) > _MAX_LISTED else [])
     alternatives = " or ".join([*shown, *(["another value"] if free else [])])
     return f"{alternatives}: it follows from {cause.lstrip('$')}, which is {choice}"

@@ -26,18 +26,17 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
-    LAUNCHER,
     PROGRAM,
     Started,
     add_launch_variables,
     options_of_script,
-    started_ranks,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled

@@ -7,8 +7,13 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._launched_ranks import started_ranks
 from trainspec_validate.interop.readers._megatron_deepspeed import settle
-from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_from_checkpoint
+from trainspec_validate.interop.readers._megatron_defaults import (
+    drop_all_defaults,
+    drop_from_checkpoint,
+    leave_foreign_model_open,
+)
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
@@ -20,7 +25,6 @@ from trainspec_validate.interop.readers._shell_options import (
     Options,
     draft_of,
     options_of_script,
-    started_ranks,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
 from trainspec_validate.interop.readers._worlds import settled
@@ -78,6 +82,7 @@ def read(text: ForeignText) -> Fragment:
         settle(draft, ARGUMENTS)
         drop_from_checkpoint(draft)
         complete(draft, *started_ranks(draft, text.text))
+        leave_foreign_model_open(draft)
         return draft
 
     draft = settled(started.values, make)

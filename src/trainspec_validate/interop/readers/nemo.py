@@ -131,10 +131,21 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         _leave_open(draft, other)
     _correct(draft, sums)
     write_nemo(draft)
+    source = _starts_from(values)
+    if source and not any(values.get(name) for name in ("num_layers", "encoder_num_layers", "hidden_size")):
+        draft.drop_defaults(f"{source} names what the job starts from, which may set it")
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     return draft
+
+
+def _starts_from(values: Mapping[str, Any]) -> str | None:
+    """The setting that names a checkpoint whose configuration fills in what the file leaves out."""
+    for name, value in values.items():
+        if "pretrained_checkpoint" in name or (name.rpartition(".")[2] == "restore_from_path" and value is not None):
+            return name
+    return None
 
 
 def _leave_open(draft: Draft, setting: str) -> None:
