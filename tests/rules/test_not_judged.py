@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,22 +9,17 @@ from typing import Any
 
 import pytest
 
+from benchmarks.published_documents import cluster_of, plan_of
+from benchmarks.training_sets import rows
 from tests.rules.test_groups import HALF, groups, judged
 from tests.rules.test_par import GPT_OSS_120B
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.model.finding import Verdict
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from published_documents import cluster_of, plan_of  # noqa: E402
-from training_sets import rows  # noqa: E402
-
-from trainspec_validate.performance.forecast.predict import predict  # noqa: E402
-from trainspec_validate.rules._lean_memory import lean_memory, needed_bytes  # noqa: E402
+from trainspec_validate.performance.forecast.predict import predict
+from trainspec_validate.rules._lean_memory import lean_memory, needed_bytes
 
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
-OWN = {"node_groups": [{"accelerator": {"model": "own-chip", "peak_rates": [], "power_watts": None}}]}
+OWN: dict[str, Any] = {"node_groups": [{"accelerator": {"model": "own-chip", "peak_rates": [], "power_watts": None}}]}
 SCHEDULE = {"parallelism": {"schedule": "zero-bubble"}}
 CNN = {"model": {"family": "cnn"}}
 
@@ -71,7 +65,7 @@ def test_without_the_figure_there_is_nothing_that_the_requirement_concerns(
 
 def _experts(policy: str, micro: int = 1) -> dict[str, Any]:
     layout = {"data": 128, "tensor": 1, "pipeline": 1, "context": 1, "expert": 64, "num_accelerators": 128}
-    plan = load_text(GPT_OSS_120B, "plan.yaml").data
+    plan: dict[str, Any] = load_text(GPT_OSS_120B, "plan.yaml").data
     plan |= {"parallelism": {**layout, "num_virtual_stages": 1, "schedule": "none", "sharding": "parameters"}}
     plan |= {"batch": {"micro_sequences": micro, "accumulation_steps": 1, "global_sequences": 128 * micro}}
     return plan | {"memory": {**UNSTATED, "activation_policy": policy, "reserve_bytes": None}}

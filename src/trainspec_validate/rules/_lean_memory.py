@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from trainspec_validate.performance.costs.activations import ActivationPolicy
 from trainspec_validate.performance.costs.layout import Layout
@@ -33,7 +34,7 @@ def lean_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[
     Raises:
         ValueError: the layers do not fit the stages, or the schedule has no formula.
     """
-    recompute = settings.recompute
+    recompute: Literal["none", "selective", "alternate", "full"] = settings.recompute
     if recompute == "selective":
         recompute = "full" if model.shape.num_expert_layers else "alternate"
     if model.trained_share < 1:
