@@ -21,7 +21,7 @@ from pathlib import Path
 from trainspec_validate import Severity, validate
 
 PUBLISHED = Path(__file__).with_name("published")
-LOGS, ROUNDS = PUBLISHED / "public_logs.csv", PUBLISHED / "public_log_rounds.csv"
+LOGS, ROUNDS = "public_logs.csv", "public_log_rounds.csv"
 LOG_COLUMNS = ("round", "path", "line", "requirement", "message")
 ROUND_COLUMNS = ("round", "commit", "logs", "absent", "bytes", "with_error")
 _ROUND = re.compile(r"training_results_(v\d+\.\d+)")
@@ -106,6 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("clones", nargs="+", type=Path, metavar="CLONE")
     parser.add_argument("--check", action="store_true", help="Compare with the records, and write nothing.")
+    parser.add_argument("--records", type=Path, default=PUBLISHED, metavar="FOLDER", help="Where the records are.")
     parser.add_argument("--only", action="append", default=[], metavar="ROUND/PATH", help="Judge this log alone.")
     given = parser.parse_args()
     rounds, rows = list[Row](), list[Row]()
@@ -122,11 +123,13 @@ def main() -> int:
             print(*row.values(), sep=" | ")
         return 0
     names = {row["round"] for row in rounds}
+    tables = (given.records / ROUNDS, rounds), (given.records / LOGS, rows)
     if given.check:
-        return int(bool(differences(ROUNDS, rounds, names) + differences(LOGS, rows, names)))
-    PUBLISHED.mkdir(exist_ok=True)
-    written(ROUNDS, ROUND_COLUMNS, sorted(rounds, key=lambda row: row["round"]))
-    written(LOGS, LOG_COLUMNS, sorted(rows, key=lambda row: (row["round"], row["path"], int(row["line"]))))
+        return int(sum(differences(path, found, names) for path, found in tables) > 0)
+    rounds.sort(key=lambda row: row["round"])
+    rows.sort(key=lambda row: (row["round"], row["path"], int(row["line"])))
+    for (path, found), columns in zip(tables, (ROUND_COLUMNS, LOG_COLUMNS), strict=True):
+        written(path, columns, found)
     return 0
 
 
