@@ -60,9 +60,8 @@ def page(root: Path) -> str:
             continue
         num = len({(row["round"], row["path"]) for row in found})
         counted = f"{num} {'log' if num == 1 else 'logs'}"
-        parts.append(
-            f"### {about['class']}\n\n{about['requirement']}, {counted}, {about['verdict']}. {about['reading']}\n"
-        )
+        words = f"{about['requirement']}, {counted}, {about['verdict']}. {about['reading']}"
+        parts.append(f"### {about['class']}\n\n{textwrap.fill(words, 119)}\n")
         parts.append("\n".join(table(_CLASS, list(_of_systems(found, commits)))) + "\n")
     return "\n".join(parts)
 
