@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
@@ -28,6 +30,8 @@ from trainspec_validate.documents.types.conformance import StackDescriptor, Task
 from trainspec_validate.system.atomic import write_atomically
 
 VERSION_SECONDS = 60
+MAX_WORDS, MAX_WORDS_BYTES = 300, 4096
+"""Characters of the last line of a log that are shown, and bytes that are read for it."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,17 @@ class Launcher:
             self.last_status, self._told = status, True
             self._history.tell(Exited(pid=session.pid, status=status, asked=self._asked))
 
+    @property
+    def last_words(self) -> str:
+        """Name of the log of the last start, and its last line; empty where it holds none."""
+        for session in self.sessions[-1:]:
+            with session.log.open("rb") as file:
+                file.seek(max(0, session.log.stat().st_size - MAX_WORDS_BYTES))
+                lines = file.read(MAX_WORDS_BYTES).decode("utf-8", "replace").split("\n")
+            found = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            return f"{session.log.name} ends with: {found[:MAX_WORDS]}" if found else ""
+        return ""
+
     def stop(self, how: str, grace_seconds: float, poll: Callable[[], None]) -> None:
         """End the whole job: at once, or by asking the command and waiting for so long."""
         self._asked = True
@@ -175,7 +190,8 @@ class Launcher:
                 poll()
                 time.sleep(0.005)
         for process in marked(self._mark):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                process.kill()
         while self.is_running:
             poll()
             time.sleep(0.005)

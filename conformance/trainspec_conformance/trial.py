@@ -272,9 +272,11 @@ class _Trial:
             raise _OverError("budget")
 
     def _why(self) -> str:
-        if self._launcher.is_running:
-            return "it was not seen in time"
-        return f"the command has ended, with status {self._launcher.last_status}"
+        status = self._launcher.last_status
+        found = ["it was not seen in time" if self._launcher.is_running else f"the command ended with status {status}"]
+        if not any(entry.file for entry in self._history.entries):
+            found.append("no line of a trace was written, to a file *.jsonl in the `trace_directory` of the task")
+        return "; ".join(filter(None, [*found, self._launcher.last_words]))
 
     # --- end ------------------------------------------------------------------------------------------------
 

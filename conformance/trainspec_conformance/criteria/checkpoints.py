@@ -157,7 +157,9 @@ def newest_is_whole(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The newest committed checkpoint at the end passes the validator, and the pointer names it."""
     listed = list(case.trial.of(Listed))
     if not listed or listed[-1][1].newest is None:
-        raise CannotJudgeError("no committed checkpoint was left at the end")
+        told = [save.checkpoint for _, save in case.trial.saves("committed")][-1:] or ["none"]
+        where = f"the last one in the trace is {told[0]}, the descriptor has {case.store.directory}/{case.store.name}"
+        raise CannotJudgeError(f"no committed checkpoint was left at the end: {where}")
     entry, record = listed[-1]
     errors = [finding for finding in record.findings if finding.startswith("error")]
     for finding in errors[:5]:
