@@ -32,6 +32,11 @@ _FILLED = {
     "bf16.enabled": "bf16",
 }
 """Settings of DeepSpeed that the Trainer fills in where they say `auto` (transformers/integrations/deepspeed.py)."""
+_LAUNCHED: tuple[Pointer, ...] = (
+    *(("parallelism", key) for key in ("sharding", "sharding_degree", "tensor", "context", "pipeline", "data")),
+    ("communication", "overlap_parameters"),
+)
+"""What a configuration of accelerate decides for a job of the Trainer."""
 FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
 _USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
@@ -100,7 +105,7 @@ def put_launched(draft: Draft) -> Any:
     draft.used.add("mixed_precision")
     launched = Draft(inner)
     write_accelerate(launched)
-    for place in (("parallelism", "sharding"), ("parallelism", "sharding_degree")):
+    for place in _LAUNCHED:
         if (value := launched.get(*place)) is not None:
             draft.put(place, value, launched.derived.get(place, ""))
         elif place in launched.unknown:

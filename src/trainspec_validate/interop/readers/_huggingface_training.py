@@ -17,6 +17,10 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, like,
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
 _MEBIBYTE = 1024**2
+_SECOND = 2
+"""Version of FSDP without a policy for prefetches."""
+_PREFETCH = ("fsdp_config.fsdp_backward_prefetch", "fsdp_config.backward_prefetch", "fsdp_backward_prefetch")
+_PREFETCHED = frozenset({"BACKWARD_PRE", "BACKWARD_POST", "1", "2"})
 _STRATEGIES = {
     "full_shard": "parameters",
     "shard_grad_op": "gradients",
@@ -314,8 +318,20 @@ def _write_communication(draft: Draft) -> None:
     if draft.get("communication", "overlap_gradients") is None and not deepspeed:
         how = Default("DDP and FSDP reduce gradients during the backward pass")
         draft.put(("communication", "overlap_gradients"), value=True, how=how)
-    if (
-        draft.get("parallelism", "sharding") == "parameters"
-        and draft.get("communication", "overlap_parameters") is None
-    ):
-        draft.put(("communication", "overlap_parameters"), value=True, how="FSDP prefetches parameters")
+    known = draft.get("communication", "overlap_parameters") is not None
+    if draft.get("parallelism", "sharding") == "parameters" and not known and not deepspeed:
+        put_prefetch(draft, second=draft.count("fsdp_config.fsdp_version", "fsdp_config.version") == _SECOND)
+
+
+def put_prefetch(draft: Draft, *, second: bool) -> None:
+    """Whether FSDP gathers parameters during computation; `second` says that it is FSDP 2, which always does."""
+    place = ("communication", "overlap_parameters")
+    name = next((name for name in _PREFETCH if draft.values.get(name) is not None), _PREFETCH[0])
+    policy = draft.look(name)
+    if second:
+        draft.put(place, value=True, how="FSDP 2 gathers parameters ahead of the layer that is computed")
+    elif str(policy).upper() in _PREFETCHED:
+        draft.put(place, value=True, how=f"{name}: {policy}")
+    else:
+        told = f"{name} is {str(policy)[:40]}" if policy is not None else "NO_PREFETCH by default, accelerate 1.15.0"
+        draft.lacks(place, f"{told}: the forward pass overlaps as far as the host runs ahead, the backward pass not")
