@@ -43,6 +43,7 @@ def test_tensor_parallelism_without_a_size_leaves_the_degrees_open() -> None:
         (("fsdp_sharding_strategy: FULL_SHARD",), None),
         (("fsdp_backward_prefetch: BACKWARD_PRE",), True),
         (("fsdp_backward_prefetch: BACKWARD_POST",), True),
+        (("fsdp_backward_prefetch_policy: BACKWARD_PRE",), True),
         (("fsdp_version: 2",), True),
     ],
 )

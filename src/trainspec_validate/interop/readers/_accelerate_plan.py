@@ -16,6 +16,8 @@ _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _FORMATS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 _PLACES = {"cpu": "host", "nvme": "local-disk"}
 _CONFIG = "parallelism_config."
+NAMES_DEEPSPEED = "the settings of DeepSpeed are in"
+"""How the remark begins that names a file of DeepSpeed."""
 _LONG = f"{_CONFIG}parallelism_config_"
 
 
@@ -93,7 +95,7 @@ def _write_deepspeed(draft: Draft) -> None:
     path = draft.word("deepspeed_config.deepspeed_config_file")
     if path:
         place = "deepspeed_config.deepspeed_config_file"
-        draft.remark(f"the settings of DeepSpeed are in {path[:120]}, which is not read: import it as well", place)
+        draft.remark(f"{NAMES_DEEPSPEED} {path[:120]}, which is not read: import it as well", place)
         draft.lacks(("parallelism", "sharding"), f"it is in {path[:120]}")
         return
     stage = draft.look("deepspeed_config.zero_stage")

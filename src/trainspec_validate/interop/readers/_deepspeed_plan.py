@@ -330,7 +330,7 @@ def _write_averaging(draft: Draft, prefix: str) -> None:
     elif before or not stage:
         how = "" if before is not None else Default(f"the default of {PAGE}: no prescaling")
         draft.put(place, "divide-before" if before else "divide-after", how)
-    elif stage not in {_STAGE_OF_GRADIENTS, _LAST_STAGE}:
+    elif stage not in (_STAGE_OF_GRADIENTS, _LAST_STAGE):
         told = (
             "divide-before by the optimizer of ZeRO since DeepSpeed 0.5, divide-after before it and by BF16_Optimizer"
         )

@@ -181,7 +181,7 @@ def write_trainer(draft: Draft) -> None:
     if draft.look("learning_rate") is None and not draft.reasons("learning_rate"):
         draft.put((*_RATE, "peak"), 5e-5, Default(f"the default of {_TRAINER}"))
     elif put_rate(draft, "learning_rate") is None:
-        return
+        draft.lacks((*_RATE, "peak"), draft.unknown.pop(_RATE, "no learning rate is given"))
     kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
     steps = draft.get("job", "num_steps")
     if draft.word("lr_scheduler_type", "lr_scheduler") == "constant":
@@ -439,11 +439,12 @@ def write_peft(draft: Draft) -> None:
     """LoRA as arguments of training programs on top of the Trainer name it."""
     draft.look("use_peft", "use_lora", "lora_enable")
     for prefix in ("", "peft_config.", "lora_config.", "lora."):
-        for rank in ("lora_r", "lora_rank", "r"):
-            if f"{prefix}{rank}" in draft.values and (rank != "r" or prefix):
-                alpha = f"{prefix}lora_alpha"
-                named = [f"{prefix}{name}" for name in ("lora_target_modules", "lora_target", "target_modules")]
-                targets = next((name for name in named if name in draft.values), named[0])
-                put_lora(draft, f"{prefix}{rank}", alpha, targets)
-                return
+        alpha, targets = f"{prefix}lora_alpha", [f"{prefix}{name}" for name in ("lora_target_modules", "lora_target")]
+        targets += [f"{prefix}target_modules"] if prefix else []
+        ranks = [f"{prefix}{name}" for name in ("lora_r", "lora_rank", *(["r"] if prefix else []))]
+        rank = next((name for name in ranks if name in draft.values), None)
+        target = next((name for name in targets if name in draft.values), None)
+        if rank or target or alpha in draft.values:
+            put_lora(draft, rank or ranks[0], alpha, target or targets[0])
+            return
     draft.lacks(("lora",), "adapters are asked for, or weights that are quantised, and the file describes no adapter")
