@@ -64,7 +64,6 @@ _STARTS_RANKS = re.compile(
     r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
 )
 """Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
-_SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
@@ -449,36 +448,11 @@ def _asked(launcher: str) -> dict[str, int]:
     return {key: int(value) if value.isdecimal() else 0 for key, _, value in pairs}
 
 
-def included_slots(text: str) -> int | None:
-    """The accelerators that `--include` of deepspeed names; None where a host has no list of them.
-
-    >>> included_slots("localhost:0,1,2,3"), included_slots("worker-0@worker-1:0,2"), included_slots("a:0@b:0,2")
-    (4, None, 3)
-    """
-    hosts = [host.partition(":")[2] for host in text.split("@")]
-    if not all(_SLOTS.fullmatch(slots) for slots in hosts):
-        return None
-    return sum(len(set(slots.split(","))) for slots in hosts)
-
-
-def _included(draft: Draft) -> tuple[int | None, str]:
-    """Ranks by the accelerators that a command of deepspeed names."""
-    named = draft.look("include")
-    slots = included_slots(named) if isinstance(named, str) else None
-    if slots is None:
-        reason = next(iter(draft.reasons("include")), "include of deepspeed names no accelerators of each host")
-        draft.lacks(("parallelism", "num_accelerators"), reason)
-        return None, ""
-    return slots, "accelerators that include of deepspeed names"
-
-
 def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     """Ranks by what starts the processes: torchrun, the logged arguments, or the lines for Slurm."""
     stated = draft.count("world_size")
     if stated:
         return stated, "world_size of the logged arguments"
-    if draft.look("include") is not None or draft.reasons("include"):
-        return _included(draft)
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
     launcher = draft.word(LAUNCHER) or ""
