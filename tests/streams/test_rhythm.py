@@ -154,6 +154,12 @@ def test_a_block_that_starts_as_the_run_ends_is_no_part_of_it() -> None:
     assert unpaired(run[0], entry("block_start", time_ms=8_000), run[1]) == ["block_start is never closed"]
 
 
+def test_a_block_that_starts_long_after_the_stated_end_is_open() -> None:
+    """A log whose run_stop has the time of an earlier position goes on, and its last block is never closed."""
+    run = entry("run_start", time_ms=0), entry("run_stop", None, 9_000, status="success")
+    assert unpaired(run[0], entry("block_start", time_ms=18_000), run[1]) == ["block_start is never closed"]
+
+
 def test_torn_characters_of_a_progress_bar_are_no_damage_of_the_log() -> None:
     bar = b"Epoch 1: 50%|\xe2\x96\n"
     assert not read_bytes(bar + log().encode(), "mllog").refusals
