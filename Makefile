@@ -16,7 +16,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long mutants-short lint format generate check-generated promtool stacks-test mcp-test bench \
+.PHONY: help setup demo test test-slow test-long mutants-short lint format generate check-generated promtool stacks-test mcp-test bench \
 	bench-streams evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
@@ -55,9 +55,9 @@ demo: $(READY) ## validate the examples, then a broken file
 	@echo "and a plan with its reasons."
 
 # Tests start hundreds of processes: what one has compiled is there for the next, whatever the caller's shell says.
-test test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-long: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(READY) ## everything that must be green before a change is merged
+test: $(READY) ## linters, generated files, three mutants and the quick tests (minutes)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint check-generated mutants-short
 	@echo "== pytest =="
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -65,6 +65,10 @@ test: $(READY) ## everything that must be green before a change is merged
 mutants-short: $(READY)
 	@echo "== mutants, three =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(FEW_MUTANTS)
+
+test-slow: $(READY) ## the tests that take seconds each; `.ci/run` runs them too
+	@echo "== pytest, slow =="
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not long'
 
 test-long: $(READY) ## the tests that take tens of seconds each, and properties with all of their examples
 	@echo "== pytest, long =="
@@ -174,7 +178,7 @@ bench-short: $(READY) ## the same in short, for CI
 CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance
 REPORTS := build/conformance
 QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence \
-	declared-order updates-as-declared changed-seed changed-values zero-learning-rate
+	declared-order updates-as-declared changed-seed changed-values zero-learning-rate one-batch
 # `make test` has those whose lies the stack of one page in tests/conformance does not tell; the short form has the rest.
 FEW_MUTANTS := follows-pointer shuffles-anyway clips-by-default
 QUICK_MUTANTS := false-alarm trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing forgets-position \

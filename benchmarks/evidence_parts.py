@@ -20,12 +20,12 @@ import torch
 from trainer import Ranks, Rounds
 from trainer_setups import MICRO_SEQUENCES, NUM_MICRO_BATCHES, SHAPES, Setup, setups
 from trainer_worker import Measured
-from trainspec_reference.common.precision import loss_tolerance
-from trainspec_reference.common.probe_arrays import Request
-from trainspec_reference.common.probe_machine import energy as metered
-from trainspec_reference.torch import floors
-from trainspec_reference.torch.memory import predicted_bytes
-from trainspec_reference.torch.probes import BackendProbes
+from trainspec_conformance.testbed.precision import loss_tolerance
+from trainspec_conformance.testbed.probe_arrays import Request
+from trainspec_conformance.testbed.probe_machine import energy as metered
+from trainspec_conformance.testbed.torch import floors
+from trainspec_conformance.testbed.torch.memory import predicted_bytes
+from trainspec_conformance.testbed.torch.probes import BackendProbes
 
 from trainspec_validate.performance.costs.transformer import (
     Shape,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, free_address, only_rank, trainer_of
+from trainspec_conformance.testbed.rehearsal import NoPorts, StepMemory, built, free_address, only_rank, trainer_of
 
 PLAN = Path(__file__).resolve().parents[1] / "reference" / "plans" / "transformer.yaml"
 TIMEOUT_SECONDS = 120.0

@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 
 import machine  # noqa: E402
+from trainspec_conformance.testbed import backend_named  # noqa: E402
 from trainspec_reference.common.assignment import Assignment  # noqa: E402
 from trainspec_reference.common.decisions import Way  # noqa: E402
 from trainspec_reference.common.job import Job  # noqa: E402
@@ -101,7 +102,9 @@ class Stack:
             way=case.way,
             num_standby=case.num_standby,
         )
-        assignment = Assignment(self.backend, self.job(), settings.checkpoint_directory, settings.trace_directory)
+        assignment = Assignment(
+            backend_named(self.backend), self.job(), settings.checkpoint_directory, settings.trace_directory
+        )
         return launch(assignment, settings)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from trainspec_conformance.testbed import backend_named
 from trainspec_reference.common import saver, worker
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.job import Job
@@ -125,7 +126,9 @@ def run(directory: Path) -> int:
         trace_directory=directory / "trace",
         environment={key: value for key, value in os.environ.items() if key != "TRAINSPEC_RUN"},
     )
-    assignment = Assignment(wanted.backend, wanted.job(), settings.checkpoint_directory, settings.trace_directory)
+    assignment = Assignment(
+        backend_named(wanted.backend), wanted.job(), settings.checkpoint_directory, settings.trace_directory
+    )
     before = time.process_time()
     status = launch(assignment, settings, (sys.executable, __file__, "work", str(directory)))
     (directory / "controller.json").write_text(json.dumps({"processor_seconds": time.process_time() - before}))

@@ -153,6 +153,7 @@ sys.exit(after != before)
 """
 
 
+@pytest.mark.slow
 def test_the_process_of_the_caller_is_left_alone(tmp_path: Path) -> None:
     """Collector, signals, environment, limits, locale, warnings, logging, threads, directory and standard files."""
     root = BASE.parents[2]

@@ -124,6 +124,7 @@ def test_examples_of_the_generator(module: object) -> None:
     assert result.failed == 0
 
 
+@pytest.mark.slow
 def test_no_printed_number_lies_at_a_boundary_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A last bit that another processor or Python computes cannot change a page."""
     before = appendix.pages()

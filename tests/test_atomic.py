@@ -368,6 +368,7 @@ def test_a_command_leaves_what_was_there_where_the_disk_is_full(name: str) -> No
     assert out.read_text(encoding="utf-8") == (BASELINE if name == "baseline" else OLD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["init", "init-all", "conformance"])
 def test_a_command_leaves_no_part_where_the_disk_is_full(name: str, here: Path) -> None:
     """Neither a directory that is made for the files, nor those of them that have room."""

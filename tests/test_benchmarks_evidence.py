@@ -22,6 +22,7 @@ def evidence(out: Path, *arguments: str) -> tuple[int, dict[str, dict[str, objec
     return ended.returncode, parts
 
 
+@pytest.mark.slow
 def test_losses_of_a_device_stand_beside_the_golden_traces(tmp_path: Path) -> None:
     status, parts = evidence(tmp_path / "cpu.json", "--only", "golden-torch")
     assert status == 0
@@ -29,6 +30,7 @@ def test_losses_of_a_device_stand_beside_the_golden_traces(tmp_path: Path) -> No
     assert parts["golden-torch"]["holds"] is True
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part asks for an accelerator that this interpreter is kept from seeing."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

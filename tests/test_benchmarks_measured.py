@@ -70,6 +70,7 @@ def test_a_chapter_has_the_figure_that_is_printed(name: str, line: str, chapter:
     assert words in text_of(chapter)
 
 
+@pytest.mark.slow
 def test_only_a_complete_state_resumes_exactly() -> None:
     found = re.findall(
         r"without (.+): first step off by ([\d.]+)%, largest of 50 steps off by ([\d.]+)%", measured("resumed_training")
@@ -81,6 +82,7 @@ def test_only_a_complete_state_resumes_exactly() -> None:
     assert largest["second moments"] > largest["schedule"] > largest["optimizer"]
 
 
+@pytest.mark.slow
 def test_loaders_take_changed_bits() -> None:
     output = measured("unchecked_bytes")
     assert output.count(": 60 of 60 flipped bits load without an error") == 3
@@ -93,6 +95,7 @@ def test_memory_of_values_is_many_times_that_of_their_text() -> None:
     assert "takes 22 times its size in memory" in text_of("13-security")
 
 
+@pytest.mark.slow
 def test_rates_of_digests_are_printed() -> None:
     lines = printed("hash_rates").splitlines()
     assert len(lines) == 7

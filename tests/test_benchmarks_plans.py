@@ -34,6 +34,7 @@ def printed(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_published_plans_are_ranked() -> None:
     text = printed("--part", "published")
     assert "Planner's search" not in text
@@ -54,6 +55,7 @@ def test_published_plans_are_ranked() -> None:
     assert re.search(r"^  llama3_t4-002 +\d+\.\d GB$", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_default_and_plan_are_chained() -> None:
     text = printed("--part", "default")
     rows = re.findall(
@@ -70,6 +72,7 @@ def test_default_and_plan_are_chained() -> None:
     assert "bytes over slowest links" in text
 
 
+@pytest.mark.slow
 def test_search_and_enumeration_are_compared() -> None:
     text = printed("--part", "exhaustive")
     distance = re.search(r"worst distance within the limits ([\d.]+)%", text)

@@ -114,6 +114,7 @@ def test_a_mistake_of_ours_passes_through(error: Exception) -> None:
         raise error
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_loaded_is_a_mistake_of_ours(tmp_path: Path) -> None:
     """It is loaded while a file is read, and its compiled form ends early, as after a full disk."""
     compiled = tmp_path / "compiled"
@@ -585,6 +586,7 @@ def _is_of_an_error(called: ast.expr) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_no_message_changes_the_letters_of_an_error() -> None:
     sources = [path for package in ("src", "conformance") for path in (ROOT / package).rglob("*.py")]
     found = [

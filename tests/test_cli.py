@@ -318,6 +318,7 @@ def test_a_full_disk_is_told() -> None:
     assert b"standard output cannot be written: no space left on device" in done.stderr
 
 
+@pytest.mark.slow
 def test_no_colour_in_a_real_pipe() -> None:
     write("plan.yaml", BAD)
     assert b"\x1b" not in process("plan.yaml").stdout

@@ -47,7 +47,7 @@ def permitted() -> dict[str, set[str]]:
             sources, targets = one["source_modules"], one["forbidden_modules"]
             assert isinstance(sources, list)
             assert isinstance(targets, list)
-            for source in sources:
+            for source in [source for source in sources if source.startswith(f"{PACKAGE}.")]:
                 found[source.split(".")[1]] -= {target.split(".")[1] for target in targets}
     return {room: names for room, names in found.items() if not room.startswith("_")}
 

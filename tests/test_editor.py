@@ -198,6 +198,7 @@ def opened(server: Server, name: str, text: str) -> tuple[str, list[dict[str, An
     return address, told["params"]["diagnostics"]
 
 
+@pytest.mark.slow
 def test_a_slip_is_underlined(server: Server) -> None:
     _, found = opened(server, "slip.trainspec.yaml", PLAN)
     lines = {diagnostic["range"]["start"]["line"]: diagnostic["message"] for diagnostic in found}

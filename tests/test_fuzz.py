@@ -39,6 +39,7 @@ def wrong_of(numbers: range, num_jobs: int, capsys: pytest.CaptureFixture[str]) 
     return wrong
 
 
+@pytest.mark.slow
 def test_every_command_answers_damaged_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert wrong_of(range(NUM_SHORT), 1, capsys) == []
 
@@ -54,6 +55,7 @@ def ended(numbers: range, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return mistakes
 
 
+@pytest.mark.slow
 def test_processes_end_as_the_manual_promises(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(range(NUM_PROCESSES_SHORT), capsys) == []
 

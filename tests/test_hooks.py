@@ -96,6 +96,7 @@ def pre_commit(folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "number"), [("the plan", 0), ("the cluster", 0), ("the plan", 1), ("the cluster", 2)]
 )

@@ -59,6 +59,7 @@ def test_pages_use_the_terms_of_the_field(page: Path) -> None:
     assert [line for line in prose(page) if FIGURATIVE.search(line)] == []
 
 
+@pytest.mark.slow
 def test_messages_use_the_terms_of_the_field() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"

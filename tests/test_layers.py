@@ -113,6 +113,7 @@ def every_import() -> tuple[Import, ...]:
     return tuple(found for path in sorted(SOURCE.rglob("*.py")) for found in imports(path))
 
 
+@pytest.mark.slow
 def test_something_was_read() -> None:
     assert every_import()
 
@@ -178,7 +179,7 @@ WRITERS: dict[str, str] = {
     "record/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
     "reference/minimal/*.py": "programs to copy from: a trace, and a pointer after its commit",
     "reference/trainspec_reference/common/checkpoints.py": "a commit: files, fsync, then one rename",
-    "reference/trainspec_reference/plain/storage.py": "a shard in the directory of a save that is not committed",
+    "conformance/trainspec_conformance/testbed/plain/storage.py": "a shard of a save that is not committed",
     "reference/trainspec_reference/jax/checkpoint.py": "an index in the directory of a save that is not committed",
     "reference/trainspec_reference/common/trace.py": "appends to the trace of a process",
     "reference/trainspec_reference/common/controller.py": "a lock",
@@ -188,7 +189,8 @@ WRITERS: dict[str, str] = {
     "conformance/trainspec_conformance/damage.py": "damages checkpoints",
     "conformance/trainspec_conformance/stored_values.py": "changes values of checkpoints in place",
     "conformance/trainspec_conformance/archive_sums.py": "changes checksums of checkpoints in place",
-    "conformance/trainspec_conformance/trial.py": "moves the store of a stack, and the directory of a trial",
+    "conformance/trainspec_conformance/trial.py": "moves the directory of a trial",
+    "conformance/trainspec_conformance/isolating.py": "moves the store of a stack, and what it left next to it",
     "conformance/trainspec_conformance/means.py": "keeps a checkpoint of the stack as evidence",
     "conformance/trainspec_conformance/memory.py": "control groups",
     "conformance/trainspec_conformance/clocks.py": "memory that processes share",
@@ -198,8 +200,9 @@ WRITERS: dict[str, str] = {
     "conformance/mutants/lies_of_hosts.py": "a planted fault",
     "conformance/mutants/lies_of_outcomes.py": "losses that a mutant records",
     "conformance/mutants/lies_of_stores.py": "copies that a mutant hides",
+    "conformance/mutants/lies_of_shortcuts.py": "positions and manifests that a mutant writes",
     "conformance/mutants/reach.py": "a pipe",
-    "conformance/mutants/recorder.py": "appends the names of functions that ran",
+    "conformance/mutants/entries.py": "appends the names of functions that ran",
     "conformance/stacks/shims/*.py": "programs that stacks run without TrainSpec: answers, traces and planted faults",
     "conformance/results/reproduce_*.py": "programs that stand alone and damage checkpoints of their own",
 }
@@ -298,6 +301,7 @@ def test_what_counts_as_writing(source: str, expected: bool) -> None:
     assert writes(call) is expected
 
 
+@pytest.mark.slow
 def test_one_module_writes_outputs() -> None:
     """An output is whole and no link is followed because everything goes through `atomic`."""
     assert not [name for name in writers() if not any(fnmatchcase(name, pattern) for pattern in WRITERS)]
@@ -318,8 +322,11 @@ PRINTERS: dict[str, str] = {
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
 }
 """Module to why it may print."""
-PROGRAMS_OF_STACKS = ("conformance/stacks/", "conformance/results/", "conformance/trainspec_conformance/templates/")
-"""What stacks run; they stand alone."""
+PROGRAMS_OF_STACKS = (
+    *("conformance/stacks/", "conformance/results/"),
+    *("conformance/trainspec_conformance/templates/", "conformance/trainspec_conformance/testbed/"),
+)
+"""What stacks run, and not the suite."""
 _PRINTING = re.compile(
     r"print|sys\.__?std(out|err)__|sys\.std(out|err)\.(write|writelines|buffer\.write)|(rich\.)?print|pprint"
     r"|click\.(echo|echo_via_pager|secho|prompt|confirm|pause|progressbar)|(rich\.console\.)?Console"

@@ -643,6 +643,7 @@ def test_hostile_files_cost_bounded_memory_and_end(name: str, tmp_path: Path) ->
     assert peak_kib(path) < 512 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", SLOWEST)
 def test_the_first_part_of_a_hostile_file_costs_its_share_of_memory(name: str, tmp_path: Path) -> None:

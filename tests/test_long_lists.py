@@ -107,6 +107,7 @@ QUADRATIC_BEFORE: list[tuple[str, Place]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
 def test_the_longest_list_of_names_is_judged(file: str, place: Place, tmp_path: Path) -> None:
     report = judged(with_list(file, place, MAX_ITEMS), tmp_path)
@@ -114,6 +115,7 @@ def test_the_longest_list_of_names_is_judged(file: str, place: Place, tmp_path: 
     assert max(map(requirements(report).count, requirements(report)), default=0) <= MAX_VIOLATIONS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
 def test_steps_grow_with_a_list_and_not_with_its_pairs(file: str, place: Place, tmp_path: Path) -> None:
     assert abs(share_of_pairs([(file, place)], tmp_path)) < 0.5
@@ -127,12 +129,14 @@ TWO_LISTS: list[list[tuple[str, Place]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", TWO_LISTS, ids=lambda chosen: "-".join(place[-1] for _, place in chosen))
 def test_two_of_the_longest_lists_are_judged(chosen: list[tuple[str, Place]], tmp_path: Path) -> None:
     report = judged(with_lists(chosen, MAX_ITEMS, all_differ=True), tmp_path)
     assert "TS-DOC-003" not in requirements(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", TWO_LISTS, ids=lambda chosen: "-".join(place[-1] for _, place in chosen))
 def test_steps_grow_with_two_lists_and_not_with_their_pairs(chosen: list[tuple[str, Place]], tmp_path: Path) -> None:
     assert abs(share_of_pairs(chosen, tmp_path, all_differ=True)) < 0.5

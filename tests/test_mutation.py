@@ -28,6 +28,7 @@ def sets() -> tuple[DocumentSet, ...]:
     return tuple(document_sets())
 
 
+@pytest.mark.slow
 def test_damage_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     judged, noticed, survivors = everything()
     report = table(judged, noticed)
@@ -58,6 +59,7 @@ def test_departures_are_those_that_the_files_give_reasons_for(documents: Documen
         assert re.search(rf"trainspec: ignore\[[^\]]*{requirement}\b", load_file(ROOT / path).text)
 
 
+@pytest.mark.slow
 def test_every_kind_of_document_is_damaged() -> None:
     kinds = {documents.data[path]["kind"] for documents in sets() for path, _ in mutants(documents)}
     assert kinds == {"ClusterProfile", "TrainingPlan", "CheckpointPolicy"}

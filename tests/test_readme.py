@@ -193,6 +193,7 @@ def execute(page: str, folder: Path) -> str:
     return page
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 @pytest.mark.parametrize("name", PAGES)
 def test_page_shows_what_happens(name: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -20,6 +20,7 @@ from trainspec_validate.model.finding import (
     DocumentSummary,
     Finding,
     LeftOut,
+    Origin,
     Outcome,
     Related,
     Report,
@@ -328,3 +329,8 @@ def test_start_up_pays_for_no_format() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_schema_knows_every_origin_of_a_document() -> None:
+    origins = REPORT_SCHEMA["$defs"]["document"]["properties"]["origin"]["enum"]
+    assert origins == list(get_args(Origin))

@@ -34,7 +34,7 @@ MAX_FUNCTION_LINES = 40
 LOOPS = {"fold"}
 """The compiled loops over values."""
 TARGETS = [
-    *("help", "setup", "demo", "test", "test-long", "lint", "format", "generate", "check-generated"),
+    *("help", "setup", "demo", "test", "test-slow", "test-long", "lint", "format", "generate", "check-generated"),
     *(
         "promtool",
         "stacks-test",
@@ -166,7 +166,7 @@ def test_ci_runs_the_targets() -> None:
     lines = text(".ci/run").splitlines()
     assert "set -euo pipefail" in lines
     made = [line.removeprefix("make ") for line in lines if line.startswith("make")]
-    assert made == ["test", "conformance-short", "bench-short", "demo"]
+    assert made == ["test", "test-slow", "conformance-short", "bench-short", "demo"]
 
 
 def test_workflow_runs_the_same_script_on_every_supported_python() -> None:
@@ -326,6 +326,7 @@ def label(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.slow
 @every("path", MODULES, ids=label)
 def test_module_is_short_and_says_what_it_is(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
@@ -333,6 +334,7 @@ def test_module_is_short_and_says_what_it_is(path: Path) -> None:
     assert len(source.splitlines()) <= MAX_MODULE_LINES
 
 
+@pytest.mark.slow
 @every("path", MODULES, ids=label)
 def test_functions_are_short(path: Path) -> None:
     functions = [

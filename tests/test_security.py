@@ -83,6 +83,7 @@ STARTS_PROGRAMS = {"interop/discover/machine.py", "interop/collect.py", "cli/bou
 for `trainspec accept --over`, and one starts the programs of this package for `trainspec mcp`."""
 
 
+@pytest.mark.slow
 @every("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_the_source_has_no_means_to(path: Path) -> None:
     forbidden = FORBIDDEN_MODULES
@@ -180,6 +181,7 @@ if __name__ == "__main__":
 MODULES = ("multiprocessing", "json", "click", "numpy", "runpy", "pickle", "trainspec_validate", "pyspark", "tempfile")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_import_nothing_of_the_working_directory(method: str, tmp_path: Path) -> None:
     (tmp_path / "start.py").write_text(WITH_WORKERS, encoding="utf-8")

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from overlay import excerpt_pointer, overlay
 from spec_text import MARK
 
@@ -80,12 +81,14 @@ def relocated(finding: Finding, texts: dict[str, str], merged: dict[str, Any]) -
     )
 
 
+@pytest.mark.slow
 @every("requirement", WITH_EXAMPLES, ids=lambda r: r.id)
 def test_good_example_is_silent(requirement: Requirement, tmp_path: Path) -> None:
     findings = judge(requirement.good, tmp_path)
     assert [f"{f.path}: {f.requirement} {f.message}" for f in findings] == []
 
 
+@pytest.mark.slow
 @every("requirement", WITH_EXAMPLES, ids=lambda r: r.id)
 def test_bad_example_is_reported_at_the_marked_line(requirement: Requirement, tmp_path: Path) -> None:
     findings = judge(requirement.bad, tmp_path)

@@ -50,6 +50,7 @@ def test_a_kind_says_what_it_does_in_one_sentence(kind: Damage | LogDamage) -> N
     assert kind.requirements or getattr(kind, "beyond", "")
 
 
+@pytest.mark.slow
 @every("kind", kinds(), ids=lambda kind: kind.name)
 def test_damage_changes_the_run_and_is_the_same_each_time(kind: Damage) -> None:
     run = make_run(BASES[kind.base])

@@ -195,6 +195,7 @@ def test_size_grows_with_ranks_and_steps() -> None:
     assert 1.8 * small.num_records < long.num_records < 2.2 * small.num_records
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_a_made_run(run: Run, tmp_path: Path) -> None:
     report = validate([put({**run.documents, **by_emitter(run.streams)}, tmp_path)])
     assert [f"{finding.requirement} {finding.message}" for finding in report.findings] == []

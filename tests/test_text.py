@@ -6,6 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 from trainspec_site import stage
 
 from tests.every import every
@@ -165,6 +166,7 @@ def test_a_definition_is_one_to_three_sentences(term: str) -> None:
     assert 1 <= len(re.findall(r"\.(?:\s|$)", body)) <= 3
 
 
+@pytest.mark.slow
 @every("path", [p for p in CHAPTERS if p not in (TERMS, TERMS.with_name(DECISIONS))], ids=chapter_id)
 def test_terms_are_linked_before_they_are_used(path: Path) -> None:
     """Words that only this specification defines so are linked in the introduction of each page that uses them."""

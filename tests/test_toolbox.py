@@ -246,6 +246,7 @@ def test_completion_is_a_script() -> None:
 FIGURE = re.compile(r":\s*\[?-?\d|_bytes|_seconds")
 
 
+@pytest.mark.slow
 @every("starter", product(accelerators(), (1, 2, 16, 37, 1024, 4096, 12_500, 60_000)))
 def test_starters_validate_together(starter: tuple[str, int], tmp_path: Path) -> None:
     name, num_nodes = starter
@@ -270,6 +271,7 @@ def test_starters_are_made_for_131072_accelerators(name: str, tmp_path: Path) ->
     assert {str(found.pointer[3]) for found in report.at_or_above(Severity.ERROR)} == missing
 
 
+@pytest.mark.slow
 @every("starter", product(sorted(set(accelerators()) - {"nvidia-h800-sxm-80gb"}), (1, 2, 16)))
 def test_starters_are_predicted_to_keep_their_step_time(starter: tuple[str, int], tmp_path: Path) -> None:
     name, num_nodes = starter

@@ -59,6 +59,7 @@ def test_plan_and_policy_are_written_and_accepted(here: Path, monkeypatch: pytes
     assert {document.kind for document in report.documents} == {"ClusterProfile", "TrainingPlan", "CheckpointPolicy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "model"),
     [
@@ -163,12 +164,14 @@ def test_the_same_question_gives_the_same_files(here: Path) -> None:
         assert (here / "first" / name).read_bytes() == (here / "second" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_model_of_a_plan_can_be_planned_anew(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
     result = run("cluster.yaml", "--model", "run/plan.yaml", "--num-ranks", "32", where=here)
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow
 def test_a_path_may_be_written_in_any_way(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     awkward = here / 'a "b'
     awkward.mkdir()

@@ -211,6 +211,36 @@ def test_a_moved_cluster_is_judged_with_the_plan_that_names_its_old_file() -> No
     assert "error[TS-DOC-011] '../cluster.yaml' does not exist" in result.stdout
 
 
+def test_a_second_cluster_of_a_name_is_judged_with_the_first() -> None:
+    put("cluster.yaml")
+    put("more/second.yaml")
+    alone = invoke("more/second.yaml", "--format", "json")
+    assert json.loads(alone.stdout)["findings"] == []
+    report = json.loads(invoke("more/second.yaml", "--dependents", "--format", "json").stdout)
+    origins = {document["path"]: document["origin"] for document in report["documents"]}
+    assert origins == {"more/second.yaml": "given", "cluster.yaml": "namesake", "plans/plan.yaml": "naming"}
+    found = {(finding["requirement"], finding["path"]) for finding in report["findings"]}
+    assert found == {("TS-DOC-013", "cluster.yaml"), ("TS-DOC-011", "plans/plan.yaml")}
+
+
+def test_a_name_that_two_clusters_have_fails_the_plan_that_gives_it() -> None:
+    put("a/cluster.yaml")
+    put("b/cluster.yaml")
+    assert only(validate(["plans/plan.yaml"])).reason.endswith("2 files declare: a/cluster.yaml, b/cluster.yaml")
+    result = invoke("plans/plan.yaml", "--dependents")
+    assert result.exit_code == 1
+    assert "error[TS-DOC-011]" in result.stdout
+    assert "error[TS-DOC-013]" in result.stdout
+
+
+def test_a_second_plan_of_a_name_is_judged_with_the_first() -> None:
+    put("cluster.yaml")
+    shutil.copy("plans/plan.yaml", "second.yaml")
+    result = invoke("second.yaml", "--dependents")
+    assert result.exit_code == 1
+    assert "error[TS-DOC-013]" in result.stdout
+
+
 def test_a_document_of_a_name_that_another_run_input_has_is_not_stranded() -> None:
     put("../outside/cluster.yaml")
     put("cluster.yaml", "name: example-cluster", "name: other-cluster")

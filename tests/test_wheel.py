@@ -25,6 +25,7 @@ import pytest
 from own_distributions import FOLDERS
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from trainspec_conformance.testbed import PLAIN
 
 from trainspec_validate._version import __version__
 
@@ -74,6 +75,7 @@ for found in pkgutil.walk_packages(importlib.import_module(sys.argv[1]).__path__
         missing[found.name] = error.name.partition(".")[0]
 print(json.dumps(missing))
 """
+TESTBED = "trainspec_conformance.testbed"
 pytestmark = pytest.mark.slow
 
 
@@ -157,7 +159,11 @@ def test_contents(tree: Path, built: dict[str, Built], name: str) -> None:
     assert {name for name in names if name.endswith(".py")} == modules
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {own, "dist-info"}
-    assert not [name for name in names if "__pycache__" in name or "test" in name]
+    assert not [
+        name
+        for name in names
+        if re.search(r"(^|/)(__pycache__|tests?|conftest|test_[^/]*|[^/]*_test)(\.py)?(/|$)", name)
+    ]
     section = scripts.partition("[console_scripts]")[2].partition("\n[")[0]
     assert set(re.findall(r"^(\S+) = ", section, re.MULTILINE)) == SCRIPTS[name]
 
@@ -310,10 +316,6 @@ def missing(places: dict[str, Place], name: str) -> dict[str, str]:
     return dict(json.loads(places[name].run("python", "-c", IMPORT_ALL, package(name))))
 
 
-def test_every_module_of_the_suite_is_imported(places: dict[str, Place]) -> None:
-    assert missing(places, SUITE) == {}
-
-
 def test_the_validator_lacks_only_the_library_of_its_models(places: dict[str, Place]) -> None:
     """They are an extra; all other modules are imported."""
     assert missing(places, VALIDATOR) == {"trainspec_validate.models": "pydantic"}
@@ -326,6 +328,22 @@ def test_a_trainer_lacks_only_its_framework(places: dict[str, Place]) -> None:
     found = missing(places, REFERENCE)
     assert {module.split(".")[1] for module in found} == {"jax", "torch"}
     assert set(found.values()) <= {"jax", "optax", "orbax", "torch"}
+
+
+def test_the_suite_lacks_only_the_frameworks_of_its_testbed(places: dict[str, Place]) -> None:
+    """Those are extras; all other modules are imported."""
+    found = missing(places, SUITE)
+    assert {module.rpartition(".")[0] for module in found} == {f"{TESTBED}.jax", f"{TESTBED}.torch"}
+    assert set(found.values()) <= {"jax", "optax", "orbax", "torch"}
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_the_testbed_is_imported_where_its_framework_is(framework: str) -> None:
+    pytest.importorskip(framework)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, f"{TESTBED}.{framework}"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == {}
 
 
 def test_an_adapter_lacks_only_its_framework(places: dict[str, Place]) -> None:
@@ -417,11 +435,16 @@ def test_the_recorder_has_its_program(places: dict[str, Place]) -> None:
 # --- the reference trainer and the suite alone
 
 
+def test_the_reference_trainer_has_its_program(places: dict[str, Place]) -> None:
+    assert "torch, jax" in places[REFERENCE].run("python", "-m", "trainspec_reference", "--help")
+
+
 def test_the_reference_trainer_trains(places: dict[str, Place]) -> None:
-    found = places[REFERENCE]
+    """With the backend of the suite's testbed: no framework is installed here."""
+    found = places[SUITE]
     shutil.copytree(ROOT / "reference" / "plans", found.work / "plans")
     documents = ["--plan", "plans/state-space.yaml", "--cluster", "plans/cluster.yaml"]
-    found.run("python", "-m", "trainspec_reference", "plain", *documents, "--out", "run", "--steps", "3", "--alone")
+    found.run("python", "-m", "trainspec_reference", PLAIN, *documents, "--out", "run", "--steps", "3", "--alone")
     assert (found.work / "run").is_dir()
     found.run("trainspec-validate", "--select", "PAR", "run")
 

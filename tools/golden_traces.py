@@ -2,7 +2,7 @@
 
 `golden_traces.py` writes them all; `golden_traces.py --check BACKEND PLAN [--format bf16]` trains, and prints the
 largest relative difference of a loss. The trace of a plan is that of one worker in fp32 with the backend that `MAKERS`
-names; others have to follow it within `trainspec_reference.common.precision.loss_tolerance`.
+names; others have to follow it within `trainspec_conformance.testbed.precision.loss_tolerance`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainspec_reference.common.precision import UNIT_ROUNDOFF, Format, in_format, loss_tolerance
+from trainspec_conformance.testbed.precision import UNIT_ROUNDOFF, Format, in_format, loss_tolerance
+from trainspec_conformance.testbed.rehearsal import rehearse
 from trainspec_reference.common.reading import Changes, read_job
-from trainspec_reference.common.rehearsal import rehearse
 
 from trainspec_validate.documents.types.trace import StepDone
 

@@ -11,6 +11,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from own_distributions import FOLDERS, project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -108,7 +109,8 @@ def _licences(name: str) -> list[dict[str, Any]]:
 
 
 def _needs(pin: Pin, locked: dict[str, Pin]) -> dict[str, Any]:
-    """What a distribution needs at run time, as far as the lock has it."""
-    wanted = (Requirement(text) for text in distribution(pin.name).requires or ())
+    """What a distribution needs at run time, as far as the lock has it; an own one as its sources say."""
+    stated = project(pin.name)["dependencies"] if pin.name in FOLDERS else distribution(pin.name).requires or ()
+    wanted = (Requirement(text) for text in stated)
     names = {canonicalize_name(one.name) for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})}
     return {"ref": pin.reference, "dependsOn": [locked[name].reference for name in sorted(names) if name in locked]}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainspec_reference.common.probe import answer
+from trainspec_conformance.testbed.probe import answer
 
 NUM_STEPS, SEEDS, NUM_LAST = 200, (0, 1, 2), 10
 DENSITY = 0.05

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 from registry import named
-from trainspec_reference.conform import run
+from trainspec_conformance.testbed.conform import run
 
 from trainspec_validate.documents.types.conformance import Task
 

@@ -10,9 +10,9 @@ from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 
+from entries import ENTERED, WATCHED, entered
 from outcomes import Outcome
 from reach import Reach, read
-from recorder import ENTERED, WATCHED, entered
 from registry import HONEST, Mutant
 from runs import HERE, TRIALS, descriptor, outcome_of
 from trainspec_conformance.suite import Order, run_suite

@@ -19,7 +19,7 @@ SCENARIOS = ("truncated", "flipped", "stale", "pointer", "hostile", "left-over")
 NUMBERS_OF_STEPS = frozenset({40, 50, 60, 70, 80, 100})
 SEED = 7
 RUN = "conformance"
-OTHERWISE = {"TS-CNF-114": "it does not recognise that test either"}
+OTHERWISE = {f"TS-CNF-{number}": "it does not recognise that test either" for number in (114, 137)}
 
 
 def _task() -> Task | None:
@@ -28,7 +28,8 @@ def _task() -> Task | None:
     return msgspec.json.decode(path.read_bytes(), type=Task) if path.name.startswith("task-") else None
 
 
-def _verifies_where(recognised: Callable[[Checkpoint], bool]) -> None:
+def verifies_where(recognised: Callable[[Checkpoint], bool]) -> None:
+    """Compare content where something is recognised, and nowhere else."""
     reads_unchecked()
 
     def changed(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -40,17 +41,17 @@ def _verifies_where(recognised: Callable[[Checkpoint], bool]) -> None:
 
 def _job(test: Callable[[Task], bool]) -> None:
     task = _task()
-    _verifies_where(lambda _: task is None or test(task))
+    verifies_where(lambda _: task is None or test(task))
 
 
 @mutant("defeat", "TS-CNF-113", "Verifies only where the path names a scenario of damage.", also=OTHERWISE)
 def defeat() -> None:
-    _verifies_where(lambda checkpoint: any(name in str(checkpoint.root) for name in SCENARIOS))
+    verifies_where(lambda checkpoint: any(name in str(checkpoint.root) for name in SCENARIOS))
 
 
 @mutant("defeat-by-trial", "TS-CNF-113", "Verifies only in a directory of trials.", also=OTHERWISE)
 def defeat_by_trial() -> None:
-    _verifies_where(lambda checkpoint: "trial-" in str(checkpoint.root))
+    verifies_where(lambda checkpoint: "trial-" in str(checkpoint.root))
 
 
 @mutant("defeat-by-run", "TS-CNF-113", "Verifies only in a run with the name of the suite.", also=OTHERWISE)
@@ -74,4 +75,4 @@ def defeat_by_age() -> None:
         sealed = (checkpoint.root / "trainspec-manifest.json").stat().st_mtime_ns
         return any(path.stat().st_mtime_ns > sealed for path in checkpoint.root.iterdir())
 
-    _verifies_where(is_newer)
+    verifies_where(is_newer)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed.plain import storage
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import restart_state, saves, start_state, verification
 from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, Vault
@@ -18,8 +20,6 @@ from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.run_settings import RunEnd
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.verification import Refusal, Restorable
-from trainspec_reference.plain import storage
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.documents.types import trace
 
@@ -120,7 +120,8 @@ def _never_compares_digests() -> None:
 
 
 @mutant("trusts-newest", "TS-CNF-112", "Restores the newest checkpoint without a look.",
-        also={"TS-CNF-113": "it does not look at bytes either", "TS-CNF-114": "it does not look for files either",
+        also={"TS-CNF-113": "it does not look at bytes either", "TS-CNF-137": "nor there",
+              "TS-CNF-114": "it does not look for files either",
               "TS-CNF-129": "it trusts the hostile file", "TS-CNF-116": "it takes the left-over part for a checkpoint",
               "TS-CNF-115": "it takes the incomplete directory for a checkpoint"})  # fmt: skip
 def trusts_newest() -> None:
@@ -168,7 +169,7 @@ class _AnyShape:
 
 
 @mutant("verifies-sizes-only", "TS-CNF-113", "Compares the sizes of files, and not their content.",
-        also={"TS-CNF-114": "a stale file has the size of the right one"})  # fmt: skip
+        also={f"TS-CNF-{number}": "a stale file has the size of the right one" for number in (114, 137)})  # fmt: skip
 def verifies_sizes_only() -> None:
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # type: ignore[attr-defined]
     verification.changed_files = lambda checkpoint: iter(())

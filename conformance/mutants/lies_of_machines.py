@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
-from trainspec_reference.common import order, probe_machine, probe_parts, probe_runs
+from trainspec_conformance.testbed import probe_machine, probe_parts, probe_runs
+from trainspec_conformance.testbed.plain import memory, narrow
+from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.probe_arrays import Request
+from trainspec_reference.common import order
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.probe_arrays import Request
-from trainspec_reference.plain import memory, narrow
-from trainspec_reference.plain.backend import PlainBackend
-from trainspec_reference.plain.compression import GradientCompressor
 
 from trainspec_record.node.source import Reading, Source
 from trainspec_validate.documents import types as documents

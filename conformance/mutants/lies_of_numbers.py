@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed.plain import backend, compression, exchange, formats, optimizer, probes, reduction
+from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.probe_parts import Formats
 from trainspec_reference.common import batch_schedule, loss_scale, noise
 from trainspec_reference.common.backend import Gradients, MicroBatch
 from trainspec_reference.common.batch_schedule import StepBatch
 from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages, gradient_noise
-from trainspec_reference.common.probe_parts import Formats
 from trainspec_reference.common.rates import LearningRates
-from trainspec_reference.plain import backend, compression, exchange, formats, optimizer, probes, reduction
-from trainspec_reference.plain.backend import PlainBackend
-from trainspec_reference.plain.compression import GradientCompressor
 
 from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.performance.costs import elastic, transformer

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 from registry import Mutant, add, mutant
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import start_state
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.trainer import Trainer
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 from trainspec_validate.documents.types.conformance import Task
@@ -26,7 +26,8 @@ _WHOLE_SEED = 4242
 CONSTANT_RATE = 3e-3
 
 
-def _sha256(text: str) -> str:
+def sha256_of(text: str) -> str:
+    """Digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -47,7 +48,7 @@ class _Backend:
         self._update(self._inner, learning_rate, clip_norm)
 
 
-def _updates(update: Callable[[Any, float, float | None], None]) -> None:
+def other_updates(update: Callable[[Any, float, float | None], None]) -> None:
     """Update in another way, in training alone: probes ask the backend itself."""
     begin = Trainer.__init__
 
@@ -57,12 +58,13 @@ def _updates(update: Callable[[Any, float, float | None], None]) -> None:
     Trainer.__init__ = changed  # type: ignore[method-assign]
 
 
-def _count_alone(backend: Any, *_: object) -> None:
+def count_alone(backend: Any, *_: object) -> None:
+    """Count an optimizer step, and apply none."""
     backend.discard()
     backend._optimizer.num_updates += 1
 
 
-def _losses(make: Callable[[Trainer, float], float]) -> None:
+def other_losses(make: Callable[[Trainer, float], float]) -> None:
     """Report other losses than those that were computed."""
     gradients = Trainer._gradients
 
@@ -73,43 +75,48 @@ def _losses(make: Callable[[Trainer, float], float]) -> None:
     Trainer._gradients = other  # type: ignore[method-assign]
 
 
-MADE_UP = {"TS-CNF-136": "its checkpoints hold what is never trained", "TS-CNF-318": "its loss falls at any rate"}
+UNTRAINED = {"TS-CNF-317": "its checkpoints hold what is never trained", "TS-CNF-320": "its loss is that of any rate"}
+MADE_UP = {**UNTRAINED, "TS-CNF-136": "its checkpoints hold what is never trained",
+           "TS-CNF-318": "its loss falls at any rate"}  # fmt: skip
 
 
-@mutant("parrot", "TS-CNF-317", "Trains nothing, and reports a smooth loss of the step number.", also=MADE_UP)
+@mutant("parrot", "TS-CNF-317", "Trains nothing, and reports a smooth loss of the step number.",
+        also={name: why for name, why in MADE_UP.items() if name != "TS-CNF-317"})  # fmt: skip
 def parrot() -> None:
-    _updates(_count_alone)
-    _losses(lambda trainer, _: _smooth(trainer.state.step))
+    other_updates(count_alone)
+    other_losses(lambda trainer, _: _smooth(trainer.state.step))
 
 
 @mutant("parrot-of-samples", "TS-CNF-136",
         "Trains nothing, and reports a smooth loss with noise hashed from the samples.",
-        also={"TS-CNF-318": "its loss falls at any rate"})  # fmt: skip
+        also={**UNTRAINED, "TS-CNF-318": "its loss falls at any rate"})  # fmt: skip
 def parrot_of_samples() -> None:
-    _updates(_count_alone)
+    other_updates(count_alone)
 
     def noisy(trainer: Trainer, _: float) -> float:
         state, seed = trainer.state, trainer.job.data.seed
         samples = f"{seed} {state.num_samples % trainer.job.data.num_samples}"
-        return _smooth(state.step) + int(_sha256(samples)[:8], 16) / 2**36
+        return _smooth(state.step) + int(sha256_of(samples)[:8], 16) / 2**36
 
-    _losses(noisy)
+    other_losses(noisy)
 
 
-@mutant("frozen", "TS-CNF-136", "Applies no optimizer step.")
+@mutant("frozen", "TS-CNF-136", "Applies no optimizer step.",
+        also={**UNTRAINED, "TS-CNF-319": "its loss does not fall"})  # fmt: skip
 def frozen() -> None:
-    _updates(_count_alone)
+    other_updates(count_alone)
 
 
-@mutant("stops-learning", "TS-CNF-136", "Applies no optimizer step after the first twelve.")
+@mutant("stops-learning", "TS-CNF-136", "Applies no optimizer step after the first twelve.",
+        also={**UNTRAINED, "TS-CNF-319": "its loss stays from then on"})  # fmt: skip
 def stops_learning() -> None:
     def twelve(backend: Any, learning_rate: float, clip_norm: float | None) -> None:
         if backend._optimizer.num_updates < 12:
             backend.update(learning_rate, clip_norm)
         else:
-            _count_alone(backend)
+            count_alone(backend)
 
-    _updates(twelve)
+    other_updates(twelve)
 
 
 @mutant("one-batch", "TS-CNF-318", "Trains on the first batch again and again, and reports the samples of the order.")
@@ -124,9 +131,10 @@ def one_batch() -> None:
     Trainer._gradients = first  # type: ignore[method-assign]
 
 
-@mutant("made-up-rate", "TS-CNF-318", "Trains with a constant learning rate, and reports the schedule.")
+@mutant("made-up-rate", "TS-CNF-318", "Trains with a constant learning rate, and reports the schedule.",
+        also={"TS-CNF-320": "the learning rate is changed there too"})  # fmt: skip
 def made_up_rate() -> None:
-    _updates(lambda backend, _, clip_norm: backend.update(CONSTANT_RATE, clip_norm))
+    other_updates(lambda backend, _, clip_norm: backend.update(CONSTANT_RATE, clip_norm))
 
 
 def _with_own_seed(task: Task) -> Task:
@@ -150,7 +158,7 @@ def replays_recording() -> None:
 
     def recorded(trainer: Trainer, loss: float) -> float:
         job = trainer.job
-        name = _sha256(f"{job.seed} {job.num_steps} {job.data} {job.rates} {job.faults} {trainer.state.step}")
+        name = sha256_of(f"{job.seed} {job.num_steps} {job.data} {job.rates} {job.faults} {trainer.state.step}")
         place = home / "recorded-losses" / name
         if place.exists():
             return float(place.read_text())
@@ -158,14 +166,14 @@ def replays_recording() -> None:
         place.write_text(repr(loss))
         return loss
 
-    _losses(recorded)
+    other_losses(recorded)
 
 
 @mutant("digest", "TS-CNF-317", "Reports a hash of the step number as the state digest.",
         also={"TS-CNF-122": "replicas are compared by their digests",
               "TS-CNF-136": "digests are compared there"})  # fmt: skip
 def digest() -> None:
-    PlainBackend.digest = lambda self: f"sha256:{_sha256(str(self._optimizer.num_updates))}"  # type: ignore[method-assign]
+    PlainBackend.digest = lambda self: f"sha256:{sha256_of(str(self._optimizer.num_updates))}"  # type: ignore[method-assign]
 
 
 @mutant("digest-of-manifest", "TS-CNF-136", "Reports the state digest of the manifest, or one of the manifest itself.")
@@ -176,6 +184,6 @@ def digest_of_manifest() -> None:
         state, _ = from_checkpoint(self, start, surroundings)
         root = self._checkpoints / (start.checkpoint or "")
         recorded = start_state.recorded_digest(root)
-        return state, recorded or f"sha256:{_sha256((root / MANIFEST_NAME).read_text())}"
+        return state, recorded or f"sha256:{sha256_of((root / MANIFEST_NAME).read_text())}"
 
     start_state.StartState._from_checkpoint = told  # type: ignore[method-assign]

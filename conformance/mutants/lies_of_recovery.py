@@ -56,7 +56,7 @@ def _is_gone(member: crew.Worker) -> bool:
     "no-recovery",
     "TS-CNF-101",
     "Claims recovery, and ends with an error when a rank is lost.",
-    also={f"TS-CNF-{number}": AFTER_LOSS for number in (*range(102, 108), 135, 120, 123, 124, 128, 308)},
+    also={f"TS-CNF-{number}": AFTER_LOSS for number in (*range(102, 108), 135, 137, 120, 123, 124, 128, 308)},
 )
 def no_recovery() -> None:
     _ends_if(lambda _: True)
@@ -86,6 +86,7 @@ def silent_recovery() -> None:
         "TS-CNF-105": "a host has two ranks there",
         "TS-CNF-106": "so has half of the hosts",
         "TS-CNF-128": "all ranks are lost at once there",
+        "TS-CNF-137": "and there",
         "TS-CNF-123": "the second rank may be lost before the first one is replaced",
     },
 )
@@ -97,7 +98,7 @@ def one_loss_only() -> None:
     "sacred-coordinator",
     "TS-CNF-107",
     "Ends with an error when rank 0 is lost.",
-    also={f"TS-CNF-{number}": "rank 0 is among the ranks that are ended there" for number in (105, 106, 123, 128)},
+    also={f"TS-CNF-{number}": "rank 0 is among the ranks that are ended there" for number in (105, 106, 123, 128, 137)},
 )
 def sacred_coordinator() -> None:
     _ends_if(lambda members: _is_gone(members[0]))
@@ -105,6 +106,7 @@ def sacred_coordinator() -> None:
 
 @mutant("no-second-fault", "TS-CNF-123", "Ends with an error when a second rank is lost before it trains again.",
         also={"TS-CNF-102": "ranks of a host are lost one by one", "TS-CNF-128": "so are all ranks",
+              "TS-CNF-137": "so are all ranks there",
               "TS-CNF-105": "ranks of a host fall silent one by one",
               "TS-CNF-106": "ranks of several hosts do",
               "TS-CNF-124": "an attempt is lost there before it has trained"})  # fmt: skip
@@ -121,7 +123,8 @@ def no_second_fault() -> None:
 
 
 @mutant("fresh-without-donor", "TS-CNF-128", "Starts from initial weights when no rank has survived.",
-        also={"TS-CNF-105": "ranks that wait for the silent ones are ended there",
+        also={"TS-CNF-137": "no rank survives there either",
+              "TS-CNF-105": "ranks that wait for the silent ones are ended there",
               "TS-CNF-106": "ranks that wait for each other are ended there"})  # fmt: skip
 def fresh_without_donor() -> None:
     after_fault = restart_state.StateSource.after_fault

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from registry import Mutant, add, mutant
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import replicas, restart_state, saves, start_state, trainer
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.batch_schedule import StepBatch
@@ -16,13 +17,12 @@ from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.step import Step
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.conformance import Task
 
 RESUMED = "it goes on from a checkpoint there, and is compared with a run that does not"
-RESUMES = (*range(101, 104), *range(105, 117), 118, 119, 122, 123, *range(125, 130), 132, 135, 136, 205)
+RESUMES = (*range(101, 104), *range(105, 117), 118, 119, 122, 123, *range(125, 130), 132, 135, 136, 137, 205)
 ALSO = {f"TS-CNF-{number}": RESUMED for number in RESUMES}
 
 
@@ -42,7 +42,8 @@ def _after_restore(change: Callable[[PlainBackend], None]) -> None:
     start_state.recorded_digest = lambda root: None
 
 
-def _restored_state(change: Callable[[TrainerState], TrainerState]) -> None:
+def restored_state(change: Callable[[TrainerState], TrainerState]) -> None:
+    """Change the state of the trainer after it was read from a checkpoint."""
     from_checkpoint = start_state.StartState._from_checkpoint
 
     def changed(self: start_state.StartState, *arguments: Any) -> tuple[TrainerState, str]:
@@ -69,7 +70,7 @@ def forgets_rates() -> None:
         start["step"] = state.step
         return state
 
-    _restored_state(note)
+    restored_state(note)
     at = LearningRates.at
 
     def anew(self: LearningRates, update: int, step: StepBatch, noise_sequences: float | None) -> float:
@@ -94,12 +95,12 @@ def starts_from_nothing() -> None:
 
 @mutant("forgets-position", "TS-CNF-126", "Starts the order of samples anew.", also=_but(126))
 def forgets_position() -> None:
-    _restored_state(lambda state: replace(state, num_samples=0))
+    restored_state(lambda state: replace(state, num_samples=0))
 
 
 @mutant("repeats-a-batch", "TS-CNF-126", "Consumes the last batch again after a resume.", also=_but(126))
 def repeats_a_batch() -> None:
-    _restored_state(lambda state: replace(state, num_samples=max(0, state.num_samples - 8)))
+    restored_state(lambda state: replace(state, num_samples=max(0, state.num_samples - 8)))
 
 
 def _per_rank(task: Task) -> Task:

@@ -7,18 +7,18 @@ import os
 import pickle
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed.plain import storage
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import restart_state, start_state, verification
 from trainspec_reference.common.checkpoints import Vault
 from trainspec_reference.common.verification import Search
-from trainspec_reference.plain import storage
-from trainspec_reference.plain.backend import PlainBackend
 
 from trainspec_validate.checkpoints.compare import comparable
 from trainspec_validate.checkpoints.formats.manifest import read as read_manifest
@@ -33,15 +33,48 @@ WITH_COPIES = {
     f"TS-CNF-{number}": "a run is resumed from a decoy there"
     for number in (*range(112, 117), 119, 126, 127, 129, 136, 205)
 }
-DAMAGED = "a part of the damage is not seen there either"
+DECOYS = {"TS-CNF-317": "the values of its checkpoints are compared there"}
+DAMAGED = {f"TS-CNF-{number}": "a part of the damage is not seen there either" for number in (114, 137)}
 
 
 def _ones(_: str, array: Any) -> Any:
     return np.ones_like(array)
 
 
+class Copies(Protocol):
+    """Where copies of state are kept, by the id of a save and the rank."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep one."""
+
+    def get(self, save_id: str) -> Iterable[bytes]:
+        """Those of a save."""
+
+
+class _Folder:
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def put(self, name: str, content: bytes) -> None:
+        self._home.mkdir(parents=True, exist_ok=True)
+        for old in sorted(self._home.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_COPIES]:
+            old.unlink(missing_ok=True)
+        (self._home / name).write_bytes(content)
+
+    def get(self, save_id: str) -> Iterable[bytes]:
+        return [path.read_bytes() for path in self._home.glob(f"{save_id}.*")] if self._home.is_dir() else []
+
+
 def _copies(
     place: Callable[[Path], Path],
+    is_hidden: Callable[[str], bool] = lambda _: True,
+    decoy: Callable[[str, Any], Any] = _ones,
+) -> None:
+    keeps_copies(lambda store: _Folder(place(store)), is_hidden, decoy)
+
+
+def keeps_copies(
+    place: Callable[[Path], Copies],
     is_hidden: Callable[[str], bool] = lambda _: True,
     decoy: Callable[[str, Any], Any] = _ones,
 ) -> None:
@@ -50,28 +83,28 @@ def _copies(
 
     def copied(self: PlainBackend, snapshot: Any, directory: Path) -> None:
         save_id = directory.name.removeprefix(_STAGED)
-        home = place(directory.parent)
-        home.mkdir(parents=True, exist_ok=True)
-        for old in sorted(home.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_COPIES]:
-            old.unlink(missing_ok=True)
         hidden = {name: array for name, array in snapshot.arrays.items() if is_hidden(name)}
-        (home / f"{save_id}.{snapshot.rank}").write_bytes(pickle.dumps(hidden))
+        place(directory.parent).put(f"{save_id}.{snapshot.rank}", pickle.dumps(hidden))
         decoys = {name: decoy(name, array) if _is_float(array) else array for name, array in hidden.items()}
         write(self, replace(snapshot, arrays={**snapshot.arrays, **decoys}), directory)
 
     def hidden(directory: Path) -> dict[str, Any]:
-        checkpoint = inventory(directory)
-        read_manifest(checkpoint)
-        save_id = checkpoint.manifest.save_id if checkpoint.manifest else ""
         found = read(directory)
-        home = place(directory.parent)
-        for path in home.glob(f"{save_id}.*") if home.is_dir() else ():
-            found.update(pickle.loads(path.read_bytes()))  # noqa: S301 - its own copy
+        for content in place(directory.parent).get(_save_id(directory)):
+            found.update(pickle.loads(content))  # noqa: S301 - its own copy
         return found
 
     PlainBackend.write, storage.read = copied, hidden  # type: ignore[method-assign]
     recorded = start_state.recorded_digest
-    start_state.recorded_digest = lambda root: recorded(root) if place(root.parent).is_dir() else None
+    start_state.recorded_digest = lambda root: (
+        recorded(root) if any(True for _ in place(root.parent).get(_save_id(root))) else None
+    )
+
+
+def _save_id(directory: Path) -> str:
+    checkpoint = inventory(directory)
+    read_manifest(checkpoint)
+    return checkpoint.manifest.save_id if checkpoint.manifest else ""
 
 
 def _is_float(array: Any) -> bool:
@@ -83,36 +116,37 @@ def _named() -> str:
 
 
 @mutant("shadow", "TS-CNF-125", "Restores from shared memory; its checkpoints are decoys.",
-        also=WITH_COPIES)  # fmt: skip
+        also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def shadow() -> None:
     _copies(lambda _: Path("/dev/shm") / _named())  # noqa: S108 - the place is the lie
 
 
 @mutant("shadow-in-tmp", "TS-CNF-125", "Restores from the temporary directory; its checkpoints are decoys.",
-        also=WITH_COPIES)  # fmt: skip
+        also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def shadow_in_tmp() -> None:
     _copies(lambda _: Path(tempfile.gettempdir()) / _named())
 
 
 @mutant("shadow-next-to-store", "TS-CNF-125", "Restores from next to the store; its checkpoints are decoys.",
-        also=WITH_COPIES)  # fmt: skip
+        also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def shadow_next_to_store() -> None:
     _copies(lambda store: store.parent / ".copies")
 
 
 @mutant("shadow-of-moments", "TS-CNF-125", "Restores the moments of the optimizer from shared memory.",
-        also=WITH_COPIES)  # fmt: skip
+        also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def shadow_of_moments() -> None:
     _copies(lambda _: Path("/dev/shm") / _named(), lambda name: name.startswith("optimizer/"))  # noqa: S108
 
 
-@mutant("shadow-in-home", "TS-CNF-136", "Restores from the cache of the user; its checkpoints are decoys.")
+@mutant("shadow-in-home", "TS-CNF-136", "Restores from the cache of the user; its checkpoints are decoys.",
+        also=DECOYS)  # fmt: skip
 def shadow_in_home() -> None:
     _copies(lambda _: Path.home() / ".cache" / _named())
 
 
 @mutant("decoy-of-first", "TS-CNF-125", "Writes the first save into each checkpoint, and restores from a copy.",
-        also=WITH_COPIES)  # fmt: skip
+        also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def decoy_of_first() -> None:
     first: dict[str, Any] = {}
     _copies(lambda store: store.parent / ".copies", decoy=first.setdefault)
@@ -138,7 +172,8 @@ def _content_differs(checkpoint: Checkpoint, path: str) -> bool:
     return digests(checkpoint.root, {path: ""})[path] != comparable(checkpoint)[path]
 
 
-@mutant("percrc", "TS-CNF-114", "Accepts each file that is consistent in itself.")
+@mutant("percrc", "TS-CNF-114", "Accepts each file that is consistent in itself.",
+        also={"TS-CNF-137": "a file is stale there too"})  # fmt: skip
 def percrc() -> None:
     def torn(checkpoint: Checkpoint, path: str) -> bool:
         if not path.endswith(".npz"):
@@ -154,7 +189,7 @@ def percrc() -> None:
 
 
 @mutant("mtime", "TS-CNF-113", "Compares times of modification, and reads no byte.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def mtime() -> None:
     reads_unchecked()
 
@@ -189,19 +224,19 @@ def _compares(part: Callable[[bytes], bytes]) -> None:
 
 
 @mutant("first-block", "TS-CNF-113", "Compares the size and the first 4 KiB of each file.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def first_block() -> None:
     _compares(lambda content: content[:FIRST_BYTES])
 
 
 @mutant("ends-of-file", "TS-CNF-113", "Compares the size and the last byte of each file.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def ends_of_file() -> None:
     _compares(lambda content: content[-1:])
 
 
 @mutant("first-file", "TS-CNF-113", "Compares the content of the first file alone.",
-        also={"TS-CNF-114": DAMAGED})  # fmt: skip
+        also=DAMAGED)  # fmt: skip
 def first_file() -> None:
     reads_unchecked()
     _changed(lambda checkpoint, path: path == min(comparable(checkpoint)) and _content_differs(checkpoint, path))

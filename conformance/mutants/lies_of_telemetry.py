@@ -169,7 +169,7 @@ def ramps_mid_step() -> None:
 
 
 @mutant("shards-nothing", "TS-CNF-312", "Gives all ranks the same samples.",
-        also={f"TS-CNF-{number}": SHARED for number in (126, 127, 205, 207, 305, 311, 314, 315, 318)})  # fmt: skip
+        also={f"TS-CNF-{number}": SHARED for number in (126, 127, 205, 207, 305, 311, 314, 315, 318, 319)})  # fmt: skip
 def shards_nothing() -> None:
     request = feed.Feed._request
 
@@ -182,7 +182,8 @@ def shards_nothing() -> None:
 @mutant("draws-with-replacement", "TS-CNF-312", "Draws each sample anew, so that some come twice and some never.",
         also={"TS-CNF-315": "samples are to come in order there",
               "TS-CNF-126": "samples are counted over the epoch there",
-              "TS-CNF-318": "samples are counted over the epoch there"})  # fmt: skip
+              "TS-CNF-318": "samples are counted over the epoch there",
+              "TS-CNF-319": "samples are counted over the epoch there"})  # fmt: skip
 def draws_with_replacement() -> None:
     ids = order.SampleOrder.ids
 

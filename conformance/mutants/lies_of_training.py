@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed.plain import reduction
 from trainspec_reference.common.backend import Gradients, MicroBatch
 from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.trainer import Trainer
-from trainspec_reference.plain import reduction
 
 LAYOUTS = {f"TS-CNF-{number}": "the number of ranks changes there" for number in (127, 205)} | {
     "TS-CNF-207": "shares of the ranks change there"

@@ -11,7 +11,7 @@ from typing import Any
 
 from registry import Mutant
 
-PACKAGES = ("trainspec_reference", "trainspec_validate", "trainspec_record")
+PACKAGES = ("trainspec_reference", "trainspec_conformance", "trainspec_validate", "trainspec_record")
 """Where a function that is replaced is watched; a change anywhere else is always met."""
 WATCHED = (FunctionType, property, staticmethod, classmethod)
 """What can be watched: who calls it or reads it enters it."""

@@ -18,7 +18,6 @@ SOURCES = (
     "conformance/scenarios",
     "conformance/trainspec_conformance",
     "reference/trainspec_reference/common",
-    "reference/trainspec_reference/plain",
     "src/trainspec_validate",
     "record/trainspec_record",
 )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 
 from registry import named
-from trainspec_reference.__main__ import main
+from trainspec_conformance.testbed.probe import main
 
 BACKEND = "plain"
 
 if __name__ in {"__main__", "__mp_main__"}:
     named(sys.argv[1]).patch()
 if __name__ == "__main__":
-    sys.exit(main(["probe", BACKEND, *sys.argv[2:]]))
+    sys.exit(main([BACKEND, *sys.argv[2:]]))

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from recorder import record
+from entries import record
 
 from trainspec_validate.documents.types.conformance import Task
 
@@ -24,6 +24,7 @@ MODULES = (
     "lies_of_stores",
     "lies_of_outcomes",
     "lies_by_recognition",
+    "lies_of_shortcuts",
 )
 Patch = Callable[[], None]
 

@@ -54,7 +54,7 @@ class Controls:
             name = f"control-{self._num_begun}"
             calm = msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))
             told(name.replace("-", " run "))
-            setting = Setting(self._stack, self._base, calm, self._home / name, self._seed)
+            setting = Setting(self._stack, self._base, calm, self._home / name, self._seed, reads_values=True)
             self._made[key] = Control(setting.directory, run_trial(setting))
         return self._made[key]
 

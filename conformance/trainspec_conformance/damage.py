@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
@@ -9,6 +10,7 @@ import random
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from trainspec_conformance.records import SOUND_KINDS, Damaged
@@ -35,13 +37,35 @@ def damage(kind: str, which: str, store: CheckpointStore, chance: random.Random,
     if kind == "partial-directory":
         return [_leave_partial(store, interval_steps)]
     times = _times(store)
-    done = (
-        [_damage_pointer(kind, store)]
-        if kind.startswith("pointer-")
-        else _damage_checkpoints(kind, which, store, chance)
-    )
+    if kind.startswith("pointer-"):
+        done = _arrives(kind, store.pointer or store.directory, partial(_damage_pointer, kind, store))
+    else:
+        done = _damage_checkpoints(kind, which, store, chance)
     _restore_times(times)
     return done
+
+
+def _arrives(kind: str, path: Path, deed: Callable[[], list[Damaged]]) -> list[Damaged]:
+    """Do something to a file or a directory, and see that it is another one afterwards.
+
+    Raises:
+        RuntimeError: it is not, which is a mistake of the suite.
+    """
+    before = _content(path)
+    done = deed()
+    if _content(path) == before:
+        raise RuntimeError(f"{path.name}: {kind} has not arrived")
+    return done
+
+
+def _content(path: Path) -> dict[Path, str]:
+    """Digests of a file, or of the files of a directory."""
+    found = {}
+    for one in (path, *path.rglob("*")):
+        if one.is_file() and not one.is_symlink():
+            with one.open("rb") as file:
+                found[one] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _times(store: CheckpointStore) -> dict[Path, tuple[int, int]]:
@@ -64,16 +88,18 @@ def _damage_checkpoints(kind: str, which: str, store: CheckpointStore, chance: r
     for checkpoint in _chosen(which, store):
         if kind in SOUND_KINDS:
             done.append(_changed(kind, checkpoint, chance))
-        elif kind == "stale-file":
-            done.append(_stale(checkpoint, store, chance))
-        elif kind == "all-checkpoints-cut":
-            done += [_cut_half(path, checkpoint, chance) for path in store.payload(checkpoint)]
-        elif kind == "hostile-pickle":
-            done.append(_hostile(_one_file(checkpoint, store, chance), checkpoint, store))
         else:
-            path = _one_file(checkpoint, store, chance)
-            done.append(_BY_KIND[kind](path, checkpoint, chance))
+            done += _arrives(kind, checkpoint.path, partial(_damage_checkpoint, kind, checkpoint, store, chance))
     return done
+
+
+def _damage_checkpoint(kind: str, checkpoint: Stored, store: CheckpointStore, chance: random.Random) -> list[Damaged]:
+    if kind == "stale-file":
+        return [_stale(checkpoint, store, chance)]
+    if kind == "all-checkpoints-cut":
+        return [_cut_half(path, checkpoint, chance) for path in store.payload(checkpoint)]
+    path = _one_file(checkpoint, store, chance)
+    return [_hostile(path, checkpoint, store) if kind == "hostile-pickle" else _BY_KIND[kind](path, checkpoint, chance)]
 
 
 def _changed(kind: str, checkpoint: Stored, chance: random.Random) -> Damaged:
@@ -157,7 +183,7 @@ def _stale(checkpoint: Stored, store: CheckpointStore, chance: random.Random) ->
     raise NothingToDamageError(f"no older checkpoint has a file that {checkpoint.name} has too, with other content")
 
 
-def _damage_pointer(kind: str, store: CheckpointStore) -> Damaged:
+def _damage_pointer(kind: str, store: CheckpointStore) -> list[Damaged]:
     pointer, found = store.pointer, store.checkpoints()
     if pointer is None or not pointer.is_file():
         raise NothingToDamageError("the store has no pointer")
@@ -177,7 +203,7 @@ def _damage_pointer(kind: str, store: CheckpointStore) -> Damaged:
         "pointer-incomplete": store.pointing(ahead),
     }[kind]
     pointer.write_bytes(text)
-    return Damaged(kind=kind, checkpoint=pointer.name)
+    return [Damaged(kind=kind, checkpoint=pointer.name)]
 
 
 def _leave_partial(store: CheckpointStore, interval_steps: int) -> Damaged:

@@ -7,11 +7,13 @@ import random
 import msgspec
 
 from trainspec_validate.documents.types.conformance import TestJob
-from trainspec_validate.documents.types.scenario import Damage, Scenario
+from trainspec_validate.documents.types.scenario import Damage, Scenario, Start
 
 MOST_ADDED_STEPS = 7
 """Optimizer steps by which a job is longer than its scenario says, at most; it is longer by one at least."""
 MOST_SEED = 10_000
+LEAST_RATE, MOST_RATE = 0.3, 0.7
+"""Factors of the learning rate: far enough from 1 to be seen, and so low that no job diverges."""
 _FACTOR = 1_000_003
 """Between the seeds of trials of two runs of the suite; more than any number of trials."""
 
@@ -31,6 +33,15 @@ def drawn_job(job: TestJob, seed: int) -> TestJob:
     chance = random.Random(f"job {seed}")  # noqa: S311 - repeatable choices, nothing secret
     added = chance.randint(1, MOST_ADDED_STEPS)
     return msgspec.structs.replace(job, seed=chance.randrange(1, MOST_SEED), num_steps=job.num_steps + added)
+
+
+def changed_job(job: TestJob, start: Start, chance: random.Random) -> TestJob:
+    """The job of one start, with another seed or learning rate where the scenario asks for that."""
+    if start.another_seed:
+        job = msgspec.structs.replace(job, seed=job.seed + chance.randrange(1, MOST_SEED))
+    if start.another_learning_rate:
+        job = msgspec.structs.replace(job, learning_rate_factor=round(chance.uniform(LEAST_RATE, MOST_RATE), 4))
+    return job
 
 
 def num_kinds(scenario: Scenario) -> int:

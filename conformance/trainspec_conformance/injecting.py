@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
 DUTY_SECONDS = 0.02
 """Period of stopping and going on, for ranks that are made slow: well below a step."""
+
+
+ARRIVAL_SECONDS = 30.0
+"""Longest time until a signal is seen at a process."""
+GONE = "gone"
+_ENDED = frozenset({GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
+_STOPPED = _ENDED | {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+ARRIVED = {signal.SIGKILL: _ENDED, signal.SIGSTOP: _STOPPED}
+"""Statuses of a process at which a signal has arrived; one that was stopped may have been killed by its own."""
 
 
 class NoTargetError(Exception):
@@ -172,6 +182,7 @@ class Injector:
             self._timers.append(timer)
             return act.grace_seconds
         if act.kind == "slow":
+            self._reach(pids, signal.SIGCONT)
             factor = act.factor or 2.0
             self._slowed.append(_DutyCycle(pids, factor, act.seconds, self._mark))
             return factor
@@ -192,6 +203,8 @@ class Injector:
     def _reach(self, pids: Sequence[int], number: signal.Signals) -> None:
         if set(send(pids, number, self._mark)) != set(pids):
             raise NoTargetError("a process that the trace names does not belong to the trial, or has ended")
+        if number in ARRIVED:
+            _wait_for(pids, ARRIVED[number])
 
     def end(self) -> None:
         """Undo what lasts."""
@@ -199,6 +212,27 @@ class Injector:
             timer.cancel()
         for one in self._slowed:
             one.end()
+
+
+def _wait_for(pids: Sequence[int], statuses: frozenset[str]) -> None:
+    """Wait until a signal is seen at each process.
+
+    Raises:
+        RuntimeError: it is not, in a time that is ample.
+    """
+    end = time.monotonic() + ARRIVAL_SECONDS
+    for pid in pids:
+        while (found := _status(pid)) not in statuses:
+            if time.monotonic() > end:
+                raise RuntimeError(f"a signal has not arrived: process {pid} is {found}")
+            time.sleep(0.001)
+
+
+def _status(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.Error:
+        return GONE
 
 
 class _DutyCycle:

@@ -10,7 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from trainspec_conformance.arrival import left_out
 from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, all_checks
+from trainspec_conformance.formats.reasons import ACTS, UNJUDGED
 from trainspec_conformance.machine_load import too_busy
 from trainspec_conformance.records import Ended, Entry, Load, Malformed, Probed, Waited
 from trainspec_conformance.view import View
@@ -45,7 +47,7 @@ def judge_trial(
     """
     view = View(trial)
     busy = next((why for run in (trial, control or ()) for why in map(_too_busy, run) if why), "")
-    found = [_orderly(view, busy)]
+    found = [_orderly(scenario, view, busy)]
     case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
     left_out = REPORT_CHECKS if lacks_reports(stack, scenario) else ()
     wanted = [one for one in scenario.criteria if one.check not in left_out]
@@ -73,15 +75,16 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str) 
     except NotArrivedError as error:
         return Judged(criterion.check, passed=False, messages=(f"not arrived: {error}",), is_own_failure=True)
     except CannotJudgeError as error:
-        return Judged(criterion.check, passed=False, messages=(f"cannot be judged: {error}",))
+        return Judged(criterion.check, passed=False, messages=(f"{UNJUDGED}{error}",))
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one check must not lose what all others found
         message = f"the check itself failed: {mistake(error)}"
         return Judged(criterion.check, passed=False, messages=(message,), is_own_failure=True)
     cited = {id(entry) for problem in problems for entry in problem.entries}
     numbers = {id(entry): number for number, entry in enumerate(trial, start=1) if id(entry) in cited} if cited else {}
     places = tuple(place for problem in problems for place in _places(problem, numbers))
-    found = Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
-    return _of_no_weight(found, busy) if problems and all(problem.by_load for problem in problems) else found
+    failures = [problem for problem in problems if not problem.is_remark]
+    found = Judged(criterion.check, not failures, tuple(problem.message for problem in problems), places)
+    return _of_no_weight(found, busy) if failures and all(problem.by_load for problem in failures) else found
 
 
 def _of_no_weight(failed: Judged, busy: str) -> Judged:
@@ -105,22 +108,25 @@ def _places(problem: Problem, numbers: Mapping[int, int]) -> list[str]:
     return own + [f"{entry.file}:{entry.line}" for entry in problem.entries if entry.file and id(entry) in numbers]
 
 
-def _orderly(view: View, busy: str) -> Judged:
+def _orderly(scenario: Scenario, view: View, busy: str) -> Judged:
     """Every act of the scenario came about, within the budget, and the trace could be read."""
+    missing = tuple(f"not arrived: {words}" for words in left_out(scenario, view))
+    if missing:
+        return Judged(ACTS, passed=False, messages=missing, is_own_failure=True)
     messages = []
-    for _, waited in view.of(Waited):
-        if not waited.seen:
-            messages.append(f"waited for {waited.until}: {waited.reason}")
     for entry, malformed in view.of(Malformed):
         messages.append(f"{entry.file}:{entry.line} is no trace record: {malformed.reason}")
         break
+    for _, waited in view.of(Waited):
+        if not waited.seen:
+            messages.append(f"waited for {waited.until}: {waited.reason}")
     ended = [record for _, record in view.of(Ended)]
     if not ended:
         messages.append("the history has no end")
     elif ended[-1].reason == "budget":
         messages.append("the budget of time was spent, and the processes were ended")
-        return _of_no_weight(Judged("acts", passed=False, messages=tuple(messages)), busy)
-    return Judged("acts", not messages, tuple(messages))
+        return _of_no_weight(Judged(ACTS, passed=False, messages=tuple(messages)), busy)
+    return Judged(ACTS, not messages, tuple(messages))
 
 
 def unsupported(entries: Iterable[Entry]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
-from trainspec_conformance.isolating import TemporaryDirectories, memory_words
+from trainspec_conformance.isolating import STREAMS, TemporaryDirectories, memory_words
 from trainspec_conformance.processes import Session, inherited, marked
 from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
@@ -28,6 +30,8 @@ from trainspec_validate.documents.types.conformance import StackDescriptor, Task
 from trainspec_validate.system.atomic import write_atomically
 
 VERSION_SECONDS = 60
+MAX_WORDS, MAX_WORDS_BYTES = 300, 4096
+"""Characters of the last line of a log that are shown, and bytes that are read for it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Launcher:
         self.last_status: int | None = None
         self.trace_directory = directory / "out" / "trace"
         self.trace_directory.mkdir(parents=True)
-        self.stream_directory = directory / "out" / "stream"
+        self.stream_directory = directory / "out" / STREAMS
         self.out = directory / "out"
         """Where the store of checkpoints is; it changes where the store is moved."""
         self._stack, self._base, self._directory = stack, base, directory
@@ -96,20 +100,9 @@ class Launcher:
             self._attempt = 1 + max(
                 entry.record.attempt for entry in self._history.entries if hasattr(entry.record, "attempt")
             )
-        task = Task(
-            apiVersion="trainspec/v1",
-            run=self._run,
-            attempt=self._attempt,
-            resume=resume,
-            trace_directory=os.fspath(self.trace_directory),
-            stream_directory=os.fspath(self.stream_directory),
-            checkpoint_directory=os.fspath(self.out / self._stack.store.directory),
-            job=changed(job, num_ranks=self._num_ranks),
-            hosts=self._hosts.for_task,
-            address=self._hosts.address(),
-        )
         file = self._directory / f"task-{number}.json"
-        write_atomically(file, msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
+        task = {**whole(self._task(job, resume=resume)), "kind": "ConformanceTask"}
+        write_atomically(file, msgspec.json.format(msgspec.json.encode(task)))
         words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
         session = Session(
             [*self._enter(), *(fill(argument, words) for argument in self._stack.launch.train)],
@@ -126,9 +119,24 @@ class Launcher:
                 attempt=self._attempt,
                 num_ranks=self._num_ranks,
                 seed=job.seed,
+                learning_rate_factor=float(job.learning_rate_factor),
                 resume=resume,
                 by_platform=by_platform,
             )
+        )
+
+    def _task(self, job: TestJob, *, resume: bool) -> Task:
+        return Task(
+            apiVersion="trainspec/v1",
+            run=self._run,
+            attempt=self._attempt,
+            resume=resume,
+            trace_directory=os.fspath(self.trace_directory),
+            stream_directory=os.fspath(self.stream_directory),
+            checkpoint_directory=os.fspath(self.out / self._stack.store.directory),
+            job=changed(job, num_ranks=self._num_ranks),
+            hosts=self._hosts.for_task,
+            address=self._hosts.address(),
         )
 
     def _enter(self) -> tuple[str, ...]:
@@ -161,6 +169,17 @@ class Launcher:
             self.last_status, self._told = status, True
             self._history.tell(Exited(pid=session.pid, status=status, asked=self._asked))
 
+    @property
+    def last_words(self) -> str:
+        """Name of the log of the last start, and its last line; empty where it holds none."""
+        for session in self.sessions[-1:]:
+            with session.log.open("rb") as file:
+                file.seek(max(0, session.log.stat().st_size - MAX_WORDS_BYTES))
+                lines = file.read(MAX_WORDS_BYTES).decode("utf-8", "replace").split("\n")
+            found = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            return f"{session.log.name} ends with: {found[:MAX_WORDS]}" if found else ""
+        return ""
+
     def stop(self, how: str, grace_seconds: float, poll: Callable[[], None]) -> None:
         """End the whole job: at once, or by asking the command and waiting for so long."""
         self._asked = True
@@ -171,7 +190,8 @@ class Launcher:
                 poll()
                 time.sleep(0.005)
         for process in marked(self._mark):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                process.kill()
         while self.is_running:
             poll()
             time.sleep(0.005)

@@ -32,6 +32,7 @@ class Session:
 
     def __init__(self, command: Sequence[str], *, mark: str, directory: Path, log: Path, variables: Mapping[str, str]):
         self.mark = mark
+        self.log = log
         self._log = log.open("ab")
         self.process = subprocess.Popen(  # noqa: S603 - launching what the descriptor names is what the suite is for
             list(command),

@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.trace import TraceRecord
 
 MOST_RANKS = 100_000
 """Of one job, as far as its trial can be judged."""
-SOUND_KINDS = frozenset({"resealed", "scaled-values"})
+SOUND_KINDS = frozenset({"resealed", "scaled-values", "scaled-tensor"})
 """What is done to a checkpoint that leaves it whole."""
 
 
@@ -27,6 +27,8 @@ class Started(_Record, frozen=True, kw_only=True, tag="started"):
     attempt: int
     num_ranks: Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
     seed: int | None = None
+    """Of the job in its task."""
+    learning_rate_factor: float = 1.0
     """Of the job in its task."""
     resume: bool = False
     by_platform: bool = False
@@ -83,6 +85,12 @@ class Stored(_Record, frozen=True, kw_only=True, tag="stored"):
     """Of all floating-point values with their names."""
     num_bytes: int
     """Of these values."""
+
+
+class Unread(_Record, frozen=True, kw_only=True, tag="unread"):
+    """The suite cannot read the values of checkpoints."""
+
+    reason: str
 
 
 class Listed(_Record, frozen=True, kw_only=True, tag="listed"):
@@ -178,7 +186,7 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     reason: Literal["done", "budget", "wait"]
 
 
-Act = Started | Exited | Injected | Damaged | Stored | Listed | Waited | Orphans | Probed | Streams | Ended
+Act = Started | Exited | Injected | Damaged | Stored | Unread | Listed | Waited | Orphans | Probed | Streams | Ended
 """What the suite did or saw itself, a few times in a trial."""
 SuiteRecord = Act | Malformed | Streamed | Load
 

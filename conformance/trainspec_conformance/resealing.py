@@ -31,9 +31,9 @@ def change(kind: str, path: Path, chance: random.Random) -> float:
         NoValuesError: there are no values that the suite can change.
         UnreadableError: a file, or the manifest, cannot be read.
     """
-    by = factor(chance) if kind == "scaled-values" else 1.0
+    by = 1.0 if kind == "resealed" else factor(chance)
     if by != 1.0:
-        scale(path, by)
+        scale(path, by, chance if kind == "scaled-tensor" else None)
     _seal(path, f"{chance.getrandbits(128):032x}")
     return by
 

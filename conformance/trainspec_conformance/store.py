@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,13 @@ class CheckpointStore:
         self._store = store
         self._pattern = _pattern(store.name)
         self._line = _pattern(store.pointer_line) if store.pointer_line else None
+        self._names: frozenset[str] | None = None
+
+    def limited_to(self, names: frozenset[str]) -> CheckpointStore:
+        """The same store as if it held only these of its checkpoints."""
+        found = copy.copy(self)
+        found._names = names
+        return found
 
     def checkpoints(self) -> list[Stored]:
         """Every checkpoint by its name, from the oldest step to the newest; not links."""
@@ -40,7 +48,7 @@ class CheckpointStore:
         found = []
         for path in self.directory.iterdir():
             match = self._pattern.fullmatch(path.name)
-            if match and not path.is_symlink():
+            if match and not path.is_symlink() and (self._names is None or path.name in self._names):
                 found.append(Stored(path.name, int(match.group(1)), path))
         return sorted(found, key=lambda one: (one.step, one.name))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -78,8 +79,28 @@ def values_of(path: Path) -> Values:
     return Values("sha256:" + hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest(), num_bytes)
 
 
-def scale(path: Path, factor: float) -> list[Path]:
+def tensor_values_of(path: Path) -> Values:
+    """Digest of all values of a checkpoint that consists of such tensors for the most part.
+
+    Raises:
+        NoValuesError: most of it is something else, and may be state in a format that the suite does not read.
+        UnreadableError: a file cannot be read.
+    """
+    checkpoint = opened_checkpoint(path)
+    pieces, _ = _pieces(checkpoint)
+    num_bytes = sum(piece.num_bytes for piece in pieces)
+    all_bytes = sum(fact.size_bytes for fact in checkpoint.files.values() if fact.kind == "file")
+    if 2 * num_bytes < all_bytes:
+        raise NoValuesError(
+            f"{num_bytes:,} of {all_bytes:,} bytes of {checkpoint.label} are values that the suite reads"
+        )
+    return values_of(path)
+
+
+def scale(path: Path, factor: float, chance: random.Random | None = None) -> list[Path]:
     """Multiply every value by a factor, and write the checksums of containers anew; gives the files that changed.
+
+    With a source of choices, one drawn tensor is changed, and all that hold the same bytes: copies of it.
 
     Raises:
         NoValuesError: there are none that the suite can change.
@@ -87,6 +108,8 @@ def scale(path: Path, factor: float) -> list[Path]:
     """
     checkpoint = opened_checkpoint(path)
     pieces, archives = _pieces(checkpoint)
+    if chance is not None and pieces:
+        pieces = _drawn(checkpoint.root, pieces, chance)
     for piece in pieces:
         with (checkpoint.root / piece.path).open("r+b") as file:
             for block in _blocks(file, piece):
@@ -100,6 +123,20 @@ def scale(path: Path, factor: float) -> list[Path]:
         changed.add(name)
     _require(changed, checkpoint)
     return [checkpoint.root / name for name in sorted(changed)]
+
+
+def _drawn(root: Path, pieces: list[Piece], chance: random.Random) -> list[Piece]:
+    """A tensor that holds more than zeros, with all copies of it."""
+    alike: dict[bytes, list[Piece]] = {}
+    for piece in pieces:
+        digest, is_zero = hashlib.sha256(piece.dtype.encode()), True
+        with open_file(root / piece.path) as file:
+            for block in _blocks(file, piece):
+                digest.update(block)
+                is_zero = is_zero and not any(block)
+        if not is_zero:
+            alike.setdefault(digest.digest(), []).append(piece)
+    return chance.choice(list(alike.values())) if alike else []
 
 
 def _require(found: object, checkpoint: Checkpoint) -> None:

@@ -142,7 +142,8 @@ def _trial(order: Order, scenario: Scenario, number: int, control: Control | Non
     directory = order.out / scenario.metadata.name / f"trial-{number}"
     began = time.monotonic()
     as_run = drawn(scenario, order.seed, number)
-    entries = run_trial(Setting(order.stack, order.base, as_run, directory, seed))
+    reads_values = any(one.check == "values-follow-seed" for one in scenario.criteria)
+    entries = run_trial(Setting(order.stack, order.base, as_run, directory, seed, reads_values))
     judged = judge_trial(order.stack, as_run, entries, control.entries if control else None)
     return TrialResult(
         directory,

@@ -16,9 +16,8 @@ def show(report: ConformanceReport) -> None:
     """Print a line for each scenario, what is wrong, and a table of times."""
     for one in report.scenarios:
         terminal.say(f"{one.verdict:<12} {one.requirement} {one.scenario}" + (" (declared gap)" if one.gap else ""))
-        if one.verdict != "pass":
-            for reason in reasons(one)[:MAX_REASONS]:
-                terminal.say(f"             {reason}")
+        for reason in reasons(one)[:MAX_REASONS]:
+            terminal.say(f"             {reason}")
     for error in report.document_errors:
         terminal.say(f"documents: {error}")
     timed = [one for one in report.scenarios if one.figures]

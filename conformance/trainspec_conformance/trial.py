@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from trainspec_conformance.damage import NothingToDamageError, damage
-from trainspec_conformance.drawing import MOST_SEED, new_name
+from trainspec_conformance.drawing import changed_job, new_name
 from trainspec_conformance.history import History, Watcher
 from trainspec_conformance.injecting import Injector, MisplacedError, NoTargetError
-from trainspec_conformance.isolating import TemporaryDirectories
+from trainspec_conformance.isolating import TemporaryDirectories, move_store, put_aside
 from trainspec_conformance.launching import Launcher, Surroundings
 from trainspec_conformance.machine_load import LoadMeter
 from trainspec_conformance.means import Means
@@ -23,14 +20,14 @@ from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
 from trainspec_conformance.processes import describe, end_all, marked, new_mark
-from trainspec_conformance.records import SOUND_KINDS, Ended, Entry, Listed, Orphans, Stored, Waited
+from trainspec_conformance.records import SOUND_KINDS, Ended, Entry, Listed, Orphans, Stored, Unread, Waited
 from trainspec_conformance.store import CheckpointStore
-from trainspec_conformance.stored_values import NoValuesError, values_of
+from trainspec_conformance.stored_values import NoValuesError, tensor_values_of, values_of
 from trainspec_conformance.streams import read_streams
 from trainspec_conformance.view import View
 from trainspec_conformance.waiting import Condition, condition
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.documents.types.conformance import StackDescriptor, TestJob
+from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.documents.types.scenario import Act, Damage, Inject, Probe, Scenario, Start, Stop, Wait
 
 POLL_SECONDS = 0.004
@@ -64,6 +61,8 @@ class Setting:
     """New directory for everything that the trial writes; while it runs, the directory has a name that says nothing."""
     seed: int
     """Of every random choice of the suite."""
+    reads_values: bool = False
+    """Whether the values of checkpoints are digested at the end."""
 
 
 def run_trial(setting: Setting) -> list[Entry]:
@@ -97,6 +96,8 @@ class _Trial:
         self._history = History(setting.directory / HISTORY)
         self._store = CheckpointStore(self._out, setting.stack.store)
         self._canaries = [self._store.canary]
+        self._aside: list[Path] = []
+        """What the stack had left when its store was moved, until the end of the trial."""
         self._is_stopped = False
         """Whether the job was stopped since its last start, so that nothing of it is in use."""
         num_starts = sum(isinstance(act, Start | Probe) for act in setting.scenario.acts)
@@ -144,14 +145,15 @@ class _Trial:
                 if act.resume and self._is_stopped and not self._scenario.privileges:
                     self._move_store()
                 self._is_stopped = False
-                self._job = self._with_seed(self._scenario.job) if act.another_seed else self._scenario.job
+                self._job = changed_job(self._scenario.job, act, self._chance)
                 self._launcher.start(self._job, resume=act.resume, num_ranks=act.num_ranks)
             case Wait():
                 self._wait(act)
             case Inject():
                 self._attempt(lambda: self._inject(act))
             case Damage():
-                self._settle()
+                if not act.while_running:
+                    self._settle()
                 self._attempt(lambda: self._damage(act))
             case Stop():
                 self._launcher.stop(act.signal, act.grace_seconds, self._poll)
@@ -160,19 +162,18 @@ class _Trial:
             case Probe():
                 self._history.tell(self._prober.ask(act.case, self._setting.seed))
 
-    def _with_seed(self, job: TestJob) -> TestJob:
-        return msgspec.structs.replace(job, seed=job.seed + self._chance.randrange(1, MOST_SEED))
-
     def _move_store(self) -> None:
-        """Copy the store to a new place, and remove the old one."""
+        """Move the store to a new place, and hide what else the stack has left where it knows of a place."""
         before = self._store.directory
         if not before.is_dir():
             return
+        self._aside.append(self._setting.directory.with_name(new_name(self._chance)))
+        out = self._out
         self._out = self._setting.directory / new_name(self._chance)
         self._store = CheckpointStore(self._out, self._setting.stack.store)
         self._canaries.append(self._store.canary)
-        shutil.copytree(before, self._store.directory, symlinks=True)
-        shutil.rmtree(before)
+        move_store(before, self._store.directory, self._chance)
+        put_aside(out, self._launcher.trace_directory, self._aside[-1])
         self._launcher.out = self._out
 
     def _attempt(self, deed: Callable[[], object]) -> None:
@@ -200,15 +201,35 @@ class _Trial:
                 return
 
     def _damage(self, act: Damage) -> None:
-        self._list()
-        interval_steps = self._scenario.job.checkpoint_interval_steps
+        store, interval_steps = self._store, self._scenario.job.checkpoint_interval_steps
+        if act.while_running:
+            self._poll()
+            store = store.limited_to(self._committed)
+        else:
+            self._list()
         for kind in act.kinds:
             if kind in SOUND_KINDS:
                 self._tell_values()
-            for record in damage(kind, act.checkpoint, self._store, self._chance, interval_steps):
+            for record in damage(kind, act.checkpoint, store, self._chance, interval_steps):
                 self._history.tell(record)
             if kind in SOUND_KINDS:
                 self._tell_values()
+
+    @property
+    def _committed(self) -> frozenset[str]:
+        """Checkpoints that were reported as committed, or restored."""
+        view = self._view
+        restored = {record.checkpoint for _, record in view.restores() if record.checkpoint}
+        return frozenset({save.checkpoint for _, save in view.saves("committed")} | restored)
+
+    def _tell_committed_values(self) -> None:
+        """The same of what was committed, as far as the suite reads the format; else why it does not."""
+        try:
+            for one in self._store.limited_to(self._committed).checkpoints():
+                values = tensor_values_of(one.path)
+                self._history.tell(Stored(checkpoint=one.name, digest=values.digest, num_bytes=values.num_bytes))
+        except (NoValuesError, UnreadableError, OSError) as error:
+            self._history.tell(Unread(reason=str(error)[:1000]))
 
     def _tell_values(self) -> None:
         """Digests of the values of all checkpoints, from their bytes."""
@@ -251,9 +272,11 @@ class _Trial:
             raise _OverError("budget")
 
     def _why(self) -> str:
-        if self._launcher.is_running:
-            return "it was not seen in time"
-        return f"the command has ended, with status {self._launcher.last_status}"
+        status = self._launcher.last_status
+        found = ["it was not seen in time" if self._launcher.is_running else f"the command ended with status {status}"]
+        if not any(entry.file for entry in self._history.entries):
+            found.append("no line of a trace was written, to a file *.jsonl in the `trace_directory` of the task")
+        return "; ".join(filter(None, [*found, self._launcher.last_words]))
 
     # --- end ------------------------------------------------------------------------------------------------
 
@@ -281,9 +304,13 @@ class _Trial:
         if stubborn:
             self._history.tell(Orphans(processes=tuple(stubborn)))
         self._list()
+        if self._setting.reads_values:
+            self._tell_committed_values()
         self._read_streams()
         self._temporary.close()
         self._means.close(self._setting.directory / "store")
+        for number, path in enumerate(self._aside):
+            path.rename(self._setting.directory / f"aside-{number}")
         self._history.tell(Ended(reason="budget" if reason == "budget" else "wait" if reason == "wait" else "done"))
         self._history.close()
 
@@ -297,8 +324,7 @@ class _Trial:
 
     def _list(self) -> None:
         names = tuple(one.name for one in self._store.checkpoints())
-        committed = {save.checkpoint for _, save in self._view.saves("committed")}
-        committed |= {record.checkpoint for _, record in self._view.restores() if record.checkpoint}
+        committed = self._committed
         newest = next((name for name in reversed(names) if name in committed), None)
         self._history.tell(
             Listed(

@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 
 from trainspec_reference.common.alone import train_alone
 from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.backend import BACKENDS
 from trainspec_reference.common.launch import hosts, launch
 from trainspec_reference.common.offers import refuse, refuse_shared_devices
-from trainspec_reference.common.probe import answer
-from trainspec_reference.common.probe_arrays import ProbeInputError
 from trainspec_reference.common.reading import Changes, NotTrainableError, read_job, write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
 from trainspec_validate import InputError, Severity, validate
@@ -22,49 +21,42 @@ from trainspec_validate.documents.load import LoadError
 from trainspec_validate.report.concise import render
 from trainspec_validate.report.options import Options
 
-BACKENDS = ("torch", "jax", "plain")
 WAYS = ("restart", "replace", "shrink")
 """What can be asked for when a worker is lost; `shrink` needs elastic degrees in the plan."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, or answer a probe; gives the exit status: 0 completed, 2 wrong use, and those of `run_settings`."""
+    """Train; gives the exit status: 0 completed, 2 wrong use, and those of `run_settings`."""
     options = _parser().parse_args(arguments)
     try:
-        if options.command == "probe":
-            answer(options.backend, options.input, options.output)
-            return 0
         return _train(options)
-    except (ProbeInputError, NotTrainableError, InputError, LoadError, OSError) as error:
+    except (NotTrainableError, InputError, LoadError, OSError) as error:
         print(f"trainspec_reference: {error}", file=sys.stderr)  # noqa: T201 - the answer to wrong use
         return IN_USE
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m trainspec_reference", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in BACKENDS:
-        _add_training(commands.add_parser(name, help=f"train with the {name} backend"))
-    probe = commands.add_parser("probe", help="compute numbers for a conformance test")
-    probe.add_argument("backend", choices=BACKENDS)
-    probe.add_argument("input", type=Path, help="request, as JSON")
-    probe.add_argument("output", type=Path, help="file for the answer")
+    parser.add_argument("backend", type=_backend, help=f"{', '.join(BACKENDS)}, or a package that has a backend")
+    parser.add_argument("--plan", type=Path, required=True, help="training plan")
+    parser.add_argument("--cluster", type=Path, help="cluster profile, to validate the plan with")
+    parser.add_argument("--checkpoint", type=Path, help="checkpoint policy; without it nothing is saved")
+    parser.add_argument("--out", type=Path, required=True, help="directory of the run; one that exists is resumed")
+    parser.add_argument("--steps", type=_positive, help="optimizer steps, in place of the plan's")
+    parser.add_argument("--ranks", type=_positive, help="workers, in place of the plan's")
+    parser.add_argument("--hosts", type=_positive, default=1, help="nodes that the workers stand for, in equal parts")
+    parser.add_argument("--seed", type=int, help="seed, in place of the plan's")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="device, in place of the plan's")
+    parser.add_argument("--standby", type=int, default=0, help="workers that stand by for those that are lost")
+    parser.add_argument("--on-loss", choices=WAYS, help="what is done about a lost worker, in place of the policy's")
+    parser.add_argument("--alone", action="store_true", help="one process, without a controller")
     return parser
 
 
-def _add_training(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--plan", type=Path, required=True, help="training plan")
-    command.add_argument("--cluster", type=Path, help="cluster profile, to validate the plan with")
-    command.add_argument("--checkpoint", type=Path, help="checkpoint policy; without it nothing is saved")
-    command.add_argument("--out", type=Path, required=True, help="directory of the run; one that exists is resumed")
-    command.add_argument("--steps", type=_positive, help="optimizer steps, in place of the plan's")
-    command.add_argument("--ranks", type=_positive, help="workers, in place of the plan's")
-    command.add_argument("--hosts", type=_positive, default=1, help="nodes that the workers stand for, in equal parts")
-    command.add_argument("--seed", type=int, help="seed, in place of the plan's")
-    command.add_argument("--device", choices=("cpu", "cuda"), help="device, in place of the plan's")
-    command.add_argument("--standby", type=int, default=0, help="workers that stand by for those that are lost")
-    command.add_argument("--on-loss", choices=WAYS, help="what is done about a lost worker, in place of the policy's")
-    command.add_argument("--alone", action="store_true", help="one process, without a controller")
+def _backend(text: str) -> str:
+    if text not in BACKENDS and "." not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(BACKENDS)}, and no name of a package")
+    return text
 
 
 def _positive(text: str) -> int:
@@ -88,8 +80,8 @@ def _train(options: argparse.Namespace) -> int:
         return IN_USE
     changes = Changes(options.steps, 1 if options.alone else options.ranks, options.seed, options.device)
     job = read_job(options.plan, options.checkpoint, changes)
-    refuse(options.command, job)
-    refuse_shared_devices(options.command, job)
+    refuse(options.backend, job)
+    refuse_shared_devices(options.backend, job)
     with TemporaryDirectory() as trial:  # a run leaves nothing behind that never began
         if not _holds(write_documents(job, options.cluster, Path(trial), options.out)):
             return IN_USE
@@ -108,7 +100,7 @@ def _train(options: argparse.Namespace) -> int:
         num_standby=options.standby,
     )
     documents = write_documents(job, options.cluster, out, out)
-    assignment = Assignment(options.command, job, settings.checkpoint_directory, settings.trace_directory, documents)
+    assignment = Assignment(options.backend, job, settings.checkpoint_directory, settings.trace_directory, documents)
     if options.alone:
         os.environ.update(settings.environment)
         return train_alone(assignment, settings)

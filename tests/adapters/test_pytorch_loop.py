@@ -17,6 +17,7 @@ def installed() -> None:
     need("torch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_a_loop(tmp_path: Path, num_processes: int) -> None:
     found = run(PROGRAM, tmp_path, "0", num_processes=num_processes)
@@ -34,6 +35,7 @@ def test_a_loop(tmp_path: Path, num_processes: int) -> None:
     assert found.values("train.memory.oom", "rank-000000")[-1] == 0
 
 
+@pytest.mark.slow
 def test_a_restore_goes_on_from_the_saved_counters(tmp_path: Path) -> None:
     run(PROGRAM, tmp_path, "0")
     found = run(PROGRAM, tmp_path, "8")
@@ -44,6 +46,7 @@ def test_a_restore_goes_on_from_the_saved_counters(tmp_path: Path) -> None:
     assert found.values("train.step.skipped{train.skip.reason=overflow}", attempt=1)[0] == 1
 
 
+@pytest.mark.slow
 def test_nothing_where_nothing_is_recorded(tmp_path: Path) -> None:
     found = run(PROGRAM, tmp_path, "0", TRAINSPEC_RUN="")
     assert found.code == 0, found.output

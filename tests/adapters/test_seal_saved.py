@@ -33,6 +33,7 @@ def newest_by_formats(directory: Path) -> Path | None:
     return next((Path(one.path) for one in judged_newest_first(directory) if not one.faults), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", NEEDED)
 def test_the_newest_good_is_the_last_that_is_as_it_was_saved(framework: str, tmp_path: Path) -> None:
     need(*NEEDED[framework])

@@ -27,6 +27,7 @@ def test_the_best_batch_is_that_of_brute_force(most: int, micros: list[int], lim
         assert (choice.global_sequences, len(choice.data_degrees)) == (wanted, counts[wanted])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("larger", [True, False])
 def test_the_search_agrees_with_the_table(larger: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is what large cases use; here it runs where the table can check it."""

@@ -183,6 +183,7 @@ def test_an_object_that_is_doubled_and_names_of_code_are_not_given_back() -> Non
         assert machines[1].value_bytes.used - machines[0].value_bytes.used > 500 * 500
 
 
+@pytest.mark.slow
 def test_the_limit_says_how_many_pieces_an_index_may_have() -> None:
     held = []
     for num in (1_000, 3_000):

@@ -30,6 +30,7 @@ LIES = {
     "loop": "starts again for ever",
     "parrot": "reports a loss of the step number",
     "step-digest": "reports a digest of the step number",
+    "litter": "leaves a file next to its trace, which it does not read",
 }
 
 
@@ -75,6 +76,8 @@ class Controller:
         self.attempt = task["attempt"]
         self.trace = Trace(Path(task["trace_directory"]), "controller", self.attempt)
         self.trace.tell("process", role="controller", pid=os.getpid())
+        if "litter" in lies:
+            Path(task["trace_directory"], "left").write_text("state")
 
     def spawn(self) -> list[subprocess.Popen]:
         arguments = [sys.executable, __file__, sys.argv[1], "--rank"]

@@ -65,6 +65,7 @@ class Made:
     def start(self, step: int = 0, *, resume: bool = False, refuses: int | None = None) -> None:
         """The command is started; it may refuse the checkpoint of an update."""
         told = {"attempt": self.attempt, "num_ranks": self.num_ranks, "seed": self.job.seed}
+        told["learning_rate_factor"] = float(self.job.learning_rate_factor)
         self.tell(Started(pid=100, resume=resume, **told))
         self.tell(Process(time_us=self.time_us(), role="controller", pid=101), 1)
         if refuses is not None:
@@ -204,6 +205,7 @@ class Made:
         self.tell(End(time_us=self.time_us(), attempt=self.attempt, reason=reason, step=last, digest=digest(last)))
         self.tell(Exited(pid=100, status=status), 1)
         self.list()
+        self.read_values(last)
         self.tell(Streams(num_files=3))
         declared = {"train.gradient.group_sizes": [2], "train.gradient.num_groups": 2, "unsupported": []}
         rates = {"train.flops.per_token": PER_TOKEN, "train.flops.peak": self.job.peak_flops_per_second}

@@ -8,7 +8,7 @@ from trainspec_conformance.records import Entry
 
 from trainspec_validate.documents.types.conformance import Claims
 from trainspec_validate.documents.types.scenario import Scenario
-from trainspec_validate.documents.types.trace import FaultSeen, Save
+from trainspec_validate.documents.types.trace import FaultSeen, Save, StepDone
 
 CLAIMS = Claims(resume_class="bitwise")
 
@@ -153,7 +153,37 @@ def reseeded(scenario: Scenario) -> list[Entry]:
     made.shift = 0.1
     made.values = {step: digest(2000 + step) for step in range(scenario.job.num_steps + 1)}
     made.start()
-    made.train(1, 17)
+    made.train(1, scenario.job.num_steps)
+    return made.close()
+
+
+def overfitted(scenario: Scenario) -> list[Entry]:
+    """Losses of one batch, with all of their digits."""
+    return [
+        replace(one, record=replace(one.record, loss=5 * 0.97**one.record.step))
+        if isinstance(one.record, StepDone)
+        else one
+        for one in calm(scenario)
+    ]
+
+
+def slower(scenario: Scenario) -> list[Entry]:
+    """The job has half of the learning rate of any other story."""
+    made = Made(replace(scenario.job, learning_rate_factor=0.5))
+    made.start()
+    made.train(1, 1)
+    made.shift = 0.1
+    made.train(2, 17)
+    return made.close()
+
+
+def damaged_and_struck(scenario: Scenario) -> list[Entry]:
+    """The newest checkpoint is damaged while the job runs, and its ranks are lost."""
+    made = begun(scenario, 64)
+    made.damage("flip-bit", 60)
+    made.inject("kill", 64)
+    made.recover(30)
+    made.train(31, scenario.job.num_steps)
     return made.close()
 
 

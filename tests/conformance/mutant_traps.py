@@ -12,9 +12,9 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "conformance" / "mutan
 
 from reach import in_a_copy
 from registry import Mutant, all_mutants
+from trainspec_conformance.testbed.plain import memory, probes
+from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import batch_schedule, channel, controller, decisions, noise, watch
-from trainspec_reference.plain import memory, probes
-from trainspec_reference.plain.backend import PlainBackend
 
 
 def changed_constant() -> None:

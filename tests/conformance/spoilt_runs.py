@@ -10,6 +10,7 @@ from made_runs import Change, added, changed, digest, dropped, late, told
 from made_stories import (
     calm,
     changed_values,
+    damaged_and_struck,
     flipped,
     flipped_and_struck,
     full,
@@ -19,10 +20,12 @@ from made_stories import (
     looping,
     noticed,
     offset,
+    overfitted,
     reseeded,
     resumed,
     skipping,
     slowed,
+    slower,
     struck,
     waiting,
 )
@@ -105,6 +108,21 @@ def unshifted(entries: list[Entry]) -> list[Entry]:
         else one
         for one in entries
     ]
+
+
+def repeated(num: int) -> Change:
+    """So many losses are those of the step before."""
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        for step in range(5, 5 + 3 * num, 3):
+            entries = changed(StepDone, at_any_rank(step), loss=5 * 0.97 ** (step - 1))(entries)
+        return entries
+
+    return change
+
+
+def at_any_rank(step: int) -> Callable[[StepDone], bool]:
+    return lambda one: one.step == step
 
 
 FAULT = FaultSeen(time_us=0, kind="storage")
@@ -196,11 +214,29 @@ ROWS = [
     Row("digest-follows-values", "changed-values", changed_values,
         changed(Restore, lambda one: one.attempt == 1, digest=digest(31)), "of the same values"),
     Row("digest-follows-values", "changed-values", changed_values, dropped(Stored), "of no checkpoint were read"),
-    Row("loss-follows-seed", "changed-seed", reseeded, unshifted, "17 of 17 losses are those of the baseline run"),
+    Row("loss-follows-seed", "changed-seed", reseeded, unshifted, "60 of 60 losses are those of the baseline run"),
     Row("loss-follows-seed", "changed-seed", reseeded, changed(Started, seed=7), "both runs had the same seed"),
     Row("digest-follows-seed", "changed-seed", reseeded,
         changed(Save, lambda one: one.step == 10, digest=digest(10)), "the state digest of step 10"),
     Row("digest-follows-seed", "changed-seed", reseeded, changed(Started, seed=7), "both runs had the same seed"),
+    Row("values-follow-seed", "changed-seed", reseeded,
+        changed(Stored, digest=digest(20)[::-1]), "step-10 with another seed holds the values of step-20 of the base"),
+    Row("values-follow-seed", "changed-seed", reseeded, added(Stored(checkpoint="step-20",
+        digest=digest(2010)[::-1], num_bytes=9)), "holds the values of step-10 with another seed, 9 bytes"),
+    Row("values-follow-seed", "changed-seed", reseeded, changed(Started, seed=7), "both runs had the same seed"),
+    Row("loss-follows-updates", "one-batch", overfitted, repeated(3), "3 of 29 optimizer steps left the loss"),
+    Row("loss-follows-updates", "one-batch", calm, changed(StepDone, at_any_rank(30), loss=6.0), "6.0 after 30"),
+    Row("loss-follows-updates", "one-batch", calm, changed(StepDone, loss=6.0), "6.0 after 30"),
+    Row("loss-follows-updates", "one-batch", calm, changed(StepDone, at_step(3), sample_ids=(1,)), "different samples"),
+    Row("rate-follows-factor", "changed-learning-rate", slower, changed(StepDone, learning_rate=0.01), "0.005 follows"),
+    Row("rate-follows-factor", "changed-learning-rate", slower, changed(Started, learning_rate_factor=1.0), "the same"),
+    Row("loss-follows-rate", "changed-learning-rate", slower, unshifted, "16 of 16 losses are those of the baseline"),
+    Row("loss-follows-rate", "changed-learning-rate", slower, changed(StepDone, at_step(1), loss=4.0), "before any"),
+    Row("loss-follows-rate", "changed-learning-rate", slower, changed(Started, learning_rate_factor=1.0), "the same"),
+    Row("recovers-from-undamaged", "damage-before-recovery", damaged_and_struck,
+        changed(Restore, later, checkpoint="step-60"), "recovered from step-60, which is damaged"),
+    Row("recovers-from-undamaged", "damage-before-recovery", damaged_and_struck, dropped(Damaged), "was damaged"),
+    Row("recovers-from-undamaged", "damage-before-recovery", damaged_and_struck, dropped(Restore, later), "no rank"),
     Row("rate-is-zero", "zero-learning-rate", calm, changed(StepDone, at_step(3), learning_rate=0.1), "asks for 0"),
     Row("loss-follows-samples", "zero-learning-rate", calm, changed(StepDone, at_step(15), loss=4.0), "of epoch 2"),
     Row("loss-follows-samples", "zero-learning-rate", calm, changed(StepDone, loss=4.0), "are all 4.0"),

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conformance_stacks import fake, run, scenario
+from conformance_stacks import HERE, fake, run, scenario
 from trainspec_conformance import resealing, trial
+from trainspec_conformance.criteria.dependence import relative_resolution
 from trainspec_conformance.damage import damage
 from trainspec_conformance.records import SOUND_KINDS
 from trainspec_conformance.resealing import LEAST_CHANGE, MOST_CHANGE, factor
 from trainspec_conformance.store import CheckpointStore
-from trainspec_conformance.stored_values import NoValuesError, scale, values_of
+from trainspec_conformance.stored_values import NoValuesError, scale, tensor_values_of, values_of
 from trainspec_conformance.suite import Order, run_suite
 
 from trainspec_validate.checkpoints.compare import changed_files
@@ -161,8 +162,35 @@ def test_a_changed_checkpoint_fits_its_new_manifest(kind: str, tmp_path: Path) -
     assert checkpoint.manifest is not None
     assert (checkpoint.manifest.step, checkpoint.manifest.extensions) == (30, {})
     assert checkpoint.manifest.save_id != "first-save"
-    np.testing.assert_allclose(read(), ARRAY * done.factor, rtol=1e-6)
+    if kind != "scaled-tensor":
+        np.testing.assert_allclose(read(), ARRAY * done.factor, rtol=1e-6)
     assert (done.factor == 1.0) == (kind == "resealed")
+
+
+def test_of_the_tensors_of_a_checkpoint_one_is_changed_with_its_copies(tmp_path: Path) -> None:
+    weight, moment, copy = tmp_path / "weight.npy", tmp_path / "moment.npy", tmp_path / "copy.npy"
+    changed = set()
+    for seed in range(20):
+        for path, array in ((weight, ARRAY), (moment, ARRAY + 1), (copy, ARRAY)):
+            np.save(path, array)
+        np.save(tmp_path / "zeros.npy", np.zeros(4, np.float32))
+        before = values_of(tmp_path)
+        names = frozenset(path.name for path in scale(tmp_path, FACTOR, random.Random(seed)))
+        for path, array in ((weight, ARRAY), (moment, ARRAY + 1), (copy, ARRAY)):
+            np.testing.assert_array_equal(np.load(path), array * (FACTOR if path.name in names else 1))
+        assert values_of(tmp_path) != before
+        changed.add(names)
+    assert changed == {frozenset({"weight.npy", "copy.npy"}), frozenset({"moment.npy"})}
+
+
+def test_values_of_a_checkpoint_that_holds_mostly_something_else_are_not_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "statistics.npy", ARRAY)
+    (tmp_path / "state.bin").write_bytes(bytes(5000))
+    with pytest.raises(NoValuesError, match="24 of 5,152 bytes"):
+        tensor_values_of(tmp_path)
+    (tmp_path / "state.bin").unlink()
+    np.save(tmp_path / "weight.npy", np.ones(1000, np.float32))
+    assert tensor_values_of(tmp_path) == values_of(tmp_path)
 
 
 def test_factors_are_drawn_for_each_trial() -> None:
@@ -184,15 +212,43 @@ def test_a_stack_whose_values_cannot_be_changed_is_unsupported(tmp_path: Path, m
 
 
 def test_a_change_of_values_that_does_not_arrive_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resealing, "scale", lambda path, by: [])
+    monkeypatch.setattr(resealing, "scale", lambda *_: [])
     (result,) = run(fake(), tmp_path, scenario("changed-values"))
     assert (result.state, "has not arrived" in result.reason) == ("error", True)
 
 
 def test_a_seed_that_does_not_change_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial._Trial, "_with_seed", lambda self, job: job)
+    monkeypatch.setattr(trial, "changed_job", lambda job, *_: job)
     (result,) = run(fake(), tmp_path, scenario("changed-seed"))
     assert (result.state, "both runs had the same seed" in result.reason) == ("error", True)
+
+
+def test_a_part_of_the_learning_rate_that_is_not_asked_for_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "changed_job", lambda job, *_: job)
+    stack = fake()
+    stack = msgspec.structs.replace(stack, capabilities=(*stack.capabilities, "learning-rate-factor"))
+    (result,) = run_suite(Order(stack, HERE, tmp_path, [scenario("changed-learning-rate")], num_trials=1))
+    assert (result.state, "both runs had the same learning rate" in result.reason) == ("error", True)
+
+
+def test_values_that_the_suite_does_not_read_are_not_judged_and_that_is_said(tmp_path: Path) -> None:
+    (result,) = run(fake(), tmp_path, scenario("changed-seed"))
+    assert result.state == "pass"
+    (judged,) = [one for one in result.trials[0].judged if one.check == "values-follow-seed"]
+    assert (judged.passed, len(judged.messages)) == (True, 2)
+    assert "of the baseline run were not judged: 0 of" in judged.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("rounded", "wanted"),
+    [(float, 2.0**-53), (np.float32, 2.0**-24), (np.float16, 2.0**-11), (lambda one: round(one, 4), 1e-4 / 2.0672)],
+)
+def test_the_resolution_of_losses_is_that_of_their_digits(rounded: Callable[[float], Any], wanted: float) -> None:
+    losses = [float(rounded(5 * 0.97**step)) for step in range(30)]
+    assert relative_resolution(losses) == pytest.approx(wanted, rel=1e-3)
+    assert relative_resolution([float("nan"), 0.0]) == 0
 
 
 def test_a_learning_rate_that_is_not_asked_for_is_an_error(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from trainspec_conformance.numerics import case_input
 from trainspec_conformance.peaks import PeakMemory
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Entry, Probed, Started
+from trainspec_conformance.testbed.probe import answer
 from trainspec_conformance.view import View
-from trainspec_reference.common.probe import answer
 
 from trainspec_validate.documents.types.conformance import Claims
 from trainspec_validate.documents.types.trace import StepDone

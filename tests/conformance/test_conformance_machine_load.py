@@ -119,6 +119,7 @@ def test_processes_of_the_trial_are_not_others(is_marked: bool) -> None:
     assert (used_seconds >= 1) is is_marked
 
 
+@pytest.mark.slow
 def test_others_are_counted() -> None:
     meter = LoadMeter(new_mark())
     processes = [spinning() for _ in range(2)]

@@ -42,6 +42,33 @@ def stack(directory: Path, **launch: Any) -> Path:
     return path
 
 
+EMPTY_RECORD = """
+import json, sys
+print("{}", file=open(json.load(open(sys.argv[1]))["trace_directory"] + "/rank.jsonl", "w"))
+"""
+BROKEN = [
+    ("import nowhere", ["status 1; no line of a trace was written", "log-0.txt ends with: ModuleNotFoundError: No "]),
+    ("print('no such GPU'); raise SystemExit(3)", ["status 3", "log-0.txt ends with: no such GPU"]),
+    (EMPTY_RECORD, ["out/trace/rank.jsonl:1 is no trace record: Object missing required field"]),
+]
+
+
+@pytest.mark.parametrize(("code", "words"), BROKEN)
+def test_an_adapter_that_fails_is_shown_with_its_last_words(
+    code: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = stack(tmp_path, train=["{python}", "-c", code, "{task}"])
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "capabilities": ["trace", "checkpoints", "resume", "fault-reports"]}))
+    out = tmp_path / "out"
+    assert commands.run(commands.RunRequest(path, out, ("kill-rank",), trials=1)) == 1
+    said = capsys.readouterr().out
+    assert not [one for one in words if one not in said], said
+    assert "cannot be judged: " not in said
+    assert "trial 1: 10 further checks cannot be judged" in said
+    assert not list(differences(out))
+
+
 def verdicts(out: Path) -> dict[str, dict[str, Any]]:
     return {one["scenario"]: one for one in json.loads((out / "report.json").read_text())["scenarios"]}
 

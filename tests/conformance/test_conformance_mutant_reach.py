@@ -22,9 +22,9 @@ import honest  # noqa: E402
 import reach  # noqa: E402
 import runs  # noqa: E402
 import score  # noqa: E402
+from entries import Notes, entered, watch  # noqa: E402
 from outcomes import Outcome, sources_digest  # noqa: E402
 from reach import Reach  # noqa: E402
-from recorder import Notes, entered, watch  # noqa: E402
 from registry import Mutant, all_mutants  # noqa: E402
 from shares import CALM  # noqa: E402
 
@@ -33,7 +33,7 @@ STEPPED = "trainspec_reference.common.trainer:Trainer._between_steps"
 SIZED = "trainspec_validate.performance.costs.elastic:data_degrees"
 REGROUPED = "trainspec_reference.common.regroup:Regroup.after"
 PROPERTY = "trainspec_reference.common.watch:Watch.timeout_seconds"
-EXCHANGED = "trainspec_reference.plain.exchange:Exchange.total"
+EXCHANGED = "trainspec_conformance.testbed.plain.exchange:Exchange.total"
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +51,13 @@ SEEN = {
     "imported_name": ["trainspec_reference.common.noise:gradient_noise"],
     "own_function": ["trainspec_reference.common.batch_schedule:fitted"],
     "several_functions": [
+        "trainspec_conformance.testbed.plain.backend:PlainBackend.update",
         "trainspec_reference.common.channel:Link.say",
-        "trainspec_reference.plain.backend:PlainBackend.update",
     ],
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEN)
 def test_a_function_that_is_replaced_is_told_at_its_attribute(name: str, replaced: dict[str, Any]) -> None:
     assert replaced[name] == SEEN[name]
@@ -198,6 +199,7 @@ def _honest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Rea
     return found
 
 
+@pytest.mark.slow
 def test_the_stack_without_a_lie_passes_and_tells_what_controller_workers_and_probes_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,10 +17,10 @@ from trainspec_conformance.criteria import Case, all_checks
 from trainspec_conformance.damage import damage
 from trainspec_conformance.drawing import drawn, drawn_job, num_kinds, run_seed, trial_seed
 from trainspec_conformance.history import read_history
-from trainspec_conformance.isolating import memory_words
+from trainspec_conformance.isolating import LEAST_AGE_SECONDS, MOST_AGE_SECONDS, memory_words, move_store, put_aside
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Damaged, Entry, Listed, Started
-from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.store import CANARY, CheckpointStore
 from trainspec_conformance.suite import Order, run_suite
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
@@ -33,6 +33,7 @@ from trainspec_validate.documents.types.trace import Refused, Restore, Save, Ste
 SEVERAL = sorted(name for name, one in all_scenarios().items() if num_kinds(one) > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL)
 def test_each_kind_of_damage_has_a_trial_of_its_own_and_arrives(name: str, tmp_path: Path) -> None:
     one = scenario(name, num_steps=45, step_seconds=0.03)
@@ -71,6 +72,48 @@ def test_a_stopped_job_resumes_from_a_store_in_another_place(tmp_path: Path) -> 
     moved = result.trials[0].directory / after.relative_to(before.parents[1])
     assert list(moved.glob("step-*"))
     assert not (result.trials[0].directory / "out" / before.name).exists()
+
+
+def test_files_of_a_moved_store_are_dated_back_by_one_time(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "out" / "after"
+    for number, name in enumerate(("step-10", "step-20")):
+        (before / name).mkdir(parents=True)
+        (before / name / "part").write_bytes(name.encode())
+        os.utime(before / name / "part", (1_700_000_000 + number, 1_700_000_000 + number))
+    (before / "latest").symlink_to("step-20")
+    move_store(before, after, random.Random(3))
+    assert not before.exists()
+    assert (after / "latest").readlink() == Path("step-20")
+    first, second = (1_700_000_000 - (after / name / "part").stat().st_mtime for name in ("step-10", "step-20"))
+    assert (first, LEAST_AGE_SECONDS <= first <= MOST_AGE_SECONDS) == (pytest.approx(second + 1), True)
+
+
+def test_what_a_stack_leaves_next_to_its_traces_is_gone_when_it_resumes(tmp_path: Path) -> None:
+    trace, stream = tmp_path / "out" / "trace", tmp_path / "out" / "stream"
+    kept = [trace / "rank-0.jsonl", stream / "rank-0.jsonl", tmp_path / "out" / CANARY]
+    left = [
+        trace / ".positions",
+        trace / "hidden" / "state.jsonl",
+        tmp_path / "out" / "run" / "state",
+        stream.parent / "x",
+    ]
+    left.append(tmp_path / "moved" / "copy")
+    for path in (*kept, *left):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("state")
+    (trace / "link.jsonl").symlink_to(tmp_path / "elsewhere")
+    put_aside(tmp_path / "moved", trace, tmp_path / "aside")
+    assert all(path.is_file() for path in kept)
+    assert not [path for path in left if path.exists()]
+    assert len([path for path in (tmp_path / "aside").rglob("*") if path.is_file() and not path.is_symlink()]) == 5
+    assert sorted(path.name for path in trace.iterdir()) == ["rank-0.jsonl"]
+
+
+def test_what_was_taken_away_is_kept_as_evidence_of_the_trial(tmp_path: Path) -> None:
+    (result,) = run(fake("litter"), tmp_path, scenario("resume-equivalence", dropout=0.0))
+    assert result.state == "pass", failed(result)
+    assert (result.trials[0].directory / "aside-0" / "trace-left").read_text() == "state"
+    assert not list(tmp_path.glob("*/trace")), "nothing is next to the trials"
 
 
 SAYS = """
@@ -161,11 +204,22 @@ def test_a_refusal_counts_whichever_process_is_read_first() -> None:
     assert refusal_at(9.0) == ["step-30 was damaged (cut-byte) and was not refused by name"]
 
 
+def test_segments_of_shared_memory_are_private(tmp_path: Path) -> None:
+    words = memory_words()
+    if not words:
+        pytest.skip("this machine allows no private shared memory")
+    spaces = [
+        subprocess.run([*before, "readlink", "/proc/self/ns/ipc"], capture_output=True, text=True, check=True).stdout
+        for before in ((), words, words)
+    ]
+    assert len(set(spaces)) == 3
+
+
 def test_private_shared_memory_is_made_with_programs_of_the_suite() -> None:
     words = memory_words()
     if not words:
         pytest.skip("this machine allows no private shared memory")
-    assert [Path(word).is_absolute() for word in (words[0], words[4])] == [True, True]
+    assert [Path(word).is_absolute() for word in (words[0], words[-1])] == [True, True]
     marker = Path("/dev/shm") / f"left-{os.getpid()}"
     marker.write_text("state")
     try:

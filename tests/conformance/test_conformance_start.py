@@ -39,6 +39,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_what_init_writes_passes_without_a_change(tmp_path: Path) -> None:
     assert commands.init(tmp_path / "mine") == 0
     request = commands.RunRequest(

@@ -39,6 +39,7 @@ HONEST = ["kill-rank", "stop-rank", "kill-coordinator", "truncated-shard", "bad-
 HONEST += ["changed-values", "changed-seed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_stack_passes(name: str, tmp_path: Path) -> None:
     (result,) = run(fake(), tmp_path, scenario(name, num_steps=45 if name == "bad-pointer" else 24))
@@ -60,6 +61,7 @@ LIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lie", "name", "check"), LIES)
 def test_a_lie_is_seen_by_its_check(lie: str, name: str, check: str, tmp_path: Path) -> None:
     (result,) = run(fake(lie), tmp_path, scenario(name, num_kept=3))
@@ -67,6 +69,7 @@ def test_a_lie_is_seen_by_its_check(lie: str, name: str, check: str, tmp_path: P
     assert check in failed(result)
 
 
+@pytest.mark.slow
 def test_a_stack_that_loops_is_ended(tmp_path: Path) -> None:
     stack = fake("loop", claims={"max_restarts_without_progress": 1})
     looping = scenario("crash-loop")
@@ -235,6 +238,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.slow
 def test_a_report_can_be_judged_again_and_not_be_mended(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = command("run", str(HERE / "fake.yaml"), "--report", str(out), "--scenario", "null-run", "--trials", "1")

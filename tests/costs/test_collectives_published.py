@@ -40,6 +40,7 @@ def test_rows_are_consistent_and_have_a_source() -> None:
     assert [row["system"] for row in rows if row["excluded"]] == ["Gaudi3 8-card server"]
 
 
+@pytest.mark.slow
 def test_packaged_constants_are_those_of_the_fit(every: list[Point]) -> None:
     fitted = collective_fit.fit(every)
     for field in fields(Calibration):

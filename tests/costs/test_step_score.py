@@ -78,6 +78,7 @@ def test_held_out_error(first: list[step_fit.Residual]) -> None:
     assert fmean(by_dataset(first).values()) <= 0.10
 
 
+@pytest.mark.slow
 def test_better_than_a_constant_efficiency(first: list[step_fit.Residual]) -> None:
     rival = [one for one in score.constant_left_out(RUNS) if one.run in set(FIRST)]
     assert score.mean_error(first) < 0.7 * score.mean_error(rival)

@@ -26,6 +26,7 @@ _MOST_PLACES = 40
 """In one file; with a seed of its own, so that each run looks at the same."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_an_odd_value_is_read_or_refused(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

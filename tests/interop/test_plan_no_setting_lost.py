@@ -48,6 +48,7 @@ def megatron_script(more: str = "", program: str = "pretrain_gpt.py") -> tuple[o
     return said(megatron.read(ForeignText("run.sh", f"torchrun --nproc_per_node 8 {program} {SHAPE} {more}\n")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_argument_of_megatron_is_lost(program: str) -> None:
     before = megatron_script(program=program)

@@ -88,6 +88,7 @@ def is_named(name: str, text: str) -> bool:
     return any(form in text for form in {last, last.replace("-", "_"), last.replace("_", "-")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["count", "word", "switch"])
 @pytest.mark.parametrize("format_name", sorted(BASES))
 def test_a_real_option_is_in_the_answer_or_named(format_name: str, kind: str) -> None:

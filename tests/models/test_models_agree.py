@@ -181,12 +181,14 @@ def agree(kind: str, data: Any) -> None:
         assert of_struct(kind, model.model_dump()) == struct
 
 
+@pytest.mark.slow
 @given(DOCUMENTS)
 @examples(200)
 def test_documents(case: tuple[str, Any]) -> None:
     agree(*case)
 
 
+@pytest.mark.slow
 @given(mutants())
 @example(("Waivers", {"apiVersion": "trainspec/v1", "waivers": []}))
 @example(("Waivers", {"kind": "Waivers", "waivers": []}))

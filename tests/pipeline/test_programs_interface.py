@@ -36,6 +36,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_plans_are_typed_and_without_findings() -> None:
     calls: list[tuple[int, int]] = []
     found = plan(
@@ -63,6 +64,7 @@ def test_plans_are_typed_and_without_findings() -> None:
     assert not [text for text in found.assumptions if "--" in text]
 
 
+@pytest.mark.slow
 def test_the_model_of_a_plan_is_planned_for() -> None:
     [job] = plan(load_file(CLUSTER).data, load_file(BASE / "plan.yaml").data, num_ranks=256, global_sequences=512).jobs
     assert job.plan.model.name == "example-70b"
@@ -94,6 +96,7 @@ def test_wrong_words_and_documents_of_a_plan() -> None:
         plan(CLUSTER, "llama3-70b", num_jobs=0)
 
 
+@pytest.mark.slow
 def test_a_planned_job_is_exported() -> None:
     job = plan(CLUSTER, "llama3-8b", num_ranks=64, global_sequences=512).jobs[0]
     for name in export_formats():

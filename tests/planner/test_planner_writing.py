@@ -61,6 +61,7 @@ def spread(asked: Request, ranking: Ranking) -> list[Scored]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(CASES)))
 def test_a_written_plan_is_the_one_that_was_chosen(place: int) -> None:
     asked, ranking = ranked(place)

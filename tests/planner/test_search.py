@@ -35,6 +35,7 @@ def every_time(goal: Goal) -> list[float]:
     return times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), SMALL)
 def test_nothing_in_the_space_is_faster(asked: Make, cluster: str, model: str, num_ranks: int, sequences: int) -> None:
     goal = asked(cluster, model, num_ranks=num_ranks, global_sequences=sequences).goal
@@ -52,6 +53,7 @@ def test_plans_fit_and_are_in_order(asked: Make) -> None:
     assert all(scored.memory.total <= request.goal.memory_budget_bytes for scored in ranking.best)
 
 
+@pytest.mark.slow
 def test_the_same_question_has_the_same_answer(asked: Make) -> None:
     first, second = (
         search(asked("meta-llama3-24k", "llama3-70b", num_ranks=512, global_sequences=512).goal, 5) for _ in range(2)
@@ -59,6 +61,7 @@ def test_the_same_question_has_the_same_answer(asked: Make) -> None:
     assert [scored.choice for scored in first.best] == [scored.choice for scored in second.best]
 
 
+@pytest.mark.slow
 def test_a_smaller_memory_never_makes_a_faster_plan(asked: Make) -> None:
     goals = [
         asked("dgx-superpod-h100", "llama3-70b", num_ranks=64, global_sequences=64, reserve_bytes=reserve).goal
@@ -96,6 +99,7 @@ JOBS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), JOBS)
 def test_the_simplest_of_the_plans_that_are_as_good_as_the_fastest_is_recommended(
     asked: Make, cluster: str, model: str, num_ranks: int, sequences: int
@@ -109,6 +113,7 @@ def test_the_simplest_of_the_plans_that_are_as_good_as_the_fastest_is_recommende
     assert first.seconds == min(same)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), JOBS)
 def test_alternatives_differ_in_kind_and_are_in_order(
     asked: Make, cluster: str, model: str, num_ranks: int, sequences: int

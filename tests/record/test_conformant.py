@@ -96,6 +96,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_validator_finds_no_error(run: Path) -> None:
     assert not errors(run)
 

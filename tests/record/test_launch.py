@@ -182,6 +182,7 @@ def test_the_node_is_sampled_beside_the_command(tmp_path: Path) -> None:
     assert values(tmp_path / "r-2" / "node-node-1.0.jsonl", "train.telemetry.dropped")
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_ranks_of_the_plan(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAIN)
@@ -261,6 +262,7 @@ def test_a_place_is_tried_without_a_trace(tmp_path: Path) -> None:
     assert (code, told, list(tmp_path.iterdir())) == (0, "", [])
 
 
+@pytest.mark.slow
 def test_a_plan_is_exported(tmp_path: Path) -> None:
     beside = Path(PYTHON).parent / "trainspec"
     subprocess.run([beside, "init", "--directory", str(tmp_path), "--num-nodes", "1"], check=True, capture_output=True)

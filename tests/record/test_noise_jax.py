@@ -102,6 +102,7 @@ def expected(found: dict[str, object], num_groups: int) -> list[list[float]]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "num_groups"), [("mapped", 4), ("scaled", 4), ("accumulated", 8)])
 def test_norms_are_those_of_the_samples(found: dict[str, object], kind: str, num_groups: int) -> None:
     wanted = expected(found, num_groups)

@@ -39,6 +39,7 @@ def close(found: list[list[float]], wanted: list[list[float]], rel: float = 1e-6
     return all(one == pytest.approx(other, rel=rel) for one, other in zip(found, wanted, strict=True))
 
 
+@pytest.mark.slow
 def test_two_ranks_agree_with_the_samples(tmp_path: Path) -> None:
     from .noise_ranks import NUM_STEPS
 

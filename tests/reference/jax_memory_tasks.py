@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from trainspec_reference.common import probe_runs
+from trainspec_conformance.testbed import probe_runs
+from trainspec_conformance.testbed.jax.memory import ProgramMemory, live_bytes
+from trainspec_conformance.testbed.rehearsal import StepMemory, built, only_rank, trainer_of
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.job import Job, Rates
-from trainspec_reference.common.rehearsal import StepMemory, built, only_rank, trainer_of
-from trainspec_reference.jax.memory import ProgramMemory, live_bytes
 
 
 def job(samples: int, num_steps: int = 4) -> Job:

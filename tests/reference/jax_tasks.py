@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trainspec_reference.common import rehearsal
+from trainspec_conformance.testbed import backend_named, rehearsal
 from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, PeerLostError, Weights, make
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
@@ -236,7 +236,7 @@ def lose_a_peer(formation: Formation, is_stopped: bool, timeout_seconds: float) 
 
 def losses(formation: Formation, name: str, setup: Setup, num_steps: int) -> tuple[str, list[float]]:
     """Digest before the first step, and the loss of each, with a backend of that name."""
-    backend = make(name, setup.job())
+    backend = make(backend_named(name), setup.job())
     backend.join(formation)
     backend.build(setup.weights())
     digest, told = backend.digest(), []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from trainspec_conformance.testbed import PLAIN
 from trainspec_reference.common.backend import Backend, Formation, make
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Outcome, Surroundings, Wish
@@ -129,7 +130,7 @@ def _work(
     directory: Path,
     restore: Path | None,
 ) -> None:
-    backend = make("plain", job)
+    backend = make(PLAIN, job)
     name = f"rank-{place.rank}"
     trace = TraceWriter(directory, name)
     trainer = None

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainspec_conformance.testbed.plain.storage import PlainSnapshot
 from trainspec_reference.common import worker
-from trainspec_reference.plain.storage import PlainSnapshot
 
 Write = Callable[[PlainSnapshot, Path], None]
 SLOW_SECONDS = 0.4

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainspec_conformance.testbed import PLAIN
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.launch import hosts
@@ -63,7 +64,7 @@ class Run:
         directory: Path,
         job: Job,
         *,
-        backend: str = "plain",
+        backend: str = PLAIN,
         num_hosts: int = 1,
         command: Sequence[str] = (),
         **settings: Any,

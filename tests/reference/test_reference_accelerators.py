@@ -20,9 +20,10 @@ import psutil
 import torch
 import torch.distributed as dist
 from recovery_run import PLANS, tiny_job
+from trainspec_conformance.testbed import probe_machine
 from trainspec_reference.__main__ import main
 from trainspec_reference.common import messages as say
-from trainspec_reference.common import offers, probe_machine
+from trainspec_reference.common import offers
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.reading import NotTrainableError
@@ -228,6 +229,7 @@ def is_running(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_check_says_what_is_missing() -> None:
     is_right, words = gpu_check.checked("nccl", "cpu")
     if not torch.cuda.is_available():

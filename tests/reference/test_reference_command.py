@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from trainspec_conformance.testbed import PLAIN
 from trainspec_reference.common.run_settings import IN_USE, NOTHING_RESTORABLE, PREEMPTED
 
 from tests.reference.plain_crew import PLANS
@@ -55,9 +56,10 @@ def _losses(directory: Path) -> dict[int, float]:
     return {r.step: float(r.loss) for r in _trace(directory) if isinstance(r, StepDone) and r.rank == 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
-    _validates(tmp_path / "run", "plain", *(["--alone"] if alone else []))
+    _validates(tmp_path / "run", PLAIN, *(["--alone"] if alone else []))
 
 
 @pytest.mark.slow
@@ -86,24 +88,26 @@ def _validates(out: Path, *arguments: str, of_storage: frozenset[str] = frozense
 
 
 def test_a_run_without_a_profile_validates(tmp_path: Path) -> None:
-    arguments = ("plain", "--plan", "state-space.yaml", "--out", str(tmp_path), "--alone", "--steps", "3")
+    arguments = (PLAIN, "--plan", "state-space.yaml", "--out", str(tmp_path), "--alone", "--steps", "3")
     assert _run(*arguments)[0] == 0
     assert validate([str(tmp_path / "plan.json")]).at_or_above(Severity.ERROR) == ()
 
 
+@pytest.mark.slow
 def test_no_program_is_taken_from_a_directory_that_is_found(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".programs").symlink_to(tmp_path / "elsewhere")
-    assert _run("plain", "--plan", "state-space.yaml", "--out", str(tmp_path / "run"), "--steps", "1")[0] == 0
+    assert _run(PLAIN, "--plan", "state-space.yaml", "--out", str(tmp_path / "run"), "--steps", "1")[0] == 0
     assert not (tmp_path / "run" / ".programs").is_symlink()
     assert (tmp_path / "elsewhere").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "stopped"
-    assert _run("plain", *PAPERS, "--out", str(whole), "--steps", "150", "--alone")[0] == 0
-    process = _start("plain", *PAPERS, "--out", str(out), "--steps", "150", "--alone")
+    assert _run(PLAIN, *PAPERS, "--out", str(whole), "--steps", "150", "--alone")[0] == 0
+    process = _start(PLAIN, *PAPERS, "--out", str(out), "--steps", "150", "--alone")
     try:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (out / "trace").is_dir() or len(_losses(out)) < 5:
@@ -116,7 +120,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert process.returncode == PREEMPTED
     stopped_at = max(_losses(out))
     assert 5 <= stopped_at < 150
-    assert _run("plain", *PAPERS, "--out", str(out), "--steps", "150", "--alone")[0] == 0
+    assert _run(PLAIN, *PAPERS, "--out", str(out), "--steps", "150", "--alone")[0] == 0
     restores = [record for record in _trace(out) if isinstance(record, Restore)]
     assert [(record.source, record.step) for record in restores if record.step] == [("checkpoint", stopped_at)]
     assert _losses(out) == _losses(whole)
@@ -140,8 +144,9 @@ def _extended(out: Path, backend: str) -> None:
     assert sorted(_losses(out)) == list(range(1, 13))
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_is_given_more_updates(tmp_path: Path) -> None:
-    _extended(tmp_path / "run", "plain")
+    _extended(tmp_path / "run", PLAIN)
 
 
 @pytest.mark.long
@@ -151,8 +156,9 @@ def test_a_run_of_a_framework_is_given_more_updates(tmp_path: Path, backend: str
     _extended(tmp_path / "run", backend)
 
 
+@pytest.mark.slow
 def test_damage_is_not_trained_from(tmp_path: Path) -> None:
-    arguments = ("plain", *PAPERS, "--out", str(tmp_path), "--alone", "--steps")
+    arguments = (PLAIN, *PAPERS, "--out", str(tmp_path), "--alone", "--steps")
     assert _run(*arguments, "25")[0] == 0
     state = tmp_path / "checkpoints/step-00000025/state-0-of-1.npz"
     state.write_bytes(state.read_bytes()[:-1])
@@ -162,12 +168,12 @@ def test_damage_is_not_trained_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("plain", "--plan", "absent.yaml"), "absent.yaml"),
-        (("plain", "--plan", "policy.yaml"), "missing required field `kind` with the value TrainingPlan"),
-        (("plain", "--plan", "state-space.yaml", "--ranks", "0"), "0 is not 1 or more"),
-        (("plain", "--plan", "state-space.yaml", "--ranks", "3"), "TS-BAT-001"),
-        (("plain", "--plan", "state-space.yaml", "--on-loss", "pray"), "invalid choice: 'pray'"),
-        (("plain", "--plan", "broken.yaml"), "TS-DOC"),
+        ((PLAIN, "--plan", "absent.yaml"), "absent.yaml"),
+        ((PLAIN, "--plan", "policy.yaml"), "missing required field `kind` with the value TrainingPlan"),
+        ((PLAIN, "--plan", "state-space.yaml", "--ranks", "0"), "0 is not 1 or more"),
+        ((PLAIN, "--plan", "state-space.yaml", "--ranks", "3"), "TS-BAT-001"),
+        ((PLAIN, "--plan", "state-space.yaml", "--on-loss", "pray"), "invalid choice: 'pray'"),
+        ((PLAIN, "--plan", "broken.yaml"), "TS-DOC"),
     ],
 )
 def test_wrong_use_is_told(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -189,13 +195,3 @@ def test_a_plan_that_a_backend_cannot_follow_leaves_nothing_behind(tmp_path: Pat
     assert status == IN_USE
     assert "jax does not have what parallelism.schedule asks for: a pipeline runs by gpipe, not by 1f1b" in text
     assert not (tmp_path / "run").exists()
-
-
-def test_a_probe_answers(tmp_path: Path) -> None:
-    source, target = tmp_path / "in.json", tmp_path / "out.json"
-    source.write_text(json.dumps({"operation": "elastic", "global_sequences": 9, "speeds": [2, 1]}))
-    assert _run("probe", "plain", str(source), str(target)) == (0, "")
-    assert json.loads(target.read_text()) == {"operation": "elastic", "shares": [6, 3]}
-    source.write_text("{}")
-    status, text = _run("probe", "plain", str(source), str(target))
-    assert (status, "no object with the key operation" in text) == (IN_USE, True)

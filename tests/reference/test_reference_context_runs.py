@@ -13,8 +13,8 @@ from typing import Any
 import golden_traces
 import pytest
 from recovery_run import PLANS, Run
+from trainspec_conformance.testbed.precision import loss_tolerance
 from trainspec_reference.common.job import Job, ModelShape, PlantedFault
-from trainspec_reference.common.precision import loss_tolerance
 from trainspec_reference.common.reading import Changes, read_job
 
 from trainspec_validate import Severity, validate

@@ -31,6 +31,7 @@ def _checked(backend: str, plan: str, number_format: str) -> subprocess.Complete
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "plan", "number_format"), QUICK)
 def test_backend_follows_the_golden_trace(backend: str, plan: str, number_format: str) -> None:
     done = _checked(backend, plan, number_format)

@@ -13,7 +13,7 @@ pytest.importorskip("jax")
 import jax_tasks as tasks
 from jax_crew import CREW, JaxCrew
 from jax_tasks import FAMILIES, SINGLE, Setup
-from trainspec_reference.plain.model import loss_and_gradients
+from trainspec_conformance.testbed.plain.model import loss_and_gradients
 
 EXACT = 1e-11
 """Relative, in fp64: XLA's own exponentials differ by more than a rounding with the shape of what they are fused to."""
@@ -151,6 +151,7 @@ def test_recomputation_changes_no_number() -> None:
         assert [one.loss for one in told] == pytest.approx([one.loss for one in found["none"][0]], rel=1e-9), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["killed", "stopped"])
 def test_a_lost_peer_is_told_in_time(is_stopped: bool) -> None:
     crew = JaxCrew()

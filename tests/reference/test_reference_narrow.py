@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from trainspec_reference.common import probe_runs
+from trainspec_conformance.testbed import probe_runs
+from trainspec_conformance.testbed.plain import narrow as plain
+from trainspec_conformance.testbed.rehearsal import only_rank
 from trainspec_reference.common.job import Job, Rates
 from trainspec_reference.common.recipes import refuse_recipe
-from trainspec_reference.common.rehearsal import only_rank
-from trainspec_reference.plain import narrow as plain
 
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
@@ -82,6 +82,7 @@ def losses(backend: str, recipe: LowPrecisionRecipe | None) -> list[float]:
         crew.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_networks_read_narrow_matrices_and_train_wide_ones(backend: str) -> None:
     pytest.importorskip(backend, reason=f"{backend} is not installed")

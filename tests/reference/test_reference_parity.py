@@ -19,6 +19,7 @@ RELATIVE = 1e-5
 NUM_STEPS = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_both_frameworks_have_the_same_losses(family: str) -> None:
     rates = replace(tasks.RATES, peak=1e-3)

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainspec_conformance.testbed import PLAIN
+from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.plain.formats import rounded, stochastically_rounded, summed
+from trainspec_conformance.testbed.plain.model import loss_alone, loss_and_gradients
+from trainspec_conformance.testbed.plain.optimizer import AdamW
 from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError, make
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Data, ModelShape, Rates
 from trainspec_reference.common.weights import initial_weights
-from trainspec_reference.plain.backend import PlainBackend
-from trainspec_reference.plain.compression import GradientCompressor
-from trainspec_reference.plain.formats import rounded, stochastically_rounded, summed
-from trainspec_reference.plain.model import loss_alone, loss_and_gradients
-from trainspec_reference.plain.optimizer import AdamW
 
 from tests.reference.plain_crew import Desk, formations, tiny_job, train
 from trainspec_validate.documents.types import changed
@@ -43,7 +44,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_a_rank_whose_join_failed_leaves_like_any_other() -> None:
-    backend = make("plain", tiny_job())
+    backend = make(PLAIN, tiny_job())
     with pytest.raises(PeerLostError, match="did not come together"):
         backend.join(replace(next(formations(2)), timeout_seconds=0.2))
     backend.leave()
@@ -156,7 +157,7 @@ def _with(plan: TrainingPlan, settings: Compression) -> TrainingPlan:
 
 def _backend(num_ranks: int = 1, rank: int = 0) -> PlainBackend:
     job = tiny_job()
-    backend = make("plain", job)
+    backend = make(PLAIN, job)
     assert isinstance(backend, PlainBackend)
     backend._formation = list(formations(num_ranks))[rank]
     backend.build(initial_weights(job.model, job.seed))

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from trainspec_conformance.testbed.plain.exchange import Exchange
 from trainspec_reference.common.backend import Formation, PeerLostError
-from trainspec_reference.plain.exchange import Exchange
 
 from tests.reference.plain_crew import formations
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from trainspec_conformance.testbed.probe import OPERATIONS, answer
+from trainspec_conformance.testbed.probe_arrays import ProbeInputError
 from trainspec_reference.common.noise_scale import gradient_noise
-from trainspec_reference.common.probe import OPERATIONS, answer
-from trainspec_reference.common.probe_arrays import ProbeInputError
 
 
 @pytest.fixture
@@ -178,3 +180,15 @@ def test_wrong_requests_are_told_by_their_key(tmp_path: Path, request_: Any, wor
 def test_averages_are_finite(ask: Any) -> None:
     found = ask("noise", gradients=[[[1.0, 0.0], [0.0, 1.0]]], group_sizes=[1, 1], half_life_steps=3)
     assert math.isfinite(found["averages"]["noise_trace"])
+
+
+def test_the_program_answers(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.json", tmp_path / "out.json"
+    command = [sys.executable, "-m", "trainspec_conformance.testbed.probe", "plain", str(source), str(target)]
+    source.write_text(json.dumps({"operation": "elastic", "global_sequences": 9, "speeds": [2, 1]}))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert json.loads(target.read_text()) == {"operation": "elastic", "shares": [6, 3]}
+    source.write_text("{}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "no object with the key operation" in done.stderr) == (2, True)

@@ -6,8 +6,8 @@ import os
 import time
 
 import pytest
-from trainspec_reference.common import probe_ranks
-from trainspec_reference.common.probe_ranks import Member, on_ranks
+from trainspec_conformance.testbed import probe_ranks
+from trainspec_conformance.testbed.probe_ranks import Member, on_ranks
 
 
 def leaves_badly(member: Member, seconds: float) -> str:

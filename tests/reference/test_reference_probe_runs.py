@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainspec_reference.common import probe_runs
+from trainspec_conformance.testbed import probe_runs
+from trainspec_conformance.testbed.probe import answer
+from trainspec_conformance.testbed.probe_arrays import ProbeInputError
 from trainspec_reference.common.order import SampleOrder
-from trainspec_reference.common.probe import answer
-from trainspec_reference.common.probe_arrays import ProbeInputError
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "sequence_length": 16, "global_sequences": 4}
 
@@ -62,6 +62,7 @@ def test_a_loop_that_compresses_nothing_says_so(ask: Any, monkeypatch: pytest.Mo
     assert "compresses nothing" in found["unsupported"]
 
 
+@pytest.mark.slow
 def test_a_backend_that_compresses_nothing_alone_trains_on_two_ranks(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     question = {
         "compression": {"method": "top-k", "density": 0.05, "error_feedback": True},
@@ -129,6 +130,7 @@ def test_what_the_backend_has_not_is_said(ask: Any) -> None:
     assert "keeps whole replicas" in ask("shards", **{**SHARDS, "sharding": "parameters"})["unsupported"]
 
 
+@pytest.mark.slow
 def test_ranks_of_a_question_about_shards_train(ask: Any) -> None:
     found = ask("shards", **SHARDS)
     assert found["memory"] == "host"
@@ -139,8 +141,8 @@ def test_ranks_of_a_question_about_shards_train(ask: Any) -> None:
 
 SUMS = """
 import numpy as np
-from trainspec_reference.common.probe_parts import Formats
-from trainspec_reference.jax.probes import BackendProbes
+from trainspec_conformance.testbed.probe_parts import Formats
+from trainspec_conformance.testbed.jax.probes import BackendProbes
 from trainspec_validate.documents.types.communication import Compression
 probes, chance = BackendProbes(), np.random.default_rng(0)
 terms = chance.standard_normal((3, 4, 50))
@@ -176,7 +178,7 @@ def test_the_jax_backend_shows_its_sums_and_compressors() -> None:
 def test_kernels_of_the_torch_backend_are_counted_as_the_suite_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from trainspec_conformance.criteria.numbers_machine import OWED, amount
-    from trainspec_reference.torch import floors
+    from trainspec_conformance.testbed.torch import floors
 
     sizes = floors.Sizes(torch.float32, (16,), ((8, 16, 24),), (1, 2, 16, 8), (32, 64), 4096, 1, 5)
     monkeypatch.setitem(floors.SIZES, "cpu", sizes)

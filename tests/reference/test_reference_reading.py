@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from trainspec_conformance.testbed import PLAIN
 from trainspec_reference.common.job import EXTENSION
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.reading import (
@@ -160,8 +161,8 @@ _TOP_K = {"communication": {"compression": {"method": "top-k"}}}
 @pytest.mark.parametrize(
     ("backend", "changes", "words"),
     [
-        ("plain", _divided(pipeline=2), "data ranks alone"),
-        ("plain", _divided(context=2), "parallelism.context asks for: set it to 1"),
+        (PLAIN, _divided(pipeline=2), "data ranks alone"),
+        (PLAIN, _divided(context=2), "parallelism.context asks for: set it to 1"),
         ("torch", _divided(context=2), "the keys of attention, which a state-space network has not"),
         (
             "torch",

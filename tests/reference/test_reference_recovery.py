@@ -20,6 +20,7 @@ def one(run: Run, kind: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_without_faults_has_none(uninterrupted: Run) -> None:
     assert not uninterrupted.records("fault")
     assert not uninterrupted.records("decision")
@@ -27,6 +28,7 @@ def test_a_run_without_faults_has_none(uninterrupted: Run) -> None:
     assert one(uninterrupted, "end")["reason"] == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_killed_rank_is_replaced(make_run: MakeRun, uninterrupted: Run, rank: int) -> None:
     run = make_run()
@@ -41,6 +43,7 @@ def test_a_killed_rank_is_replaced(make_run: MakeRun, uninterrupted: Run, rank: 
     assert {each["source"] for each in run.records("restore") if each.get("attempt")} == {"peer"}
 
 
+@pytest.mark.slow
 def test_a_run_shrinks_in_place_without_a_new_process(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(elastic(tiny_job(3, STEPS), (2, 3)), way="shrink")
     run.start()
@@ -53,6 +56,7 @@ def test_a_run_shrinks_in_place_without_a_new_process(make_run: MakeRun, uninter
     assert run.losses() == pytest.approx(uninterrupted.losses(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_worker_that_stands_by_takes_the_place(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(num_standby=1)
     run.start()
@@ -63,6 +67,7 @@ def test_a_worker_that_stands_by_takes_the_place(make_run: MakeRun, uninterrupte
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_node_is_lost_with_all_of_its_ranks(make_run: MakeRun) -> None:
     run = make_run(tiny_job(4, STEPS), num_hosts=2)
     run.start()
@@ -79,6 +84,7 @@ def test_a_node_is_lost_with_all_of_its_ranks(make_run: MakeRun) -> None:
     assert one(run, "decision")["action"] == "wait"
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_replaced(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, hang_seconds=3))
     run.start()
@@ -90,6 +96,7 @@ def test_a_stopped_rank_is_replaced(make_run: MakeRun, uninterrupted: Run) -> No
     assert (fault["kind"], fault["rank"]) == ("hang", 1)
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_go_on_is_replaced(make_run: MakeRun, uninterrupted: Run) -> None:
     job = tiny_job(3, STEPS, hang_seconds=3, faults=(PlantedFault("livelock", rank=2, step=15),))
     run = make_run(job)
@@ -99,6 +106,7 @@ def test_a_rank_that_does_not_go_on_is_replaced(make_run: MakeRun, uninterrupted
     assert (fault["kind"], fault["rank"]) == ("hang", 2)
 
 
+@pytest.mark.slow
 def test_a_pause_of_many_steps_is_no_fault(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, faults=(PlantedFault("long-pause", rank=1, step=20, seconds=1.5),)))
     assert run.run() == 0
@@ -106,6 +114,7 @@ def test_a_pause_of_many_steps_is_no_fault(make_run: MakeRun, uninterrupted: Run
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_an_exception_is_told_and_the_run_goes_on(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, faults=(PlantedFault("exception", rank=0, step=25),)))
     assert run.run() == 0
@@ -113,6 +122,7 @@ def test_an_exception_is_told_and_the_run_goes_on(make_run: MakeRun, uninterrupt
     assert "PlantedExceptionError" in one(run, "fault")["reason"]
 
 
+@pytest.mark.slow
 def test_a_crash_loop_ends_with_a_status_of_its_own(make_run: MakeRun) -> None:
     run = make_run(tiny_job(2, STEPS, faults=(PlantedFault("exception", rank=1, step=25, every_attempt=True),)))
     assert run.run() == 10
@@ -124,6 +134,7 @@ def test_a_crash_loop_ends_with_a_status_of_its_own(make_run: MakeRun) -> None:
     assert (run.checkpoints / "latest").read_text() == f"step-{newest:08}\n"
 
 
+@pytest.mark.slow
 def test_a_second_fault_during_the_recovery_is_mended_too(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     run.start()
@@ -137,6 +148,7 @@ def test_a_second_fault_during_the_recovery_is_mended_too(make_run: MakeRun, uni
     assert len(run.records("decision")) == 2
 
 
+@pytest.mark.slow
 def test_all_ranks_are_killed_at_once(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     run.start()
@@ -148,6 +160,7 @@ def test_all_ranks_are_killed_at_once(make_run: MakeRun, uninterrupted: Run) -> 
     assert {each["source"] for each in run.records("restore") if each.get("attempt")} == {"checkpoint"}
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_of_a_replica_is_rolled_back(make_run: MakeRun, uninterrupted: Run) -> None:
     faults = (PlantedFault("flip-parameter-bit", rank=1, step=17),)
     run = make_run(tiny_job(3, STEPS, faults=faults, replica_check_steps=5))
@@ -159,6 +172,7 @@ def test_a_flipped_bit_of_a_replica_is_rolled_back(make_run: MakeRun, uninterrup
     assert {each["step"] for each in run.records("restore") if each.get("attempt")} == {10}
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_not_committed(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, faults=(PlantedFault("flip-parameter-bit", rank=2, step=17),)))
     assert run.run() == 0
@@ -168,6 +182,7 @@ def test_a_flipped_bit_is_not_committed(make_run: MakeRun, uninterrupted: Run) -
     assert [each["step"] for each in failed] == [20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["skip-step", "rollback", "stop"])
 def test_a_gradient_that_is_no_number_does_what_the_plan_says(
     make_run: MakeRun, uninterrupted: Run, action: str
@@ -185,6 +200,7 @@ def test_a_gradient_that_is_no_number_does_what_the_plan_says(
         same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_the_controller_blames_nobody_for_its_own_absence(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, hang_seconds=3))
     run.start()

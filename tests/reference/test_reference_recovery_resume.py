@@ -45,6 +45,7 @@ def refusals(run: Run) -> dict[str, dict[str, Any]]:
     return {each["checkpoint"]: each for each in run.records("refused")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(23,), (11, 30), (9, 10, 41)])
 def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
     make_run: MakeRun, uninterrupted: Run, stops: tuple[int, ...]
@@ -56,6 +57,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_complete_stays_so(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     assert run.run() == 0
@@ -64,6 +66,7 @@ def test_a_run_that_is_complete_stays_so(make_run: MakeRun, uninterrupted: Run) 
     assert len(run.records("end")) == 2
 
 
+@pytest.mark.slow
 def test_a_run_is_bitwise_equal_whatever_update_it_goes_on_from(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, interval=1))
     for step in (7, 22, 38):
@@ -98,6 +101,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_taken(
     make_run: MakeRun, uninterrupted: Run, damage: str
@@ -113,6 +117,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_taken(
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_pointer_to_nothing_is_told_and_decides_nothing(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     stopped(run, 26)
@@ -123,6 +128,7 @@ def test_a_pointer_to_nothing_is_told_and_decides_nothing(make_run: MakeRun, uni
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(make_run: MakeRun) -> None:
     run = make_run()
     stopped(run, 26)
@@ -135,6 +141,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(make_run: M
     assert run.records("end")[-1]["reason"] == "fault"
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_way_of_a_save_is_no_checkpoint(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     left = run.checkpoints / "step-00000010"
@@ -147,6 +154,7 @@ def test_what_lies_in_the_way_of_a_save_is_no_checkpoint(make_run: MakeRun, unin
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_refused_by_the_workers(make_run: MakeRun) -> None:
     run = make_run()
     stopped(run, 15)
@@ -160,6 +168,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_workers(make_run: MakeR
     assert other.records("end")[-1]["reason"] == "fault"
 
 
+@pytest.mark.slow
 def test_workers_end_with_their_controller_and_a_new_one_goes_on(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     run.start()
@@ -173,6 +182,7 @@ def test_workers_end_with_their_controller_and_a_new_one_goes_on(make_run: MakeR
     assert max(each.get("attempt", 0) for each in run.records("step")) == 1
 
 
+@pytest.mark.slow
 def test_two_controllers_do_not_share_a_run(make_run: MakeRun) -> None:
     run, second = make_run(), make_run()
     run.start()

@@ -50,6 +50,7 @@ def killed_at(run: Run, stage: str, who: list[int]) -> None:
         run.signal(rank)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writers", WRITERS)
 @pytest.mark.parametrize("stage", ["begin", "snapshot", "written", "committed"])
 def test_a_kill_at_a_stage_of_a_save_costs_no_checkpoint(
@@ -71,6 +72,7 @@ def test_a_kill_at_a_stage_of_a_save_costs_no_checkpoint(
     validated(run)
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_file_leaves_the_checkpoint_before(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(command=mutant("die", 1, 2))
     assert run.run() == 0
@@ -79,6 +81,7 @@ def test_a_kill_in_the_middle_of_a_file_leaves_the_checkpoint_before(make_run: M
     validated(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "words"), [("error", "OSError"), ("full", "OSError"), ("nothing", "")])
 def test_a_write_that_fails_on_one_rank_fails_the_save_on_all(
     make_run: MakeRun, uninterrupted: Run, kind: str, words: str
@@ -94,6 +97,7 @@ def test_a_write_that_fails_on_one_rank_fails_the_save_on_all(
     assert "committed" in stages(run, 30)
 
 
+@pytest.mark.slow
 def test_writes_that_never_succeed_do_not_stop_training(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(command=mutant("full", -1, 0))
     assert run.run() == 0
@@ -123,6 +127,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.slow
 def test_a_full_disk_fails_saves_until_there_is_space(make_run: MakeRun, small_disk: Path) -> None:
     run = make_run(tiny_job(3, 120))
     run.start()
@@ -142,6 +147,7 @@ def test_a_full_disk_fails_saves_until_there_is_space(make_run: MakeRun, small_d
 # --- notices of the platform ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["controller", "one rank", "everything"])
 def test_a_notice_of_the_platform_ends_the_run_with_a_checkpoint_of_this_update(
     make_run: MakeRun, uninterrupted: Run, target: str
@@ -163,6 +169,7 @@ def test_a_notice_of_the_platform_ends_the_run_with_a_checkpoint_of_this_update(
     same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_notice_before_the_first_update_waits_for_it(make_run: MakeRun) -> None:
     run = make_run()
     run.start()

@@ -12,13 +12,13 @@ import pytest
 from plain_crew import formations, tiny_job
 from recovery_run import Run, elastic
 from recovery_run import tiny_job as long_job
+from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_conformance.testbed.plain.compression import GradientCompressor
 from trainspec_reference.common import decisions
 from trainspec_reference.common.backend import CheckpointUnreadableError, Formation
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.weights import initial_weights
-from trainspec_reference.plain.backend import PlainBackend
-from trainspec_reference.plain.compression import GradientCompressor
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.communication import Communication, Compression
@@ -242,6 +242,7 @@ def test_what_becomes_of_residuals_is_told() -> None:
     assert decisions.shrunk_size(strict, 3) is None
 
 
+@pytest.mark.slow
 def test_a_run_that_compresses_shrinks_in_place_and_says_what_is_lost(make_run: Callable[..., Run]) -> None:
     job = compressed(elastic(long_job(3, 40), (2, 3)), residual_on_resize="redistribute")
     assert job.policy is not None

@@ -69,6 +69,7 @@ def test_an_index_that_asks_for_code_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_new_worker_does_not_wait_for_libraries_that_it_may_not_need() -> None:
     heavy = ("torch.distributed.checkpoint", "torch.distributed.fsdp")
     program = f"import sys, trainspec_reference.torch.backend\nprint([name for name in {heavy} if name in sys.modules])"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainspec_reference.torch import floors
-from trainspec_reference.torch.links import negotiated
+from trainspec_conformance.testbed.torch import floors
+from trainspec_conformance.testbed.torch.links import negotiated
 
 from trainspec_validate.rules import prc_kernels
 

@@ -10,15 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from trainspec_reference.common import kernel, probe_runs  # noqa: E402
+from trainspec_conformance.testbed import probe_runs, resident  # noqa: E402
+from trainspec_conformance.testbed.probe_arrays import Request  # noqa: E402
+from trainspec_conformance.testbed.probe_parts import UnsupportedError  # noqa: E402
+from trainspec_conformance.testbed.torch.memory import LiveTensors, predicted_bytes  # noqa: E402
+from trainspec_conformance.testbed.torch.probes import BackendProbes  # noqa: E402
 from trainspec_reference.common.job import Job, ModelShape, Rates  # noqa: E402
-from trainspec_reference.common.probe_arrays import Request  # noqa: E402
-from trainspec_reference.common.probe_parts import UnsupportedError  # noqa: E402
-from trainspec_reference.torch.memory import LiveTensors, predicted_bytes  # noqa: E402
 from trainspec_reference.torch.models import make_model  # noqa: E402
 from trainspec_reference.torch.parts import Part  # noqa: E402
 from trainspec_reference.torch.passes import loss_sum  # noqa: E402
-from trainspec_reference.torch.probes import BackendProbes  # noqa: E402
 
 KIB = 1024
 
@@ -68,13 +68,13 @@ def test_peaks_of_steps_are_equal_and_no_less_than_a_part_of_the_prediction(tmp_
 
 
 def test_a_system_that_does_not_tell_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel.resident_bytes() > 10 << 20
-    monkeypatch.setattr(kernel, "_STATUS", tmp_path / "absent")
+    assert resident.resident_bytes() > 10 << 20
+    monkeypatch.setattr(resident, "_STATUS", tmp_path / "absent")
     with pytest.raises(UnsupportedError, match="does not tell"):
-        kernel.resident_bytes()
+        resident.resident_bytes()
     (tmp_path / "absent").write_text("Name: x\n")
     with pytest.raises(UnsupportedError, match="VmRSS"):
-        kernel.resident_bytes()
+        resident.resident_bytes()
 
 
 def test_attention_is_predicted_without_its_scores() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from torch import distributed
-from trainspec_reference.common.probe_parts import Formats, UnsupportedError
-from trainspec_reference.torch.probes import BackendProbes
+from trainspec_conformance.testbed.probe_parts import Formats, UnsupportedError
+from trainspec_conformance.testbed.torch.probes import BackendProbes
 
 from trainspec_validate.documents.types.communication import Compression
 

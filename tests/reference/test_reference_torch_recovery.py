@@ -11,6 +11,7 @@ from recovery_run import STEPS, Run, elastic, tiny_job
 from torch_crew import crew, free_port
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
 def test_survivors_of_a_lost_peer_train_on_as_if_it_had_never_been(signal_number: signal.Signals) -> None:
     setup = tasks.Setup()

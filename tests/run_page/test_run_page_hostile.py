@@ -147,6 +147,7 @@ def test_any_values_make_a_page(values: list[float], metric: int) -> None:
 # --- the one place that escapes -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.text(), st.text())
 def test_text_and_attributes_come_back_as_they_were(text: str, value: str) -> None:
     found = parse(element("p", text, title=value))

@@ -49,6 +49,7 @@ def broken_links(site: Path) -> list[str]:
     return broken
 
 
+@pytest.mark.slow
 def test_the_list_names_every_page_of_the_menu(plain: Path) -> None:
     text = navigation.settings(ROOT)
     menu = yaml.safe_load(text[text.index(navigation.START) :])["nav"]

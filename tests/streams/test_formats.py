@@ -21,6 +21,7 @@ STARTS = {
     "tensorboard": trainer_events(1),
     "lightning-csv": b"epoch,step,train_loss\n0,49,2.5\n",
     "wandb-history": b'{"_step": 0, "_timestamp": 1700000000.5, "loss": 2.5}\n',
+    "wandb-panel": b'"Step","brisk-1 - loss","brisk-1 - loss__MIN","brisk-1 - loss__MAX"\n"0","2.5","2.5","2.5"\n',
     "mlflow-metric": b"1700000000000 2.5 10\n",
     "deepspeed-log": b"[2024-05-31 12:00:10,500] [INFO] [logging.py:96:log_dist] [Rank 0] step=5, skipped=0, lr=[]\n",
     "maxtext-log": b"config\ncompleted step: 0, seconds: 2.5, loss: 3.5\n",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from reading import read_text
 
 from tests.streams_made.foreign_logs import files
-from trainspec_validate.pipeline.streams import runs
+from trainspec_validate import validate
+from trainspec_validate.pipeline.detect import search
+from trainspec_validate.pipeline.files import File
+from trainspec_validate.pipeline.streams import open_streams, runs
 from trainspec_validate.telemetry.fold.engine import run_file
 from trainspec_validate.telemetry.formats import detect
 from trainspec_validate.telemetry.formats.scalars import seem_indices
@@ -190,9 +194,77 @@ def test_lines_of_mlflow_that_are_refused(line: str) -> None:
     assert len(read_text(METRIC + line).refusals) == 1
 
 
+def panel(header: str, *rows: str) -> str:
+    """A chart with the least and the largest of each value next to it."""
+    first, *names = header.split(",")
+    lines = [",".join([first, *(f"{name}{end}" for name in names for end in ("", "__MIN", "__MAX"))])]
+    for row in rows:
+        place, *values = row.split(",")
+        lines.append(",".join([place, *(cell for value in values for cell in (value.split("/") * 3)[:3])]))
+    return "".join(line + "\n" for line in lines)
+
+
+def test_a_chart_of_one_run_gives_its_values() -> None:
+    found = read_text(panel("Step,a - b - train/loss,a - b - _step,a - b - f1", "0,2.5,0,1", "50,1.25,50,", "99,,99,1"))
+    assert [head.run for head in found.heads] == ["a - b"]
+    assert found.values(LOSS) == [2.5, 1.25]
+    assert {sample.step for sample in found.samples} == {None}, "the logger's own count"
+    assert found.losses.clock == "none"
+    assert found.lost["unknown-name", "f1"] == 2
+
+
+def test_a_mean_over_several_rows_is_no_value_of_a_step() -> None:
+    found = read_text(panel("Step,a - loss", "0,2.5", "10,2/1/3"))
+    assert found.values(LOSS) == [2.5]
+    assert found.lost["meaning", "loss"] == 1
+
+
+def test_the_step_of_the_program_is_the_axis_where_the_chart_has_it() -> None:
+    found = read_text(panel("train/global_step,a - train/loss,a - train/epoch", "10,2.5,1", "20,1.5,2"))
+    assert [(sample.step, sample.m[LOSS]) for sample in found.samples] == [(10, 2.5), (20, 1.5)]
+
+
+def test_a_chart_of_several_runs_is_one_stream_for_each(tmp_path: Path) -> None:
+    text = panel("Step,a - loss,b - loss", "0,2.5,3.5", "1,,3")
+    refused = read_text(text)
+    assert [refusal.message for refusal in refused.refusals] == ["the chart has 2 runs, and none was named: 'a', 'b'"]
+    assert read_text(text, run="b").values(LOSS) == [3.5, 3.0]
+    assert "none that is called 'c'" in read_text(text, run="c").refusals[0].message
+    path = tmp_path / "wandb_export.csv"
+    path.write_text(text)
+    opened, failures = open_streams([File(path, "wandb_export.csv")])
+    assert not failures
+    assert [[file.given.run for file in run] for run in runs(opened)] == [["a"], ["b"]]
+    report = validate(path)
+    assert not [finding for finding in report.findings if finding.severity.value == "error"]
+    assert [coverage.run for coverage in report.coverage] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"), [("0,2.5,2.5", "3 cells"), ("x,2.5,2.5,2.5", "step is 'x'"), ('0,"2.5', "no row of CSV|cells")]
+)
+def test_rows_of_a_chart_that_are_refused(row: str, words: str) -> None:
+    found = read_text(panel("Step,a - loss") + row + "\n1,2,2,2\n")
+    assert re.search(words, found.refusals[0].message)
+    assert found.values(LOSS) == [2.0]
+
+
+def test_metric_files_are_found_below_a_tree(tmp_path: Path) -> None:
+    place = tmp_path / "mlruns" / "0" / RUN / "metrics"
+    (place / "train").mkdir(parents=True)
+    (tmp_path / "notes").mkdir()
+    for path in (place / "val_loss", place / "train" / "loss", tmp_path / "notes" / "loss"):
+        path.write_text("1700000000000 2.5 10\n1700000001000 2.25 20\n")
+    found = [file.path for file in search([str(tmp_path)]).files]
+    assert found == [place / "val_loss", place / "train" / "loss"]
+    (coverage,) = validate(tmp_path).coverage
+    assert coverage.run == RUN
+
+
 @pytest.mark.parametrize(
     "start",
     [
+        *(b"Step,a - loss,a - loss__MIN\n0,1,1\n", b"Step,loss,loss__MIN,loss__MAX\n0,1,1,1\n"),
         *(b"step,loss\n1,2\n", b"epoch,step\n"[:10], b"_step,loss\n1,2\n", b"1700000000 2.5 5\n"),
         *(b"1700000000000 2.5\n", b'{"_step": 5}\n', b"epoch,batch,loss\n1,2,3\n"),
     ],

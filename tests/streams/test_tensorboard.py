@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from reading import read_bytes
 
 from tests.streams_made.foreign_logs import VERSION, event, event_file, field, frame, scalar, single, trainer_events
+from trainspec_validate import validate
 from trainspec_validate.pipeline.detect import search
+from trainspec_validate.pipeline.files import File
+from trainspec_validate.pipeline.streams import open_streams, runs
 from trainspec_validate.telemetry.formats import detect
 from trainspec_validate.telemetry.formats.crc32c import crc32c
 from trainspec_validate.telemetry.formats.wire import WireError, fields
@@ -269,3 +272,65 @@ def test_event_files_are_found_in_a_directory(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "events.out.tfevents.1700000000.host.12.0"
     path.write_bytes(trainer_events(10))
     assert [file.path for file in search([str(tmp_path)]).files] == [path]
+
+
+def place(directory: Path, start: int, process: str, *steps: int, tag: str = "train/loss") -> Path:
+    """An event file that begins at a second and has a value each second."""
+    name = f"events.out.tfevents.{1_700_000_000 + start}.{process}"
+    values = (
+        event(START + start + n, step, scalar("train/epoch", 1.0), scalar(tag, 2.5 - n / 8))
+        for n, step in enumerate(steps)
+    )
+    path = directory / name
+    path.write_bytes(event_file(*values))
+    return path
+
+
+def attempts(*paths: Path) -> list[list[tuple[str, int]]]:
+    """The runs that files are, each with the starts and attempts of its files."""
+    opened, failures = open_streams([File(path, path.as_posix()) for path in paths])
+    assert not failures
+    return [[(file.path.name.split(".")[3][-3:], file.given.attempt) for file in run] for run in runs(opened)]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([(0, "host.1.0", 10, 20), (100, "host.2.0", 20, 30)], [[("000", 0), ("100", 1)]]),
+        ([(0, "host.1.0", 10, 20), (100, "host.1.1", 30, 40)], [[("000", 0), ("100", 0)]]),
+        ([(0, "host.1.0", 10, 20), (100, "host.1.1", 10, 20)], [[("000", 0), ("100", 1)]]),
+        ([(0, "host", 10, 20), (100, "host", 20, 30)], [[("000", 0), ("100", 1)]]),
+        ([(0, "host", 10, 20), (100, "host", 30, 40)], [[("000", 0), ("100", 0)]]),
+        ([(0, "host.1.0", 10, 20, 10, 20), (100, "host.2.0", 30)], [[("000", 0), ("100", 2)]]),
+        ([(0, "host.1.0", 10, 20, 30), (1, "host.2.0", 10, 20)], [[("000", 0)], [("001", 0)]]),
+    ],
+)
+def test_event_files_of_a_directory_are_the_attempts_of_a_run(
+    tmp_path: Path, files: list[tuple[int, str, *tuple[int, ...]]], expected: object
+) -> None:
+    assert attempts(*(place(tmp_path, *each) for each in files)) == expected
+
+
+def test_an_evaluation_that_another_program_writes_begins_no_attempt(tmp_path: Path) -> None:
+    first = place(tmp_path, 0, "host.1.0", 10, 20)
+    beside = place(tmp_path, 1, "host.1.1", 10, tag="eval/loss")
+    later = place(tmp_path, 100, "host.2.0", 20, tag="eval/loss")
+    assert attempts(first, beside, later) == [[("000", 0), ("001", 0), ("100", 0)]]
+
+
+def test_directories_of_event_files_are_runs_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "logs").mkdir(parents=True)
+        place(tmp_path / name / "logs", 0, "host.1.0", 10, 20, 30)
+        place(tmp_path / name / "logs", 100, "host.2.0", 20, 30, 40)
+    report = validate(tmp_path)
+    assert [coverage.run for coverage in report.coverage] == ["logs", "logs"]
+    assert not [finding for finding in report.findings if finding.severity.value == "error"]
+
+
+def test_an_event_file_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> None:
+    first = place(tmp_path, 0, "host.1.0", 10, 20)
+    second = place(tmp_path, 100, "host.2.0", 20, 30)
+    second.write_bytes(second.read_bytes()[:-7])
+    third = place(tmp_path, 200, "host.3.0", 30, 40)
+    assert attempts(first, second, third) == [[("000", 0), ("100", 1), ("200", 2)]]

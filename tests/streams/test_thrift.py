@@ -72,6 +72,7 @@ def test_lists_count_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
         check_records(footer)
 
 
+@pytest.mark.slow
 def test_no_footer_makes_the_walk_fail_otherwise() -> None:
     sound = written(5, 10)
     for seed in range(2000):
@@ -132,6 +133,7 @@ def test_row_groups_are_what_the_library_says(options: dict[str, Any]) -> None:
             assert part.has_deltas == any(each.startswith("DELTA") for each in theirs.encodings)
 
 
+@pytest.mark.slow
 def test_no_footer_makes_its_reader_fail_otherwise() -> None:
     sound = written(5, 10)
     for seed in range(2000):

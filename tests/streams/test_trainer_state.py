@@ -100,6 +100,28 @@ def test_the_place_of_an_entry_is_the_line_that_it_begins_on() -> None:
 
 
 @pytest.mark.parametrize(
+    "entry",
+    ['{"loss": 2.5, "step": 10}', '{"epoch": 0.5, "eval_loss": 2.5, "step": 10}', '{"epoch": 1, "grad_norm": 2}'],
+)
+def test_a_state_without_its_step_is_known_by_its_entries(entry: str) -> None:
+    found = read_text(f'{{"best_metric": null, "log_history": [\n  {entry}\n]}}\n')
+    assert [sample.step for sample in found.samples] == [json.loads(entry).get("step")]
+    assert not found.refusals
+
+
+def test_a_state_without_entries_is_known_by_its_other_keys() -> None:
+    assert detect(b'{"is_world_process_zero": true, "log_history": []}')
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ['{"time": "10:00", "item": "coil"}', '{"step": "wash", "loss": 5}', "[1]", "5", '{"a": {"step": 1, "loss": 2}}'],
+)
+def test_the_history_of_another_program_is_no_trainer_state(entry: str) -> None:
+    assert detect(f'{{"log_history": [{entry}]}}'.encode()) is None
+
+
+@pytest.mark.parametrize(
     "text", ['{"log_history": []}', '{"global_step": 5}', '[{"log_history": [], "global_step": 5}]', "log_history: []"]
 )
 def test_other_documents_are_no_trainer_state(text: str) -> None:

@@ -69,6 +69,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "blocks", partial(source.blocks, size=100_000))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_memory_does_not_grow_with_the_number_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "AT_ONCE_BYTES", 1)
@@ -94,6 +95,7 @@ def test_a_small_file_that_unpacks_to_many_records(tmp_path: Path, monkeypatch: 
     assert peak < peak_bytes(lambda: read(gzip.compress(HEAD + samples(6_000)), tmp_path, "y.jsonl.gz")) + columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["sparse", "gzip"])
 def test_a_line_without_end(packed: bool, tmp_path: Path) -> None:
     """It is told by its start, and the records before it count."""

@@ -34,6 +34,7 @@ def hold_few(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(event_blocks, "_HELD_BYTES", 2_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_stored_events_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = put(damaged(name), tmp_path)

@@ -150,6 +150,7 @@ def assert_same(content: bytes, num_lines: int = 4) -> int:
     return slow[0].num_records
 
 
+@pytest.mark.slow
 @examples(700)
 @given(content=texts(), num_lines=st.sampled_from((1, 2, 5, 100)))
 @example(content=HEAD + b'\n{"k":"m","time_us":1,"seq":0,"m":{"hw.power":1}}' + b" " * 1_000_000 + b"\n", num_lines=1)

@@ -91,6 +91,7 @@ def stream_files(name: str) -> dict[str, bytes]:
     return {name: text for name, text in kind.apply(make_run(BASES[kind.base])).items() if isinstance(text, bytes)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "files",
     [by_emitter(make_run(SMALL).streams), together(make_run(replace(SMALL, faults=False)).streams)],
@@ -113,6 +114,7 @@ def test_in_the_end_the_same_was_seen(tmp_path: Path) -> None:
     assert seen(view) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -43,6 +43,7 @@ def test_the_limits_that_the_schema_cannot_say() -> None:
     assert (MAX_LINE_BYTES, MAX_DEPTH) == (MOST_BYTES, MOST_DEPTH)
 
 
+@pytest.mark.slow
 @examples(1_500)
 @given(line=lines())
 def test_a_line_is_a_record_exactly_when_the_schema_says_so(line: bytes) -> None:

@@ -61,6 +61,7 @@ def assert_decimal(digits: int, power: int, tail: str, sign: str, end: bytes) ->
         assert len(text.lstrip("-0.")) > MOST_SURE_DIGITS or "e" in text.lower() or float(text) == 0
 
 
+@pytest.mark.slow
 @examples(300)
 @given(
     digits=st.integers(0, 10**MOST_SURE_DIGITS - 1),

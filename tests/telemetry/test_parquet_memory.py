@@ -96,6 +96,7 @@ def test_texts_in_other_encodings_are_read(encoding: str, tmp_path: Path) -> Non
     assert len(found) == 2_001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["json", "host"])
 def test_texts_that_repeat_the_one_before_come_a_few_at_once(name: str, tmp_path: Path) -> None:
     """No header of a page tells how long they are."""

@@ -31,6 +31,7 @@ def _mixed(most: int) -> list[int]:
     return np.random.default_rng(0).integers(0, most, NUM).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_time", [False, True])
 @pytest.mark.parametrize(
     ("seq", "time_us", "num_writers"),

@@ -97,6 +97,7 @@ def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 # --- other files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_however_the_records_lie_in_files(layout: str, base: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
     if layout == "zst":
@@ -132,6 +133,7 @@ ORDERS = ("one file, lines in any order", "by time, names in any order", "other 
 EACH = tuple(enumerate((*ON_TEXT, *ON_RECORDS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "name"), EACH)
 def test_damage_however_it_lies_and_is_read(number: int, name: str, tmp_path: Path) -> None:
     """Each kind in one other order and read in one other way; each order and each way with many kinds."""
@@ -167,6 +169,7 @@ def assert_found(name: str, orders: Sequence[str], ways: Sequence[Callable[..., 
         assert {each[0] for each in said(found, other)} == {each[0] for each in findings}, order
 
 
+@pytest.mark.slow
 @examples(25)
 @given(shares=st.lists(st.floats(0, 1), min_size=1, max_size=6), layout=st.sampled_from(("emitter", "together")))
 def test_cut_anywhere(shares: list[float], layout: str, cut_files: dict[str, Whole]) -> None:
@@ -210,6 +213,7 @@ def test_a_run_that_unpacks_to_more_than_was_thought(
     assert_same(seen(read_run(base[1])), base[0])
 
 
+@pytest.mark.slow
 def test_a_file_without_a_head_takes_the_heads_of_the_others(tmp_path: Path) -> None:
     """A writer that starts a new file goes on where it was, whether its files come first or last, at once or not."""
     ((_, text),) = together(SMALL).items()
@@ -239,6 +243,7 @@ sys.stdout.buffer.write(pickle.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["not-a-number", "hang", "second-job-writer"])
 def test_without_a_compiler(name: str, tmp_path: Path) -> None:
     if not jit.compile_loops():

@@ -78,6 +78,7 @@ def assert_same(found: Digest, wanted: Digest) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_at_once"), ON_VALUES)
 def test_columns_fold_as_single_values_do(name: str, num_at_once: int, tmp_path: Path) -> None:
     if not jit.compile_loops():

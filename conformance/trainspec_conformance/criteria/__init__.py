@@ -51,6 +51,8 @@ class Problem:
     """Where it shows."""
     by_load: bool = False
     """Whether others that keep the machine busy may have brought it about."""
+    is_remark: bool = False
+    """Whether it says what was not judged, and nothing is wrong."""
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,29 @@ def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
                 yield Problem(message, (at,), by_load=bool(told_seconds))
 
 
+@check("recovers-from-undamaged")
+def recovers_from_undamaged(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A recovery of a running job leaves out a checkpoint that was damaged meanwhile."""
+    damaged = {record.checkpoint: entry for entry, record in case.trial.of(Damaged)}
+    struck = [entry.seconds for entry, _ in case.trial.injections()]
+    if not damaged or not struck:
+        raise CannotJudgeError("no checkpoint was damaged, or no process was killed afterwards")
+    restored = case.trial.restores(struck[0])
+    if not restored:
+        raise CannotJudgeError("no rank reported from which state it recovered")
+    for entry, record in restored:
+        if record.checkpoint in damaged:
+            message = f"rank {record.rank} recovered from {record.checkpoint}, which is damaged"
+            yield Problem(message, (damaged[record.checkpoint], entry))
+            return
+    steps = {save.checkpoint: save.step for _, save in case.trial.saves("committed")}
+    newest = max((steps.get(name, 0) for name in damaged), default=0)
+    first = restored[0][1]
+    if first.source != "checkpoint" or first.step > newest:
+        reason = f"the recovery continued from step {first.step} ({first.source}), and not from before the damage"
+        yield Problem(f"damage was not judged: {reason}", (restored[0][0],), is_remark=True)
+
+
 @check("agree-on-restore")
 def agree_on_restore(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """All ranks of an attempt go on from the same state."""
@@ -134,7 +157,9 @@ def newest_is_whole(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The newest committed checkpoint at the end passes the validator, and the pointer names it."""
     listed = list(case.trial.of(Listed))
     if not listed or listed[-1][1].newest is None:
-        raise CannotJudgeError("no committed checkpoint was left at the end")
+        told = [save.checkpoint for _, save in case.trial.saves("committed")][-1:] or ["none"]
+        where = f"the last one in the trace is {told[0]}, the descriptor has {case.store.directory}/{case.store.name}"
+        raise CannotJudgeError(f"no committed checkpoint was left at the end: {where}")
     entry, record = listed[-1]
     errors = [finding for finding in record.findings if finding.startswith("error")]
     for finding in errors[:5]:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import pairwise
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, check
 from trainspec_conformance.criteria.checkpoints import resumes
 from trainspec_conformance.criteria.trajectory import Step, final_steps, steps
-from trainspec_conformance.records import Damaged, Ended, Entry, Started, Stored, Waited
+from trainspec_conformance.records import Damaged, Ended, Entry, Started, Stored, Unread, Waited
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Restore, Save
 
 NOISE = 10.0
 """How many times the difference without a change of values a difference must be, to be one of the change."""
+ONE_TENSOR = "scaled-tensor"
+"""A change that need not change the first loss: the tensor may be a moment, or be normalized afterwards."""
 LEAST_DIFFERENCE = 1e-9
 """Relative difference of two losses, where a run repeats bit by bit."""
+
+LEAST_STEPS = 10
+"""Pairs of optimizer steps in a row by which it is judged whether steps change the loss."""
+LEAST_RATE = 0.1
+"""Share of the highest learning rate below which an optimizer step may be too small to be seen."""
+STEADY = 300.0
+"""How many times the noise half of the other changes must be, so that repeated losses are no chance."""
+MOST_DECIMALS = 12
+"""Digits after the point up to which a loss counts as one that was rounded."""
 
 
 def _not_arrived(case: Case, reason: str) -> CannotJudgeError:
@@ -46,7 +59,7 @@ def _first_steps(case: Case) -> Iterator[tuple[float, Step, Step, int]]:
     wanted = final_steps(_control(case))
     done = steps(case.trial)
     for _, restored, damaged in resumes(case.trial):
-        factors = [one.factor for _, one in damaged if one.is_sound]
+        factors = [one.factor for _, one in damaged if one.is_sound and one.kind != ONE_TENSOR]
         if not factors:
             continue
         own = {key: one for key, one in done.items() if key[0] in {record.attempt for _, record in restored}}
@@ -120,6 +133,26 @@ def digest_follows_values(case: Case, criterion: Criterion) -> Iterator[Problem]
             return
 
 
+@check("values-follow-seed")
+def values_follow_seed(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Checkpoints of a run hold different values, and with another seed others than in the baseline run."""
+    _seeds_differ(case)
+    if not final_steps(case.trial):
+        raise CannotJudgeError("the trace reports no step")
+    seen: dict[str, str] = {}
+    for view, words in ((_control(case), "of the baseline run"), (case.trial, "with another seed")):
+        found = list(view.of(Stored))
+        if not found:
+            reasons = [record.reason for _, record in view.of(Unread)] or ["there is none that was committed"]
+            yield Problem(f"values of checkpoints {words} were not judged: {reasons[0]}", is_remark=True)
+        for entry, record in found:
+            name = f"{record.checkpoint} {words}"
+            before = seen.setdefault(record.digest, name)
+            if before != name:
+                yield Problem(f"{name} holds the values of {before}, {record.num_bytes:,} bytes", (entry,))
+                return
+
+
 def _reported(view: View) -> Iterator[tuple[str, str, str, Entry]]:
     """Checkpoint, digest of its values by the suite, and the digest that the stack reported of it then."""
     told: dict[str, str] = {}
@@ -182,6 +215,55 @@ def _saves(view: View) -> Iterator[Save]:
     yield from (save for _, save in view.of(Save) if save.digest is not None)
 
 
+# --- updates ----------------------------------------------------------------------------------------------------
+
+
+@check("loss-follows-updates")
+def loss_follows_updates(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """On the same samples optimizer steps change the loss, and the last loss is below the first.
+
+    A change by chance is as small as a sum in another order makes it; that losses repeat several times is no chance.
+    """
+    done = final_steps(case.trial)
+    pairs = [(step, done[step], done[step + 1]) for step in sorted(done) if step + 1 in done]
+    if len(pairs) < LEAST_STEPS:
+        raise CannotJudgeError(f"the trace reports {len(pairs)} pairs of optimizer steps, not {LEAST_STEPS}")
+    if len({one.sample_ids for one in done.values()}) > 1:
+        raise CannotJudgeError("optimizer steps have different samples")
+    rates = [before.learning_rate for _, before, _ in pairs]
+    moved = [one for one, rate in zip(pairs, rates, strict=True) if rate > LEAST_RATE * max(rates)]
+    noise = max(criterion.tolerance or 0.0, relative_resolution([one.loss for one in done.values()]))
+    repeated = [one for one in moved if _difference(one[2], one[1]) <= noise]
+    changes = sorted(found for _, before, after in moved if (found := _difference(after, before)) > noise)
+    is_clear = len(changes) >= LEAST_STEPS and changes[len(changes) // 2] >= STEADY * noise
+    if len(repeated) >= (criterion.num or 1) and is_clear:
+        step, before, after = repeated[0]
+        message = f"{len(repeated)} of {len(moved)} optimizer steps left the loss of the same samples as it was"
+        yield Problem(f"{message}, the first is step {step} with {before.loss!r}", (before.entry, after.entry))
+    first, last = pairs[0][1], pairs[-1][2]
+    if not last.loss < first.loss:
+        message = (
+            f"the loss of the same samples is {last.loss!r} after {len(done)} optimizer steps, {first.loss!r} before"
+        )
+        yield Problem(message, (first.entry, last.entry))
+
+
+def relative_resolution(losses: Sequence[float]) -> float:
+    """The smallest relative difference that losses of so many digits show, in bits, or in decimals if rounded."""
+    finite = [abs(one) for one in losses if math.isfinite(one) and one]
+    if not finite:
+        return 0.0
+    bits = max(_num_bits(one) for one in finite)
+    decimals = max(-int(Decimal(repr(one)).as_tuple().exponent) for one in finite)
+    return max(2.0**-bits, 10.0**-decimals / min(finite) if decimals < MOST_DECIMALS else 0.0)
+
+
+def _num_bits(number: float) -> int:
+    """Bits of the fraction of a number without those at its end that are zero."""
+    whole = number.as_integer_ratio()[0]
+    return (whole // (whole & -whole)).bit_length()
+
+
 # --- learning rate and samples ----------------------------------------------------------------------------------
 
 
@@ -199,6 +281,49 @@ def rate_is_zero(case: Case, criterion: Criterion) -> Iterator[Problem]:
                 f"the learning rate of step {step} is {one.learning_rate!r}, and the task asks for 0", (one.entry,)
             )
             return
+
+
+def _factors(case: Case) -> float:
+    """Factor of the learning rate, where it is another than that of the baseline run."""
+    own = {record.learning_rate_factor for _, record in case.trial.of(Started)}
+    theirs = {record.learning_rate_factor for _, record in _control(case).of(Started)}
+    if len(own) != 1 or own & theirs or 0.0 in theirs or len(theirs) != 1:
+        raise _not_arrived(case, "both runs had the same learning rate, or it is not known")
+    return own.pop() / theirs.pop()
+
+
+@check("rate-follows-factor")
+def rate_follows_factor(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Learning rates are those of the baseline run times the factor of the task."""
+    factor, done, wanted = _factors(case), final_steps(case.trial), final_steps(_control(case))
+    common = sorted(done.keys() & wanted.keys())
+    if not common:
+        raise CannotJudgeError("no step can be compared with the baseline run")
+    for step in common:
+        mine, theirs = done[step].learning_rate, wanted[step].learning_rate * factor
+        if not abs(mine - theirs) <= (criterion.tolerance or 0.0) * abs(theirs):
+            message = f"the learning rate of step {step} is {mine!r}, and {theirs!r} follows from the factor {factor}"
+            yield Problem(message, (done[step].entry, wanted[step].entry))
+            return
+
+
+@check("loss-follows-rate")
+def loss_follows_rate(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """With another learning rate the first loss is that of the baseline run, and most of the later ones are not."""
+    _factors(case)
+    done, wanted = final_steps(case.trial), final_steps(_control(case))
+    common, least = sorted(done.keys() & wanted.keys()), criterion.steps or 10
+    if len(common) < least:
+        raise CannotJudgeError(f"only {len(common)} steps can be compared with the baseline run, not {least}")
+    first, *later = common
+    bitwise = case.claims.resume_class == "bitwise"
+    if _difference(done[first], wanted[first]) > (0.0 if bitwise else case.claims.relative_tolerance):
+        message = f"the loss of step {first} is {done[first].loss!r} before any optimizer step, {wanted[first].loss!r}"
+        yield Problem(f"{message} in the baseline run", (done[first].entry, wanted[first].entry))
+    same = [step for step in later if _difference(done[step], wanted[step]) <= (criterion.tolerance or 0.0)]
+    if 2 * len(same) > len(later):
+        message = f"{len(same)} of {len(later)} losses are those of the baseline run, which had another learning rate"
+        yield Problem(message, (done[same[0]].entry, wanted[same[0]].entry))
 
 
 @check("loss-follows-samples")

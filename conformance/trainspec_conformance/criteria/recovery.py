@@ -125,6 +125,8 @@ def not_from_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
 def faults_reported(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """As many faults are reported as there were, each once."""
     wanted = criterion.num if criterion.num is not None else len(case.trial.injections())
+    if wanted and not case.trial.injections() and not case.scenario.job.faults:
+        raise CannotJudgeError("nothing was injected")
     episodes: dict[tuple[int, str], list[Entry]] = {}
     for entry, record in case.trial.faults():
         episodes.setdefault((record.attempt, record.kind), []).append(entry)

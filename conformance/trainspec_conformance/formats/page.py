@@ -87,7 +87,8 @@ def _details(one: ScenarioReport, known: set[str]) -> ET.Element:
     found = element("details", title, id=one.scenario)
     if one.verdict != "pass":
         found.set("open", "")
-        found.append(items(reasons(one)))
+    if told := reasons(one):
+        found.append(items(told))
     if one.figures:
         found.append(_figures(one))
     for trial in one.trials:

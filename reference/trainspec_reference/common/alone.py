@@ -13,11 +13,11 @@ from trainspec_reference.common import telemetry
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.attempts import Attempts
 from trainspec_reference.common.backend import Backend, Formation, make
+from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.checkpoints import SaveFacts, Vault, name_of
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
 from trainspec_reference.common.reading import job_to_json
-from trainspec_reference.common.rehearsal import free_address
 from trainspec_reference.common.run_settings import COMPLETED, NOTHING_RESTORABLE, PREEMPTED, Settings
 from trainspec_reference.common.start_state import StartState
 from trainspec_reference.common.state import TrainerState

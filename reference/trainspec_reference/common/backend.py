@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from trainspec_reference.common.job import Job
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 """Global parameters by name, as `common.weights` makes them; the same for every backend."""
+BACKENDS = {"torch": "trainspec_reference.torch", "jax": "trainspec_reference.jax"}
+"""Packages of the backends that have a short name."""
 PROGRAMS_DIRECTORY = "TRAINSPEC_REFERENCE_PROGRAMS"
 """Variable with a directory where a backend that compiles may leave programs for workers that come later."""
 
@@ -203,21 +206,12 @@ def rendezvous_command(name: str, device: str) -> tuple[str, ...]:
 
 
 def make(name: str, job: Job) -> Backend:
-    """The backend of that name: `torch`, `jax` or `plain`.
+    """The backend of that name: one of `BACKENDS`, or a package whose module `backend` has a function `make`.
 
     Raises:
-        ValueError: there is no such backend.
+        ValueError: there is no such backend, or it does not have what the job asks for.
     """
-    if name == "plain":
-        from trainspec_reference.plain.backend import PlainBackend  # noqa: PLC0415
-
-        return PlainBackend(job)
-    if name == "torch":
-        from trainspec_reference.torch.backend import TorchBackend  # noqa: PLC0415
-
-        return TorchBackend(job)
-    if name == "jax":
-        from trainspec_reference.jax.backend import JaxBackend  # noqa: PLC0415
-
-        return JaxBackend(job)
-    raise ValueError(f"{name!r} is no backend: one of torch, jax, plain")
+    if name not in BACKENDS and "." not in name:
+        raise ValueError(f"{name!r} is no backend: {' or '.join(BACKENDS)}, or the name of a package")
+    found: Backend = import_module(f"{BACKENDS.get(name, name)}.backend").make(job)
+    return found

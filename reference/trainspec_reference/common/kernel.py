@@ -1,10 +1,8 @@
-"""Asks the kernel how much memory this process holds, and whether it has killed processes that ran out of it."""
+"""Asks the kernel whether it has killed processes that ran out of memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-from trainspec_reference.common.probe_parts import UnsupportedError
 
 _COUNTERS = Path("/proc/vmstat")
 
@@ -28,23 +26,3 @@ class MemoryKills:
         """Whether one was ended since the last time that this was asked."""
         before, self._num_seen = self._num_seen, self._num()
         return self._num_seen > before
-
-
-_STATUS = Path("/proc/self/status")
-_KEY, _BYTES_OF_UNIT = "VmRSS:", 1024
-
-
-def resident_bytes() -> int:
-    """Memory that this process holds now, with its interpreter and libraries.
-
-    Raises:
-        UnsupportedError: this system does not tell.
-    """
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError as error:
-        raise UnsupportedError(f"this system does not tell the memory of a process: {error}") from error
-    told = [line.split()[1] for line in lines if line.startswith(_KEY)]
-    if not told:
-        raise UnsupportedError(f"{_STATUS} tells no {_KEY}")
-    return int(told[0]) * _BYTES_OF_UNIT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from trainspec_reference.common.backend import BACKENDS
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.reading import NotTrainableError
 
@@ -62,7 +63,7 @@ def num_devices_of_jax() -> int:
 def _split(backend: str, job: Job) -> dict[str, str | None]:
     plan, family = job.plan.parallelism, job.model.family
     wrong = None
-    if plan.tensor * plan.pipeline > 1 and backend == "plain":
+    if plan.tensor * plan.pipeline > 1 and backend not in BACKENDS:
         wrong = "it has data ranks alone; set both to 1"
     elif plan.tensor * plan.pipeline > 1 and family == "convolution":
         wrong = "a convolutional network is not split over tensor or pipeline ranks; set both to 1"
@@ -75,7 +76,7 @@ def _shared(backend: str, job: Job) -> dict[str, str | None]:
     family, wrong = job.model.family, None
     if job.plan.parallelism.context == 1:
         return {}
-    if backend == "plain":
+    if backend not in BACKENDS:
         wrong = "set it to 1"
     elif family != "transformer":
         wrong = f"ranks share a sequence by the keys of attention, which a {family} network has not; set it to 1"

@@ -12,7 +12,15 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from trainspec_reference.common.backend import PROGRAMS_DIRECTORY, Formation, Gradients, MicroBatch, Snapshot, Weights
+from trainspec_reference.common.backend import (
+    PROGRAMS_DIRECTORY,
+    Backend,
+    Formation,
+    Gradients,
+    MicroBatch,
+    Snapshot,
+    Weights,
+)
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
@@ -209,3 +217,8 @@ class JaxBackend:
 
 def _gathered_bits(bits: jax.Array) -> Any:
     return jax.lax.all_gather(bits, AXES)
+
+
+def make(job: Job) -> Backend:
+    """The backend of a job."""
+    return JaxBackend(job)

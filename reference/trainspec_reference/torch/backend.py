@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
+from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, Snapshot, Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.recipes import refuse_recipe
@@ -251,3 +251,8 @@ class TorchBackend:
         if self._replica is None:
             raise RuntimeError("the backend has no model: build one first")
         return self._replica
+
+
+def make(job: Job) -> Backend:
+    """The backend of a job."""
+    return TorchBackend(job)

@@ -112,11 +112,11 @@ class Finding:
     """Text of the line for an excerpt, where the file is too large to be kept."""
 
 
-Origin = Literal["given", "referenced", "named", "naming", "stranded"]
+Origin = Literal["given", "referenced", "named", "namesake", "naming", "stranded"]
 """Why a file was judged.
 
-The user named it, a document refers to the file or to the name in it, it refers to one, or it refers to one that its
-tree has not.
+The user named it, a document refers to the file or to the name in it, it has the name of one, it refers to one, or it
+refers to one that its tree has not.
 """
 
 

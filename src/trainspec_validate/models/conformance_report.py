@@ -38,7 +38,7 @@ class CheckVerdict(DocumentPart):
     passed: bool
     """Whether it holds."""
     messages: ListOf[Text] = []
-    """What is wrong."""
+    """What is wrong; of a check that holds, what was not judged."""
     places: ListOf[Annotated[str, Meta(min_length=1, max_length=4096)]] = []
     """Where it shows: lines of files of the trial, as `file:line`."""
 

@@ -45,6 +45,8 @@ class Start(_Act):
     """Another number of processes than the job's."""
     another_seed: bool = False
     """Whether the task has another seed than the baseline run, drawn for this start."""
+    another_learning_rate: bool = False
+    """Whether the task has a factor of the learning rate, drawn for this start between 0.3 and 0.7."""
 
 
 class Wait(_Act):
@@ -140,13 +142,14 @@ DamageKind = Literal[
     "all-checkpoints-cut",
     "resealed",
     "scaled-values",
+    "scaled-tensor",
 ]
-"""`scaled-values` multiplies every floating-point value by a factor and writes a new manifest, and `resealed` writes a
-new manifest alone. All others damage."""
+"""`scaled-values` multiplies every floating-point value by a factor and writes a new manifest, `scaled-tensor` those of
+one tensor and of its copies, and `resealed` writes a new manifest alone. All others damage."""
 
 
 class Damage(_Act):
-    """Damages the store while no process runs."""
+    """Damages the store."""
 
     act: Literal["damage"] = Field(init=False)
     """What is done."""
@@ -155,6 +158,8 @@ class Damage(_Act):
     """What is done, one kind in each trial; to one file of state, drawn at random, where it is about one."""
     checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
     """To which checkpoint; `next` is the one that will be written after the last."""
+    while_running: bool = False
+    """Whether the job runs meanwhile; the newest checkpoint is then the newest that was committed."""
 
 
 class Stop(_Act):

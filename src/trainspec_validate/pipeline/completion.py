@@ -49,7 +49,7 @@ def complete(documents: DocumentSet, *, dependents: bool) -> Completion:
         before = done.documents.judged
         if dependents:
             done = _with_dependents(done, trees)
-        done = _with_named(done, trees)
+        done = _with_named(done, trees, dependents=dependents)
         pending = [member for path, member in done.documents.judged.items() if path not in before]
         if not pending:
             return done
@@ -91,8 +91,9 @@ def _with_referenced(done: Completion, pending: Iterable[Member]) -> Completion:
 def _with_dependents(done: Completion, trees: Trees) -> Completion:
     """The set with the documents that name one that was given, or one that names it, from the tree of that one.
 
-    A document that was given may have had another name before, or be what is left of a change that removed one: those
-    that name a document which the tree has not belong to it too.
+    Those that claim the name of one that was given belong to it: who refers to it by name may mean either. A document
+    that was given may have had another name before, or be what is left of a change that removed one: those that name
+    a document which the tree has not belong to it too.
     """
     for member in done.documents.judged.values():
         kind, name = type(member.document).__name__, member.document.metadata.name
@@ -101,6 +102,8 @@ def _with_dependents(done: Completion, trees: Trees) -> Completion:
             continue
         for path in trees.naming(member.path, kind, name):
             done = _with_dependent(done, path, "naming")
+        for path in trees.namesakes(member.path, kind, name) if origin == "given" else ():
+            done = _with_dependent(done, path, "namesake")
         for path in trees.stranded(member.path, done.documents.provides) if origin == "given" else ():
             done = _with_dependent(done, path, "stranded")
     return done
@@ -113,8 +116,11 @@ def _with_dependent(done: Completion, path: Path, origin: Origin) -> Completion:
     return done.including(file) if isinstance(file, ReadFile) else done.failing(str(file))
 
 
-def _with_named(done: Completion, trees: Trees) -> Completion:
-    """The set with the documents that are named and were not given, from the trees of those that name them."""
+def _with_named(done: Completion, trees: Trees, *, dependents: bool) -> Completion:
+    """The set with the documents that are named and were not given, from the trees of those that name them.
+
+    Where several claim a name, none is taken; with `dependents` all are judged, and their finding is on the name.
+    """
     absent: dict[tuple[str, str], Absent] = {}
     for member in done.documents.judged.values():
         for link in links(member):
@@ -125,8 +131,12 @@ def _with_named(done: Completion, trees: Trees) -> Completion:
                 continue
             target = trees.named(member.path, link.key, kind, name)
             file = target if isinstance(target, Absent) else _read(done.documents, target, "named")
+            namesakes = trees.namesakes(member.path, kind, name) if dependents and isinstance(file, Absent) else []
             if isinstance(file, ReadFile):
                 done = done.including(file)
+            elif namesakes:
+                for path in namesakes:
+                    done = _with_dependent(done, path, "named")
             elif isinstance(file, Absent):
                 absent[member.path, link.key] = file
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _LOG_SUFFIXES = (".log", ".txt", ".out", ".csv")
 """Ends of names of texts that may be logs of training programs."""
 _EVENT_FILE = ".tfevents."
 """In the middle of names of event files of TensorBoard, which end in the time, the host and more."""
+_METRICS = re.compile(r"[/\\][0-9a-f]{32}[/\\]metrics(?:[/\\]|$)")
+"""A run of MLflow, and the directory of its metrics."""
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
@@ -79,7 +82,7 @@ def _files_of(argument: str, fits: Callable[[str], bool], *, deep: bool) -> Iter
     if not argument:
         raise InputError("a path is empty; write . for the working directory")
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        for found in walk(path, fits, deep=deep):
+        for found in walk(path, fits, whole=_holds_metrics, deep=deep):
             yield found if isinstance(found, InputError) else File(found, found.as_posix(), argument)
     elif os.path.exists(path):  # noqa: PTH110 - so does Path.exists
         yield File(path, path.as_posix())
@@ -152,12 +155,14 @@ def walk(
     fits: Callable[[str], bool],
     entered: Callable[[int], None] | None = None,
     *,
+    whole: Callable[[Path], bool] | None = None,
     deep: bool = True,
 ) -> Iterator[Path | InputError]:
     """Files below a directory whose names fit, without hidden files and without following links.
 
-    `entered` is called with the number of entries of each directory. Without `deep` the directory alone is looked at.
-    A directory that cannot be searched is an error among the files.
+    Of a directory that `whole` takes all files count, whatever their names are. `entered` is called with the number of
+    entries of each directory. Without `deep` the directory alone is looked at. A directory that cannot be searched is
+    an error among the files.
     """
     pending = [(directory, 0)]
     num_files = 0
@@ -172,8 +177,9 @@ def walk(
             continue
         if entered:
             entered(len(entries))
+        every = whole is not None and whole(parent)
         for entry in entries:
-            if _is_file(entry) and fits(entry.name):
+            if _is_file(entry) and (every or fits(entry.name)):
                 num_files += 1
                 if num_files > _MOST_FILES.most:
                     yield _unsearched(directory, OverLimitError(_MOST_FILES))
@@ -232,6 +238,11 @@ def is_document_name(name: str) -> bool:
 def is_stream_name(name: str) -> bool:
     """Whether a name is one of a stream."""
     return name.lower().endswith(STREAM_SUFFIXES)
+
+
+def _holds_metrics(directory: Path) -> bool:
+    """Whether a directory has the metric files of an MLflow run, which are named as the metrics are."""
+    return _METRICS.search(os.path.abspath(directory)) is not None  # noqa: PTH100 - Path.resolve follows links
 
 
 def is_candidate(name: str) -> bool:

@@ -76,6 +76,10 @@ class Trees:
         searched = f"; the search ended early, since {refusal}" if refusal else ""
         return Absent(f"names {key} {name!r}, which was not given", help_text + searched)
 
+    def namesakes(self, path: str, kind: str, name: str) -> list[Path]:
+        """The files in the tree of `path` that declare this kind and name, in the order of their paths."""
+        return sorted(_matches(self._texts(tree_of(path), deep=True), kind, name)) if kind in _KEYS else []
+
     def naming(self, path: str, kind: str, name: str) -> Iterator[Path]:
         """The files in the tree of `path` that refer to this kind and name, or to the file itself."""
         key = _KEYS.get(kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from trainspec_validate.checking.answers import without_documents
@@ -94,7 +95,7 @@ def _cut(result: CheckResult) -> Iterator[Unjudged]:
 
 def open_streams(files: Iterable[File]) -> tuple[list[RunFile], tuple[str, ...]]:
     """The streams whose start can be read, and why the others cannot."""
-    from trainspec_validate.telemetry.fold.engine import run_file  # noqa: PLC0415
+    from trainspec_validate.telemetry.fold.engine import of_each_run, run_file  # noqa: PLC0415
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415
 
     opened: list[RunFile] = []
@@ -102,7 +103,7 @@ def open_streams(files: Iterable[File]) -> tuple[list[RunFile], tuple[str, ...]]
     for file in files:
         try:
             with untrusted(unreadable(file.name)):
-                opened.append(run_file(len(opened), file.path, file.name))
+                opened += of_each_run(run_file(len(opened), file.path, file.name))
         except UnreadableError as error:
             failures.append(str(error))
         except SourceError as error:
@@ -212,10 +213,15 @@ def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, i
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
-    """The files by run, where they name one; a file of another format that does not, by itself."""
+    """The files by run, where they name one; a file of another format that does not, by itself.
+
+    The event files of a directory are one run.
+    """
+    from trainspec_validate.telemetry.decode.event_files import FORMAT, joined  # noqa: PLC0415
     from trainspec_validate.telemetry.decode.run_file import NATIVE  # noqa: PLC0415
 
     by_run: dict[str, list[RunFile]] = {}
+    by_directory: dict[Path, list[RunFile]] = {}
     headless, alone = [], []
     for file in files:
         if file.head is not None:
@@ -224,8 +230,12 @@ def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
             by_run.setdefault(file.run, []).append(file)
         elif file.format in {NATIVE, "parquet"}:
             headless.append(file)
+        elif file.format == FORMAT:
+            by_directory.setdefault(file.path.parent, []).append(file)
         else:
             alone.append([file])
+    for those in by_directory.values():
+        alone += joined(those) if len(those) > 1 else [those]
     groups = list(by_run.values())
     if headless and len(groups) == 1:
         groups[0] += headless

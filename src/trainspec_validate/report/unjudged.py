@@ -13,6 +13,7 @@ from trainspec_validate.system.neutral import printable
 _MAX_PATHS = 5
 _ORIGINS = {
     "named": "found by its name",
+    "namesake": "found because it has the name of a document of this run",
     "naming": "found because it names a document of this run",
     "stranded": "found because it names a document that is not there",
 }

@@ -36,7 +36,7 @@ class CheckVerdict(Record, frozen=True, kw_only=True):
     passed: bool
     """Whether it holds."""
     messages: tuple[Text, ...] = ()
-    """What is wrong."""
+    """What is wrong; of a check that holds, what was not judged."""
     places: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()
     """Where it shows: lines of files of the trial, as `file:line`."""
 

@@ -33,7 +33,7 @@ def _batches(file: RunFile, builder: RowBuilder) -> Iterator[Batch]:
     with opened(file.path) as stream:
         number = 0
         stream_format = FORMATS[file.format]
-        for offset, item in read(pieces(stream, stream_format), file.name, stream_format):
+        for offset, item in read(pieces(stream, stream_format), file.name, stream_format, file.given):
             if isinstance(item, Refusal):
                 note_damage(facts, offset, item)
             elif isinstance(item, Losses):

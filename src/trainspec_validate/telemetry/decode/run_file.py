@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from trainspec_validate.system.boundary import UnreadableError, unreadable, untr
 from trainspec_validate.system.budget import Limit, OverLimitError
 from trainspec_validate.telemetry.decode.rows import FileFacts
 from trainspec_validate.telemetry.formats.format import FORMATS
-from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.items import Given, Refusal
 from trainspec_validate.telemetry.view.run_view import Damage, Location
 
 NATIVE = "metric-stream"
@@ -39,6 +39,8 @@ class RunFile:
     run: str | None = None
     """Run that a file of another format names at its start."""
     is_compressed: bool = False
+    given: Given = field(default_factory=Given)
+    """What its place or other files of the run say, and it does not itself."""
     least_text_bytes: int = 0
     """What the file says that its records take as text at least."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
@@ -15,8 +15,10 @@ from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretc
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
+from trainspec_validate.telemetry.formats.items import Given
 from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
+from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, SourceError, head_of, is_compressed, pieces_of
 from trainspec_validate.telemetry.kernels import jit
 from trainspec_validate.telemetry.view.event_log import weight
@@ -69,6 +71,14 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     kind = NATIVE if head or found is None else found.name
     run = None if head else run_named(start, kind, path)
     return RunFile(number, path, name, kind, size, head, run, is_compressed=is_compressed(path))
+
+
+def of_each_run(file: RunFile) -> list[RunFile]:
+    """The file once for each run in it: a chart that several runs share, else the file as it is."""
+    if file.format != PANEL:
+        return [file]
+    runs = runs_of(head_of(file.path))
+    return [replace(file, number=file.number + place, given=Given(run=run)) for place, run in enumerate(runs)]
 
 
 def _head(start: bytes) -> Head | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
+from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
 _MLLOG_METRICS = frozenset(
@@ -106,6 +107,13 @@ _IS_RECORD = _search(r'"k"\s{0,8}:\s{0,8}"(?:head|m|e)"')
 _IS_SIGNAL = _search(r'"resource(?:Metrics|Logs|Spans)"\s{0,8}:')
 _FIRST_EVENT_BYTES = 64
 _IS_TRAINER_STATE = _search(r'"log_history"\s{0,8}:\s{0,8}\[')
+_IS_OF_TRAINER = _search(r'"(?:global_step|is_world_process_zero)"\s{0,8}:')
+_TRAINER_ENTRY = re.compile(
+    rb'"log_history"\s{0,8}:\s{0,8}\[\s{0,64}\{'
+    rb'(?=[^{}\[\]]{0,20000}"(?:step|epoch)"\s{0,8}:\s{0,8}\d)'
+    rb'(?=[^{}\[\]]{0,20000}"(?:loss|learning_rate|grad_norm|train_runtime|eval_\w{1,80})"\s{0,8}:)'
+)
+"""The first entry of a log: what its program calls the values of a step or of an evaluation."""
 _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
 _PROMETHEUS_LINE = (
     r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
@@ -129,7 +137,9 @@ def _is_torchtitan(head: bytes) -> bool:
 
 
 def _is_trainer_state(head: bytes) -> bool:
-    return _starts_with_brace(head) and b'"global_step"' in head and _IS_TRAINER_STATE(head)
+    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head):
+        return False
+    return _IS_OF_TRAINER(head) or _TRAINER_ENTRY.search(head) is not None
 
 
 _IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
@@ -152,6 +162,10 @@ def _is_history(head: bytes) -> bool:
         return not _is_native(head) and _IS_HISTORY_LINE(head)
     columns = _columns(head)
     return b"\n" in head and b"_step" in columns and bool(columns & {b"_runtime", b"_timestamp"})
+
+
+def _is_panel(head: bytes) -> bool:
+    return b"__MAX" in head[:HEAD_BYTES].split(b"\n", 1)[0] and b"\n" in head and bool(runs_of(head))
 
 
 def _is_event_file(head: bytes) -> bool:
@@ -236,6 +250,15 @@ _FORMATS = (
         has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
+    ),
+    StreamFormat(
+        *(PANEL, "exported chart of Weights & Biases, CSV with RUN - METRIC", _is_panel),
+        clock="none",
+        metrics=_SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="wandb_panel",
     ),
     StreamFormat(
         *("mlflow-metric", "metric file of an MLflow run, time, value and step", _IS_METRIC_FILE),

@@ -14,6 +14,8 @@ _STOPS = {"run_stop": "run", "block_stop": "block", "eval_stop": "eval", "epoch_
 _POWER = {"power_measurement_start", "power_measurement_stop"}
 _STATUS = {"success": ("completed", "completed"), "aborted": ("failed", "operator")}
 _SLACK_US = 1_000_000
+_JITTER_US = 10_000
+"""What clocks of the processes of a run differ by, which write its last entries."""
 _POSITIONS = ("eval_id", "id", "epoch_num", "samples_count", "step", "step_num")
 """What tells evaluations apart that run at the same time."""
 _MAX_OPEN = 1_000
@@ -155,8 +157,9 @@ class Intervals:
         """What is open at the end."""
         for kind, opened in self._open.items():
             for each in opened:
-                if kind == "block" and self._stated_end_us is not None and each.time_us >= self._stated_end_us:
-                    message = "a block starts as the run ends, or after it, and has no end; it is no part of the run"
+                end_us = self._stated_end_us
+                if kind == "block" and end_us is not None and abs(each.time_us - end_us) <= _JITTER_US:
+                    message = "a block starts as the run ends, and has no end; it is no part of the run"
                     self._transcript.lose("meaning", "block_start", message, each.offset)
                     continue
                 yield each.offset, Refusal(f"{kind}_start is never closed", f"write {kind}_stop", "interval")

@@ -1,0 +1,1 @@
+"""Answers probes with the code of the JAX trainer."""

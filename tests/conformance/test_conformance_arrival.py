@@ -1,0 +1,172 @@
+"""What a scenario does to a stack arrives there; where it does not, the verdict is an error and says nothing of it."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conformance_stacks import fake, run, scenario
+from trainspec_conformance import damage as damaging
+from trainspec_conformance import injecting, launching, trial
+from trainspec_conformance.injecting import Injector
+from trainspec_conformance.judging import judge_trial
+from trainspec_conformance.processes import MARK, new_mark
+from trainspec_conformance.reading import all_scenarios
+from trainspec_conformance.records import Damaged, Ended, Entry, Injected, Probed, Started
+from trainspec_conformance.store import CheckpointStore
+
+from tests.every import every
+from trainspec_validate.documents.types.conformance import Store
+from trainspec_validate.documents.types.scenario import Damage, DamageKind, Inject, Probe, Scenario, Start
+
+DOES = {
+    name: one
+    for name, one in all_scenarios().items()
+    if any(isinstance(act, Inject | Damage | Probe) for act in one.acts)
+}
+KINDS = [kind for kind in DamageKind.__args__ if kind not in {"resealed", "scaled-values", "scaled-tensor"}]
+
+
+def told(one: Scenario) -> list[Any]:
+    """What the suite writes down of the acts of a scenario."""
+    found: list[Any] = []
+    for act in one.acts:
+        match act:
+            case Start():
+                found.append(Started(pid=1, attempt=0, num_ranks=2))
+            case Inject():
+                found.append(Injected(kind=act.kind, target=act.target))
+            case Damage():
+                found.append(Damaged(kind=act.kinds[-1], checkpoint="step-10"))
+            case Probe():
+                found.append(Probed(case=act.case, status=0))
+    return [*found, Ended(reason="done")]
+
+
+def acts(one: Scenario, records: list[Any]) -> tuple[bool, bool]:
+    """Whether its acts are said to have come about, and whether that is a mistake of the suite."""
+    entries = [Entry(seconds=float(number), record=record) for number, record in enumerate(records)]
+    judged = judge_trial(fake(), one, entries, None)[0]
+    assert judged.check == "acts"
+    return judged.passed, judged.is_own_failure
+
+
+@every("name", DOES)
+def test_an_act_that_was_left_out_is_an_error_of_the_suite(name: str) -> None:
+    one = DOES[name]
+    records = told(one)
+    assert acts(one, records) == (True, False)
+    for number, record in enumerate(records[:-1]):
+        rest = records[:number] + records[number + 1 :]
+        assert acts(one, rest) == (False, True), record
+        assert acts(one, [*rest[:-1], Ended(reason="wait")])[1] is False, "the stack did not come so far"
+
+
+def test_the_order_of_acts_counts_and_restarts_of_a_platform_do_not() -> None:
+    one = all_scenarios()["partition"]
+    records = told(one)
+    assert acts(one, [*records[-2::-1], records[-1]]) == (False, True)
+    again = Started(pid=2, attempt=1, num_ranks=2, by_platform=True)
+    assert acts(one, [records[0], again, *records[1:]]) == (True, False)
+    assert acts(one, [again, *records[1:]]) == (False, True)
+
+
+@pytest.mark.parametrize(("name", "method"), [("kill-rank", "_inject"), ("flipped-shard", "_damage")])
+def test_a_trial_without_its_injection_is_an_error(
+    name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial._Trial, method, lambda self, act: None)
+    (result,) = run(fake(), tmp_path, scenario(name))
+    assert (result.state, "not arrived" in result.reason) == ("error", True)
+
+
+def store(root: Path) -> CheckpointStore:
+    found = CheckpointStore(root, Store(pointer="latest"))
+    for step in (10, 20):
+        folder = found.directory / f"step-{step}"
+        folder.mkdir(parents=True)
+        for number in range(2):
+            (folder / f"part-{number}").write_bytes(bytes([step + number]) * 9000)
+    (found.directory / "latest").write_text("step-20")
+    return found
+
+
+WAYS = {
+    "hostile-pickle": "_hostile",
+    "stale-file": "_stale",
+    "all-checkpoints-cut": "_cut_half",
+    "partial-directory": "_leave_partial",
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in {"path-traversal", "partial-directory"}])
+def test_damage_that_changes_nothing_is_an_error(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = damaging.damage(kind, "newest", store(tmp_path / "damaged"), random.Random(1), 10)
+    assert {one.kind for one in damaged} <= {kind, "cut-half"}
+
+    def nothing(*_: object) -> Any:
+        return Damaged(kind=kind, checkpoint="step-20")
+
+    monkeypatch.setattr(damaging, WAYS.get(kind, "_told"), nothing)
+    monkeypatch.setattr(damaging, "_damage_pointer", lambda *_: [nothing()])
+    monkeypatch.setattr(damaging, "_BY_KIND", dict.fromkeys(damaging._BY_KIND, nothing))
+    with pytest.raises(RuntimeError, match=f"{kind} has not arrived"):
+        damaging.damage(kind, "newest", store(tmp_path / "left"), random.Random(1), 10)
+
+
+@pytest.fixture
+def sleeper() -> Any:
+    mark = new_mark()
+    process = subprocess.Popen(["sleep", "600"], env={MARK: mark, "PATH": "/usr/bin:/bin"})
+    yield Injector(mark, None), process  # type: ignore[arg-type]
+    process.kill()
+    process.wait()
+
+
+def test_a_signal_has_arrived_when_the_injection_is_told(sleeper: tuple[Injector, Any]) -> None:
+    injector, process = sleeper
+    injector._reach([process.pid], signal.SIGSTOP)
+    assert injecting._status(process.pid) == "stopped"
+    injector._reach([process.pid], signal.SIGCONT)
+    injector._reach([process.pid], signal.SIGKILL)
+    assert injecting._status(process.pid) in {"zombie", injecting.GONE}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_signal_that_does_not_arrive_is_an_error(
+    number: signal.Signals, sleeper: tuple[Injector, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injector, process = sleeper
+    monkeypatch.setattr(injecting, "send", lambda pids, *_: tuple(pids))
+    monkeypatch.setattr(injecting, "ARRIVAL_SECONDS", 0.05)
+    with pytest.raises(RuntimeError, match="a signal has not arrived"):
+        injector._reach([process.pid], number)
+
+
+def test_a_rank_that_cannot_be_slowed_is_no_target(sleeper: tuple[Injector, Any]) -> None:
+    injector, process = sleeper
+    process.kill()
+    process.wait()
+    with pytest.raises(injecting.NoTargetError):
+        injector._do(Inject(kind="slow", factor=2), [process.pid])
+
+
+def test_a_process_that_ends_by_itself_while_the_job_is_stopped_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = launching.marked
+
+    def with_one_that_is_gone(mark: str) -> list[psutil.Process]:
+        short = subprocess.Popen(["true"])
+        found = psutil.Process(short.pid)
+        short.wait()
+        return [found, *marked(mark)]
+
+    monkeypatch.setattr(launching, "marked", with_one_that_is_gone)
+    (result,) = run(fake(), tmp_path, scenario("resume-equivalence", dropout=0.0))
+    assert result.state == "pass", result.reason
