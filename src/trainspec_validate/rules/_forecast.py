@@ -53,14 +53,14 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool =
     Time and traffic are predicted of models without frozen parameters; `frozen` is for rules that ask for memory alone.
 
     Raises:
+        NotApplicable: the batch contradicts itself, as another requirement reports.
         Unresolved: the documents lack what a prediction needs, or contradict each other.
         OpenGroup: the plan names none of several node groups.
     """
     ask_group(plan, cluster, whole_job=True)
     batch = plan.batch
     if plan.parallelism.data * batch.micro_sequences * batch.accumulation_steps != batch.global_sequences:
-        reason = "is not predicted: the batch is not data ranks times micro-batch times accumulation"
-        raise Unresolved(at(plan, "batch"), reason)
+        raise NotApplicable("no prediction: the batch is not data ranks times micro-batch times accumulation")
     check_chunks(plan)
     check_fabric(plan, cluster)
     found = _predicted(_Pair(plan, cluster))
