@@ -1,11 +1,11 @@
 """Scores what is said of the memory of published runs: whether those that ran fit, and those that ran out do not.
 
-Run it: `python benchmarks/score_feasibility.py`. Each row of `published/training_runs.csv` becomes a plan and a cluster
-profile, as in `training_sets`, and three verdicts are counted: that of rule TS-MEM-020; whether the run needs more than
-the memory of the data sheet when its allocator keeps little beyond its tensors; and the limit of `trainspec plan`, with
-usual fragmentation and the reserve that it leaves. A row that does not state what it recomputes fits where some policy
-fits. TS-MEM-020 judges no mixture of experts and no row without a policy. `LEAST_FRAGMENTATION` is the one constant
-that was chosen with these rows; the rest comes from sources of its own.
+Run it: `python benchmarks/score_feasibility.py`. Each row of `published/training_runs.csv` becomes a plan and a
+cluster profile, as in `training_sets`, and three verdicts are counted: that of rule TS-MEM-020; whether the run needs
+more than the memory of the data sheet when its allocator keeps little beyond its tensors; and the limit of `trainspec
+plan`, with usual fragmentation and the reserve that it leaves. A row that does not state what it recomputes fits
+where some policy fits. TS-MEM-020 judges no row without a policy, and mixtures of experts by their least memory.
+`LEAST_FRAGMENTATION` is the one constant that was chosen with these rows; the rest comes from sources of its own.
 """
 
 from __future__ import annotations

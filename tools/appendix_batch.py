@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from appendix_models import batch_cost, critical_batch, elastic_search
+from appendix_models import batch_cost, critical_batch, elastic_search, noise_statistics
 from appendix_text import Formula, Given, digits, fixed, formulas, page, percent, section, table
 from trainspec_reference.common import noise_scale
 
@@ -61,34 +61,34 @@ NOISE_FORMULAS = (
         taking=".noise_scale",
     ),
     Formula(
-        noise_scale.two_batch_noise,
+        noise_statistics.two_batch_noise,
         ("G = (B q - b n) / (B - b); S = (n - q) / (1/b - 1/B)", "noise units", f"{MCCANDLISH}, appendix A.1"),
         (1, 51, 100, 1.5),
         taking=".noise_trace",
     ),
-    Formula(noise_scale.norm_test, ("S / B over the squared norm", "ratio", "arXiv:2402.11215"), (READING, 1.5)),
+    Formula(noise_statistics.norm_test, ("S / B over the squared norm", "ratio", "arXiv:2402.11215"), (READING, 1.5)),
     Formula(
-        noise_scale.relative_sd_of_noise,
+        noise_statistics.relative_sd_of_noise,
         ("sqrt(2 / (D (W - 1)))", "ratio", "Wishart sum of W - 1 degrees"),
         (8, 2000),
     ),
     Formula(
-        noise_scale.relative_sd_of_signal,
+        noise_statistics.relative_sd_of_signal,
         ("sqrt(4 c N/B + 2 (N/B)^2 W / (D (W - 1)))", "ratio", "variance of Gaussian gradients"),
         (3200, 32, 8, 2000),
     ),
     Formula(
-        noise_scale.steps_to_average,
+        noise_statistics.steps_to_average,
         ("ceil((deviation / error)^2)", "count", "standard error of a mean"),
         (3.41, 0.1),
     ),
     Formula(
-        noise_scale.student_quantile,
+        noise_statistics.student_quantile,
         ("expansion about the normal quantile", "number", "Abramowitz and Stegun, 26.7.5"),
         (0.975, 10),
     ),
     Formula(
-        noise_scale.noise_scale_interval,
+        noise_statistics.noise_scale_interval,
         ("Fieller's interval of the ratio of the means", "noise units", "Fieller 1954"),
         (READINGS,),
         taking="[0]",

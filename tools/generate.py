@@ -22,6 +22,7 @@ import limit_table  # noqa: E402
 import metric_pages  # noqa: E402
 import own_distributions  # noqa: E402
 import prometheus_rules  # noqa: E402
+import public_log_page  # noqa: E402
 import pydantic_models  # noqa: E402
 import recorder_catalog  # noqa: E402
 import recovery_figures  # noqa: E402
@@ -70,6 +71,7 @@ def outputs() -> dict[Path, str]:
     files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
     indexed = [with_documents(entry) for entry in entries]
+    files[ROOT / "spec" / public_log_page.PAGE] = public_log_page.page(ROOT)
     files[ROOT / "mkdocs.yml"] = site_navigation.settings(ROOT)
     pages = site_pages.pages(ROOT, indexed, SPECIFICATION_VERSION)
     files |= {ROOT / "spec" / name: text for name, text in pages.items()}

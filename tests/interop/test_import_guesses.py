@@ -18,7 +18,7 @@ def trainer(*lines: str) -> Fragment:
 
 def script(*options: str) -> Fragment:
     words = " ".join(["--per_device_train_batch_size 4 --do_train True --save_steps 10", *options])
-    return huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 train.py {words}\n"))
+    return huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 run_clm.py {words}\n"))
 
 
 @pytest.mark.parametrize(

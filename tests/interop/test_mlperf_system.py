@@ -259,3 +259,16 @@ def test_a_list_that_lacks_the_compute_interfaces_is_open() -> None:
     text = "Compute: 8x BF3 ConnectX-7 400Gb/s, Management: 100Gb/s Ethernet NIC"
     fragment = changed(host_networking=text, host_networking_topology="")
     assert (*GROUP, "nics") in {item.pointer for item in fragment.unknown}
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "version"),
+    [
+        ("Red Hat Enterprise Linux release 8.3", "Red-Hat-Enterprise-Linux", "8.3"),
+        ("Rocky Linux release 8.4 (Green Obsidian)", "Rocky-Linux", "8.4"),
+        ("Ubuntu 22.04 LTS", "Ubuntu", "22.04"),
+    ],
+)
+def test_the_release_of_an_operating_system(words: str, name: str, version: str) -> None:
+    system = changed(operating_system=words).facts["software"]["operating_system"]
+    assert system == {"name": name, "version": version}

@@ -157,3 +157,9 @@ def test_the_default_format_is_that_of_the_accelerator(lines: list[str], compute
     fragment = read("micro_batch_size: 2", *lines)
     assert fragment.facts.get("precision", {}).get("compute") == compute
     assert ("precision.compute" in unknown_keys(fragment)) == (compute is None)
+
+
+def test_a_constant_schedule_has_no_share_of_warm_up() -> None:
+    rate = ("optimizer", "learning_rate", "warmup_steps")
+    assert at(read("max_steps: 1000", "lr_scheduler: constant"), *rate) is None
+    assert at(read("max_steps: 1000", "lr_scheduler: constant_with_warmup"), *rate) == 30

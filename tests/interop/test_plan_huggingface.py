@@ -255,7 +255,7 @@ def test_defaults_of_the_trainer_do_not_hold_for_ms_swift() -> None:
     fragment = read_trainer(ForeignText("run.sh", f"NPROC_PER_NODE=8 swift sft {arguments}\n"))
     assert at(fragment, "batch", "micro_sequences") == 2
     assert "batch.accumulation_steps" in unknown_keys(fragment)
-    plain = read_trainer(ForeignText("run.sh", f"python train.py {arguments} --logging_steps 1 --save_steps 9\n"))
+    plain = read_trainer(ForeignText("run.sh", f"python run_clm.py {arguments} --logging_steps 1 --save_steps 9\n"))
     assert at(plain, "batch", "accumulation_steps") == 1
 
 

@@ -211,3 +211,9 @@ def test_a_model_of_nemo_without_megatron_is_not_read_with_the_defaults_of_megat
     lines += ["      hidden_size: 768", "  train_ds:", "    batch_size: 16"]
     assert not looks_like_nemo(ForeignText("bert.yaml", "\n".join(lines) + "\n"))
     assert looks_like_nemo(ForeignText("gpt.yaml", "\n".join([*lines, "  micro_batch_size: 4"]) + "\n"))
+
+
+@pytest.mark.parametrize("section", ["dpo", "sft", "ppo"])
+def test_clipping_of_an_aligner_is_in_the_section_of_its_algorithm(section: str) -> None:
+    fragment = nemo("micro_batch_size: 1", f"{section}:\n    gradient_clip_val: 0.5")
+    assert at(fragment, "optimizer", "clipping") == {"kind": "global-norm", "threshold": 0.5}

@@ -223,3 +223,17 @@ def test_a_tree_that_is_too_deep_is_named_and_the_rest_is_searched() -> None:
     (failure,) = found.failures
     assert "more than 32 levels of directories" in str(failure)
     assert "250,000" not in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "rows.csv: is a table, and is no stream of a known format"),
+        ('"Name","State","Notes","Created","Runtime"\n"a","finished","-","2026","3"\n', "table of runs of Weights"),
+    ],
+)
+def test_a_table_that_no_reader_takes_is_named_as_one(text: str, words: str) -> None:
+    Path("rows.csv").write_text(text)
+    result = invoke("rows.csv")
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from appendix_models import noise_statistics
 from trainspec_reference.common import noise_scale
 
 import trainspec_record
@@ -86,7 +87,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(sizes: list[int]) -> None
 def test_averages_and_interval_are_those_of_the_validator() -> None:
     norms = updates([4] * 8, 1000, 3)
     theirs = [noise_scale.GradientNoise(each.signal_sq, each.noise_trace, each.num_units) for each in norms]
-    *_, last = noise_scale.running(theirs, 10)
+    *_, last = noise_statistics.running(theirs, 10)
     averages, plain = Averages(10), Averages(1e12)
     for each in norms:
         averages.add(each)
@@ -98,8 +99,8 @@ def test_averages_and_interval_are_those_of_the_validator() -> None:
     whole = plain.reading()
     assert whole is not None
     assert whole.scale_interval is not None
-    assert whole.scale_interval == pytest.approx(noise_scale.noise_scale_interval(theirs), rel=1e-6)
-    assert student_quantile(9) == pytest.approx(noise_scale.student_quantile(0.975, 9))
+    assert whole.scale_interval == pytest.approx(noise_statistics.noise_scale_interval(theirs), rel=1e-6)
+    assert student_quantile(9) == pytest.approx(noise_statistics.student_quantile(0.975, 9))
 
 
 def test_readings_further_apart_count_by_updates() -> None:

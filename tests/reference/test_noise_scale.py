@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 import pytest
-from trainspec_reference.common import noise_scale
-from trainspec_reference.common.noise_scale import (
-    GradientNoise,
-    NoiseAverages,
-    gradient_noise,
+from appendix_models import noise_statistics
+from appendix_models.noise_statistics import (
     noise_scale_interval,
     norm_test,
     relative_sd_of_noise,
@@ -23,6 +20,8 @@ from trainspec_reference.common.noise_scale import (
     student_quantile,
     two_batch_noise,
 )
+from trainspec_reference.common import noise_scale
+from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages, gradient_noise
 
 DIMENSION = 50
 GRADIENT = [math.sqrt(1 / DIMENSION)] * DIMENSION
@@ -240,6 +239,7 @@ def test_nonsense_is_refused(call) -> None:
 
 
 def test_examples() -> None:
-    result = doctest.testmod(noise_scale)
-    assert result.attempted >= 10
-    assert result.failed == 0
+    results = [doctest.testmod(module) for module in (noise_scale, noise_statistics)]
+    assert all(result.attempted for result in results)
+    assert sum(result.attempted for result in results) >= 10
+    assert not any(result.failed for result in results)

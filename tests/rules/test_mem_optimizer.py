@@ -52,10 +52,10 @@ def test_state_of_each_optimizer(findings, optimizer, num_bytes) -> None:
 
 def test_state_that_is_not_known_is_not_judged(verdict) -> None:
     for optimizer in ({"name": "other"}, {"name": "muon", "auxiliary": {"name": "other", "num_parameters": 1e9}}):
-        assert verdict("TS-MEM-001", plan=plan(optimizer, **stated(30))) is Verdict.NOT_APPLICABLE
+        assert verdict("TS-MEM-001", plan=plan(optimizer, **stated(30))) is Verdict.NOT_RUN
     unknown = {"name": "shampoo"}
     shapeless = {"model": {"family": "other"}}
-    assert verdict("TS-MEM-001", plan=plan(unknown, **stated(30), **shapeless)) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-MEM-001", plan=plan(unknown, **stated(30), **shapeless)) is Verdict.NOT_RUN
 
 
 def test_the_optimizer_decides_whether_state_fits(findings) -> None:

@@ -95,7 +95,7 @@ def test_predicted_memory_of_adapters_fits_where_full_training_does_not(findings
     long = lora(16, "query", "value", **plan, model={"sequence_length": 1048576})
     assert findings(plan=long, select=("TS-MEM-020",)) == {("TS-MEM-020", "memory.activation_policy")}
     timed = lora(16, "query", "value", **plan, performance={"kind": "predicted", "step_seconds": 1})
-    assert verdict("TS-PAR-035", plan=timed) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-PAR-035", plan=timed) is Verdict.NOT_RUN
 
 
 @pytest.mark.parametrize(

@@ -211,12 +211,15 @@ def test_ranks_of_the_named_group(findings: Callable[..., set[tuple[str, str]]])
         ("TS-PAR-016", "parallelism: {tensor: 1}"),
         ("TS-PAR-017", "parallelism: {sequence: false}"),
         ("TS-PAR-018", ""),
-        ("TS-PAR-019", "model: {attention: linear}"),
         ("TS-PAR-020", ""),
     ],
 )
 def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan: str) -> None:
     assert verdict(requirement, plan=plan) is Verdict.NOT_APPLICABLE
+
+
+def test_parameters_of_a_shape_without_a_formula_are_not_judged(verdict: Callable[..., Verdict]) -> None:
+    assert verdict("TS-PAR-019", plan="model: {attention: linear}") is Verdict.NOT_RUN
 
 
 def test_ranks_need_a_known_group(verdict: Callable[..., Verdict]) -> None:

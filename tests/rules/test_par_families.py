@@ -125,8 +125,8 @@ def test_layers_in_place_of_others_share_no_weights(findings, slip) -> None:
         {**VIT_L, "family": "cnn"},
     ],
 )
-def test_counts_without_a_shape_are_taken_as_stated(verdict, model) -> None:
-    assert verdict("TS-PAR-019", plan={"model": model}) is Verdict.NOT_APPLICABLE
+def test_counts_without_a_shape_are_not_judged(verdict, model) -> None:
+    assert verdict("TS-PAR-019", plan={"model": model}) is Verdict.NOT_RUN
 
 
 def test_layers_of_another_kind_leave_the_count_unjudged(verdict) -> None:
@@ -136,9 +136,17 @@ def test_layers_of_another_kind_leave_the_count_unjudged(verdict) -> None:
 
 @pytest.mark.parametrize("model", [VIT_L, MAMBA, NEMOTRON_H], ids=("vit", "mamba", "hybrid"))
 def test_rules_on_transformers_are_not_applicable(verdict, model) -> None:
-    numbers = ("PAR-013", "PAR-018", "PAR-034", "PAR-035", "MEM-020", "MEM-021", "NRG-014")
+    numbers = ("PAR-013", "PAR-018", "PAR-034", "PAR-035", "MEM-020", "NRG-014")
     for requirement in (f"TS-{number}" for number in numbers):
         assert verdict(requirement, plan={"model": model}) is Verdict.NOT_APPLICABLE, requirement
+
+
+@pytest.mark.parametrize("model", [VIT_L, MAMBA, NEMOTRON_H], ids=("vit", "mamba", "hybrid"))
+def test_stated_figures_of_other_families_are_not_judged(verdict, model) -> None:
+    """The base plan states a peak; without it, its memory section asks for a prediction."""
+    assert verdict("TS-MEM-021", plan={"model": model}) is Verdict.NOT_RUN
+    unstated = {"memory": {"predicted_peak_bytes": None, "peak_view": None}}
+    assert verdict("TS-MEM-020", plan={"model": model, **unstated}) is Verdict.NOT_RUN
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ def test_evaluations_that_overlap_are_told_apart_by_their_position() -> None:
 
 def test_a_block_that_starts_as_the_run_ends_is_no_part_of_it() -> None:
     run = entry("run_start", time_ms=0), entry("run_stop", None, 9_000, status="success")
-    assert unpaired(run[0], entry("block_start", time_ms=9_000), run[1]) == []
+    for moment in (8_999, 9_000, 9_001):
+        assert unpaired(run[0], entry("block_start", time_ms=moment), run[1]) == []
     assert unpaired(run[0], entry("block_start", time_ms=8_000), run[1]) == ["block_start is never closed"]
 
 
@@ -183,3 +184,54 @@ def test_no_advice_names_a_header_that_a_log_does_not_have(tmp_path: Path) -> No
     path = _written(tmp_path / "result_0.txt", every_ten(100))
     jumps = [finding.help for finding in validate(path).findings if finding.requirement == "TS-TEL-031"]
     assert jumps == ["write each completed update"]
+
+
+def evaluated(samples: list[int], end_ms: int, batch: int = 6_144) -> str:
+    """A log of which only evaluations say where training is, one each 30 s."""
+    run = entry("run_start", time_ms=0), entry("run_stop", None, end_ms, status="success")
+    blocks = entry("block_start", time_ms=1), entry("block_stop", time_ms=end_ms)
+    positions = [entry("eval_accuracy", 0.5, (n + 1) * 100_000, epoch_num=each) for n, each in enumerate(samples)]
+    return log(run[0], blocks[0], *positions, blocks[1], run[1], batch=batch)
+
+
+ROUNDED = [202_575, 404_953, 601_457, 804_946, 1_001_199, 1_204_160, 1_401_297, 1_603_725]
+"""Samples at evaluations of a log of BERT, which packs a changing number of them into an update."""
+
+
+def test_counts_that_follow_from_samples_do_not_jump(tmp_path: Path) -> None:
+    assert "TS-TEL-031" not in errors(evaluated(ROUNDED, 850_000), tmp_path)
+    assert "TS-TEL-031" in errors(evaluated([*ROUNDED[:4], *ROUNDED[5:]], 850_000), tmp_path), "one is missing"
+
+
+def test_a_run_that_ends_before_its_next_report_does_not_stand_still(tmp_path: Path) -> None:
+    assert "TS-TEL-033" not in errors(evaluated(ROUNDED, 900_000), tmp_path)
+    assert "TS-TEL-033" not in errors(evaluated(ROUNDED, 990_000), tmp_path)
+    assert "TS-TEL-033" in errors(evaluated(ROUNDED, 1_100_000), tmp_path)
+
+
+def test_durations_of_a_log_without_steps_are_not_added_up(tmp_path: Path) -> None:
+    def timed(seconds: float, **position: int) -> str:
+        at = [
+            entry(
+                "tracked_stats",
+                {"train_step_time": seconds},
+                (n + 1) * 40_000,
+                **{k: v * n for k, v in position.items()},
+            )
+            for n in range(8)
+        ]
+        return log(entry("run_start", time_ms=0), *at, entry("run_stop", None, 330_000, status="success"))
+
+    assert "TS-TEL-037" not in errors(timed(0.04), tmp_path)
+    assert "TS-TEL-037" in errors(timed(0.02, step=1_000), tmp_path)
+
+
+def test_an_evaluation_explains_a_silence_once_it_has_ended(tmp_path: Path) -> None:
+    reports = [entry("tracked_stats", {"throughput": 9.5}, 40_000 * n) for n in range(1, 12)]
+    begun, ended = (
+        entry("eval_start", None, 500_000, samples_count=8),
+        entry("eval_stop", None, 1_600_000, samples_count=8),
+    )
+    start, later = entry("run_start", time_ms=0), entry("tracked_stats", {"throughput": 9.5}, 1_610_000)
+    assert "TS-TEL-033" not in errors(log(start, *reports, begun, ended, later), tmp_path)
+    assert "TS-TEL-033" in errors(log(start, *reports, later), tmp_path)

@@ -35,6 +35,7 @@ SECTIONS = {
     "reference": {
         "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy"),
         "Metrics": ("metrics", "events", "metric-names"),
+        "Evidence": ("public-logs",),
     },
 }
 """Groups of the pages of a folder; a page of none of them comes before the groups."""

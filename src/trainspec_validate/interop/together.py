@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import huggingface
+from trainspec_validate.interop.readers._accelerate_plan import NAMES_DEEPSPEED
 from trainspec_validate.interop.readers._huggingface_launch import ACCELERATE, DEEPSPEED
 from trainspec_validate.interop.readers._plan_parts import without_empty
 from trainspec_validate.interop.readers._plan_settings import flatten, load_mapping
@@ -19,6 +20,9 @@ _LAUNCHERS = {"huggingface-accelerate": ACCELERATE, "deepspeed-json": DEEPSPEED}
 _DECIDED = frozenset({"precision", "optimizer", "batch", "communication"})
 """Groups of a plan that the Trainer decides from its own arguments and those files."""
 _SHARDING = frozenset({("parallelism", "sharding"), ("parallelism", "sharding_degree")})
+_RANKS = frozenset(("parallelism", key) for key in ("num_accelerators", "data", "tensor", "context", "pipeline"))
+"""What the Trainer's fragment takes over from a configuration of accelerate, unless the command goes before it."""
+_OFFLOAD = frozenset({("memory", "offload")})
 _NAMED = {
     ACCELERATE: re.compile(r"config_file[\"'=: \t]{1,8}([^\s\"']{1,200}\.ya?ml)"),
     DEEPSPEED: re.compile(r"deepspeed\w{0,20}[\"'=: \t]{1,8}([^\s\"']{1,200}\.json)"),
@@ -36,9 +40,15 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
     trainers = [at for at, fragment in enumerate(fragments) if fragment.format == _TRAINER]
     launchers = {_LAUNCHERS[f.format]: at for at, f in enumerate(fragments) if f.format in _LAUNCHERS}
     num_launchers = sum(fragment.format in _LAUNCHERS for fragment in fragments)
-    if len(trainers) != 1 or not launchers or len(launchers) != num_launchers:
+    if len(launchers) != num_launchers:
         return fragments
     texts = [text for _, text in read]
+    if len(launchers) == len(_LAUNCHERS):
+        accelerate, deepspeed = launchers[ACCELERATE], launchers[DEEPSPEED]
+        if _belongs(texts[deepspeed], DEEPSPEED, [texts[accelerate].text]):
+            fragments[accelerate] = _with_its_deepspeed(fragments[accelerate])
+    if len(trainers) != 1 or not launchers:
+        return fragments
     trainer = trainers[0]
     namers = [texts[trainer].text, *([texts[launchers[ACCELERATE]].text] if ACCELERATE in launchers else [])]
     belonging = {mark: at for mark, at in launchers.items() if _belongs(texts[at], mark, namers)}
@@ -50,9 +60,21 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
         for name, value in flatten(load_mapping(texts[at]).data).items()
     }
     fragments[trainer] = huggingface.read_trainer(texts[trainer], settings)
-    for at in belonging.values():
-        fragments[at] = _without_decided(fragments[at])
+    offloads = "offload" in fragments[trainer].facts.get("memory", {})
+    for mark, at in belonging.items():
+        decided = _RANKS if mark == ACCELERATE else frozenset[Pointer]()
+        fragments[at] = _without_decided(fragments[at], decided | (_OFFLOAD if offloads else frozenset()))
     return fragments
+
+
+def _with_its_deepspeed(fragment: Fragment) -> Fragment:
+    """A configuration of accelerate next to the file of DeepSpeed that it names: that one decides on formats."""
+    formats = any(entry.pointer[0] == "precision" for entry in fragment.unknown) and "precision" not in fragment.facts
+    return replace(
+        fragment,
+        unknown=tuple(e for e in fragment.unknown if not (formats and e.pointer[0] == "precision")),
+        remarks=tuple(remark for remark in fragment.remarks if not remark.message.startswith(NAMES_DEEPSPEED)),
+    )
 
 
 def _belongs(text: ForeignText, mark: str, namers: Sequence[str]) -> bool:
@@ -61,21 +83,26 @@ def _belongs(text: ForeignText, mark: str, namers: Sequence[str]) -> bool:
     return not named or text.name.rpartition("/")[2] in named
 
 
-def _without_decided(fragment: Fragment) -> Fragment:
+def _without_decided(fragment: Fragment, further: frozenset[Pointer]) -> Fragment:
+    """A file of accelerate or DeepSpeed without what the Trainer decides, and without `further` places."""
+
+    def is_decided(place: Pointer) -> bool:
+        return _is_decided(place) or place[:2] in further
+
     def kept(places: Mapping[Pointer, Any]) -> dict[Pointer, Any]:
-        return {place: value for place, value in places.items() if not _is_decided(place)}
+        return {place: value for place, value in places.items() if not is_decided(place)}
 
     facts = {
-        group: {key: value for key, value in inner.items() if not _is_decided((group, key))}
+        group: {key: value for key, value in inner.items() if not is_decided((group, key))}
         for group, inner in fragment.facts.items()
         if group not in _DECIDED
     }
     return replace(
         fragment,
         facts=without_empty(facts),
-        unknown=tuple(entry for entry in fragment.unknown if not _is_decided(entry.pointer)),
+        unknown=tuple(entry for entry in fragment.unknown if not is_decided(entry.pointer)),
         derived=kept(fragment.derived or {}),
-        defaults=frozenset(place for place in fragment.defaults if not _is_decided(place)),
+        defaults=frozenset(place for place in fragment.defaults if not is_decided(place)),
         inputs=kept(fragment.inputs),
     )
 

@@ -29,6 +29,9 @@ _START_BYTES = 262_144
 _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
+_TABLE = ".csv"
+_OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
+"""Columns of a list of runs that the site of Weights & Biases exports."""
 NO_STREAM = "is no stream of a known format"
 _ORDER_MARK = b"\xef\xbb\xbf"
 _OPENING = (b"{", b"[", b"/")
@@ -212,11 +215,21 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     if not file.found:
         if words := _state_words(file, start, is_compressed=is_compressed):
             raise InputError(f"{file.name}: {words}")
+        if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
+            raise InputError(f"{file.name}: {_table_words(start)}")
         return Source("stream" if is_compressed else "document", file)
     if not is_document_name(file.name):
         return Source("other", file)
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def _table_words(start: bytes) -> str:
+    """What a table that was named and that no reader takes is, and what to do."""
+    names = {name.strip(b'"\r ') for name in start.removeprefix(_ORDER_MARK).split(b"\n", 1)[0].split(b",")}
+    if names >= _OF_RUNS:
+        return "is a table of runs of Weights & Biases, without their histories; export the history or a chart of a run"
+    return f"is a table, and {NO_STREAM}; `trainspec import --list` shows what is read"
 
 
 def _state_words(file: File, start: bytes, *, is_compressed: bool) -> str:

@@ -106,7 +106,9 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
             tally.add(finding)
             yield finding
     except Unresolved as answer:
-        tally.unknown.append(_lack(rule, answer, paths))
+        # A value `other` that a listed one could take the place of is the nearer reason.
+        lacks = [_lack(rule, hidden, paths) for hidden in kept_off(rule, arguments)]
+        tally.unknown += lacks or [_lack(rule, answer, paths)]
         return
     except NotApplicable as answer:
         lacks = [_lack(rule, hidden, paths) for hidden in kept_off(rule, arguments)]

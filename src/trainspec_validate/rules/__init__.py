@@ -22,7 +22,11 @@ class Place:
 
 
 class Unresolved(NotApplicable):
-    """Raised by a rule when a document names a part of another that is not there: what it asks stays unjudged."""
+    """Raised by a rule that cannot judge what a document states: the requirement concerns it and stays unjudged.
+
+    The document names a part of another that is not there, or no formula, catalog figure or measurement reaches what
+    it states. The reason follows the name of the file.
+    """
 
     def __init__(self, place: Place, reason: str, help: str = "") -> None:  # noqa: A002
         super().__init__(reason)

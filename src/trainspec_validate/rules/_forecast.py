@@ -11,8 +11,9 @@ from trainspec_validate.performance.costs.step_errors import NO_RUN, band_of
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import outlook
 from trainspec_validate.performance.forecast.predict import Prediction, predict
-from trainspec_validate.rules import NotApplicable
+from trainspec_validate.rules import NotApplicable, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
+from trainspec_validate.rules._machine import check_fabric
 
 FASTEST, SLOWEST = 0.6, 1.9
 """Least and largest time of a step over its prediction that a rule accepts. Requirements state these numbers."""
@@ -52,7 +53,8 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool =
     Time and traffic are predicted of models without frozen parameters; `frozen` is for rules that ask for memory alone.
 
     Raises:
-        NotApplicable: the documents lack what a prediction needs, or contradict each other.
+        NotApplicable: the batch contradicts itself, as another requirement reports.
+        Unresolved: the documents lack what a prediction needs, or contradict each other.
         OpenGroup: the plan names none of several node groups.
     """
     ask_group(plan, cluster, whole_job=True)
@@ -60,11 +62,13 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool =
     if plan.parallelism.data * batch.micro_sequences * batch.accumulation_steps != batch.global_sequences:
         raise NotApplicable("no prediction: the batch is not data ranks times micro-batch times accumulation")
     check_chunks(plan)
+    check_fabric(plan, cluster)
     found = _predicted(_Pair(plan, cluster))
     if isinstance(found, str):
-        raise NotApplicable(f"no prediction: {found}")
+        raise Unresolved(at(plan), f"is not predicted: {found}")
     if found.model.trained_share < 1 and not frozen:
-        raise NotApplicable("no prediction: parameters are frozen, so gradients and their products are fewer")
+        reason = "is not predicted: parameters are frozen, so gradients and their products are fewer"
+        raise Unresolved(at(plan), reason)
     return found
 
 
@@ -72,31 +76,34 @@ def check_chunks(plan: TrainingPlan) -> None:
     """Refuse a pipeline that would take long to add up.
 
     Raises:
-        NotApplicable: it has more than `MAX_CHUNKS` chunks.
+        Unresolved: it has more than `MAX_CHUNKS` chunks.
     """
     if plan.parallelism.pipeline * plan.parallelism.num_virtual_stages > MAX_CHUNKS:
-        raise NotApplicable(f"no prediction: the pipeline has more than {MAX_CHUNKS} chunks")
+        reason = f"is not predicted: the pipeline has more than {MAX_CHUNKS} chunks"
+        raise Unresolved(at(plan, "parallelism", "pipeline"), reason)
 
 
 def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     """A prediction whose time of a step can be held against other figures.
 
     Raises:
-        NotApplicable: as `prediction_of`, or the pipeline has a schedule whose idle time no formula gives, or
+        Unresolved: as `prediction_of`, or the pipeline has a schedule whose idle time no formula gives, or
             measured runs of this kind were too far from their predictions, or there are none.
     """
     found = prediction_of(plan, cluster)
     if plan.parallelism.pipeline > 1 and plan.parallelism.schedule in {None, "none", "other"}:
-        raise NotApplicable("the idle time of the pipeline is not known for its schedule")
+        reason = "gives a pipeline schedule whose idle time no formula has"
+        raise Unresolved(at(plan, "parallelism", "schedule"), reason, "name a schedule that is listed, where one fits")
     family = found.outlook.family
     band = band_of(family, named=True)
     if band is None:
-        raise NotApplicable(f"the time of a step is not predicted: {NO_RUN} ({family})")
+        raise Unresolved(at(plan), f"has a step whose time is not predicted: {NO_RUN} ({family})")
     if band.low < FASTEST * MARGIN or band.high * MARGIN > SLOWEST:
         words = f"eight of ten measured runs took {band.low:.2f} to {band.high:.2f} times as long"
-        raise NotApplicable(f"the time of a step is predicted too roughly: {family}, {words}")
+        raise Unresolved(at(plan), f"has a step whose time is predicted too roughly: {family}, {words}")
     if band.num_sources < LEAST_SOURCES:
-        raise NotApplicable(f"the time of a step is not predicted: measured runs of one source alone ({family})")
+        reason = f"has a step whose time is not predicted: measured runs of one source alone ({family})"
+        raise Unresolved(at(plan), reason)
     return found
 
 

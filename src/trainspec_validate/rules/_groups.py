@@ -97,6 +97,7 @@ def _over_groups(rule: Rule, arguments: Mapping[str, Document], question: OpenGr
     if len(alike) > _DIFFERENT.most:
         reason = f"names no node_group, and its job may run on {len(alike):,} different ones"
         raise Unresolved(at(plan, "parallelism"), reason, f"name one; at most {_DIFFERENT.most} are judged one by one")
+    unresolved: Unresolved | None = None
     for names in alike:
         named = _naming(Same(plan), names[0])
         variant = {key: named if document is plan else document for key, document in arguments.items()}
@@ -105,15 +106,18 @@ def _over_groups(rule: Rule, arguments: Mapping[str, Document], question: OpenGr
                 answers.add(names, _moved(violation, named, plan))
         except Unresolved as reason:
             reason.place = _given(reason.place, named, plan)
-            raise
+            unresolved = unresolved or reason
         except NotApplicable as reason:
             answers.reasons[str(reason)] = None
         else:
             answers.names.update(names)
-    yield from _merged(answers, choice, question)
+    if answers.found or not unresolved:
+        yield from _merged(answers, choice, question, plan)
+    if unresolved:
+        raise unresolved
 
 
-def _merged(answers: _Answers, choice: Candidates, question: OpenGroup) -> Iterator[Violation]:
+def _merged(answers: _Answers, choice: Candidates, question: OpenGroup, plan: TrainingPlan) -> Iterator[Violation]:
     every = {nodes.group.name for nodes in choice.groups}
     undecided: set[str] = set()
     for found in answers.found.values():
@@ -127,7 +131,8 @@ def _merged(answers: _Answers, choice: Candidates, question: OpenGroup) -> Itera
             yield from _certain(found, everywhere=failing == every)
     if undecided:
         some, rest = _listed(undecided, "and"), _listed(every - undecided, "and")
-        raise NotApplicable(f"it fails in node group {some}, not in {rest}, and the job spans them")
+        reason = f"names no node_group, and its job spans {some}, where the requirement fails, and {rest}"
+        raise Unresolved(at(plan, "parallelism"), reason, "name the node_group, where there is one")
     if not answers.names:
         raise NotApplicable("; ".join(answers.reasons))
 

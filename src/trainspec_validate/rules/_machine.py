@@ -44,6 +44,16 @@ def used_fabrics(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -
     Raises:
         Unresolved: the plan names one that is unknown.
     """
+    check_fabric(plan, cluster)
+    return job_fabrics(plan, cluster, nodes)
+
+
+def check_fabric(plan: TrainingPlan, cluster: ClusterProfile) -> None:
+    """Accept a plan that names a fabric of the cluster for its collectives, or none.
+
+    Raises:
+        Unresolved: the cluster has no fabric of that name.
+    """
     wanted = plan.communication.fabric if plan.communication else None
     names = [fabric.name for fabric in cluster.fabrics]
     if wanted is not None and wanted not in names:
@@ -51,7 +61,6 @@ def used_fabrics(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -
         raise Unresolved(
             at(plan, "communication", "fabric"), reason, f"one of: {', '.join(names) or 'none is declared'}"
         )
-    return job_fabrics(plan, cluster, nodes)
 
 
 def machine_of(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = False) -> Machine:
@@ -68,6 +77,13 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool =
     if found is None:
         raise NotApplicable("the plan does not name one node group of the cluster")
     return found
+
+
+def memory_unknown(machine: Machine) -> Unresolved:
+    """Why a rule that holds bytes against the memory of a rank cannot judge."""
+    place = at_machine(machine, "accelerator", "model")
+    reason = f"does not give the memory of {machine.group.accelerator.model}, which the catalog does not list"
+    return Unresolved(place, reason, "state accelerator.memory_bytes")
 
 
 def at_machine(machine: Machine, *pointer: str | int) -> Place:

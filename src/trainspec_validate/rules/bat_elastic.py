@@ -11,11 +11,11 @@ from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import prediction_of
 from trainspec_validate.rules._groups import ask_group
-from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
-from trainspec_validate.rules._machine import at_machine, job_nodes, machine_of
+from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, needed_bytes
+from trainspec_validate.rules._machine import at_machine, job_nodes, machine_of, memory_unknown
 from trainspec_validate.rules._records import resized
 
 MAX_LISTED = 8
@@ -38,8 +38,10 @@ def elastic_state(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     """The state that is sharded over fewer ranks still fits."""
     elastic, machine = elastic_of(plan), machine_of(plan, cluster)
     capacity, memory = machine.memory_bytes_per_rank, plan.memory
-    if capacity is None or (memory and memory.unified_memory != "none"):
-        raise NotApplicable("the memory of a rank is not known, or shared with the host")
+    if memory and memory.unified_memory != "none":
+        raise NotApplicable("memory is shared with the host")
+    if capacity is None:
+        raise memory_unknown(machine)
     spare = (memory.reserve_bytes if memory else None) or 0
     least = {degree: state_bytes_per_rank(resized(plan, degree, 1)) + spare for degree in set(elastic.data_degrees)}
     fitting = [degree for degree, needed in least.items() if needed <= capacity]
@@ -122,7 +124,7 @@ def elastic_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
     if plan.memory is None or plan.memory.unified_memory != "none":
         raise NotApplicable("the plan has no memory section, or shares memory with the host")
     if plan.model.experts:
-        raise NotApplicable(UNMEASURED)
+        raise Unresolved(at(plan, "model", "experts"), UNMEASURED, MEASURE)
     ask_group(plan, cluster)
     predicted = prediction_of(plan, cluster)
     capacity = predicted.machine.memory_bytes

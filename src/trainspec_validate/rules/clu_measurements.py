@@ -24,7 +24,7 @@ from trainspec_validate.performance.derived.cluster import (
     within,
 )
 from trainspec_validate.performance.derived.job import Same, nodes_by_name
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._libraries import fitting, runs_on, vendors
 
 _FACTOR_TOLERANCE = 0.005
@@ -64,8 +64,14 @@ def library_vendor(cluster: ClusterProfile) -> Iterator[Violation]:
     """The declared collective library runs on the accelerators."""
     library, makers = cluster.software.collective_library if cluster.software else None, vendors(cluster)
     able = runs_on(library.name, makers) if library else None
-    if library is None or makers is None or able is None:
-        raise NotApplicable("no collective library is declared, or the accelerators that it runs on are not known")
+    if library is None:
+        raise NotApplicable("no collective library is declared")
+    if makers is None or able is None:
+        what = (
+            "accelerators whose maker" if makers is None else f"collective library {library.name}, whose accelerators"
+        )
+        place = at(cluster, "software", "collective_library", "name")
+        raise Unresolved(place, f"gives {what} the catalog does not list")
     if not able:
         yield Violation(
             at(cluster, "software", "collective_library", "name"),
@@ -108,7 +114,8 @@ def _groups(cluster: ClusterProfile, measurement: CollectiveMeasurement) -> list
         found = nodes_by_name(Same(cluster)).get(measurement.group)
         return [found.group] if found else []
     if len(cluster.node_groups) * len(cluster.measurements) > _MOST_PAIRS:
-        raise NotApplicable(f"more than {_MOST_PAIRS:,} pairs of a measurement, which names no group, and a node group")
+        reason = f"has more than {_MOST_PAIRS:,} pairs of a measurement, which names no group, and a node group"
+        raise Unresolved(at(cluster, "measurements"), reason, "name the group of each measurement")
     groups = list(cluster.node_groups)
     return [group for group in groups if group.num_nodes * ranks_per_node(group) >= measurement.num_ranks] or groups
 
@@ -252,7 +259,8 @@ def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
                 )
                 yield Violation(place, message, f"at least {least}, 1 MiB per rank")
     if not judged:
-        raise NotApplicable("no measurement on accelerators of known memory")
+        reason = "gives measurements on accelerators whose memory the catalog does not list"
+        raise Unresolved(at(cluster, "measurements"), reason, "state accelerator.memory_bytes")
 
 
 def _with_memory(groups: list[NodeGroup]) -> list[tuple[NodeGroup, float]]:

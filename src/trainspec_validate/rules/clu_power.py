@@ -8,7 +8,7 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.model import units
 from trainspec_validate.performance.derived.cluster import listed, power_watts, total
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _NODE_POWER_FACTOR = 3.0
 _NODE_POWER_BASE = 3000.0
@@ -125,7 +125,8 @@ def facility_power(cluster: ClusterProfile) -> Iterator[Violation]:
             f"{units.base(low)} or more is plausible" if unknown else _between(low, high),
         )
     elif unknown:
-        raise NotApplicable(f"the power of {unknown} is not known")
+        reason = f"does not give the power of {unknown}, and the catalog has no figure"
+        raise Unresolved(at(cluster, "power", "it_power_watts"), reason, "state node_power_watts")
 
 
 def _between(low: float, high: float) -> str:

@@ -13,7 +13,7 @@ from trainspec_validate.performance.costs.collectives import Estimate
 from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.performance.forecast.outlook import PlannedCollective, Settings, outlook
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, prediction_of, timed_prediction_of
 from trainspec_validate.rules.com import communication
 
@@ -125,9 +125,11 @@ def exposed_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         )
         without = outlook(predicted.model, predicted.machine, predicted.layout, settings).exposed_share
         if without > MOST_EXPOSED:
-            raise NotApplicable(
-                f"{percent(share)} of a step waits for communication with overlap and {percent(without)} without, and "
-                f"the plan does not state communication.{' and '.join(unstated)}"
+            raise Unresolved(
+                at(plan),
+                f"waits for communication for {percent(share)} of a step with overlap and {percent(without)} without, "
+                f"and the plan does not state communication.{' and '.join(unstated)}",
+                f"state {' and '.join(unstated)}",
             )
     if share > MOST_EXPOSED:
         axis, longest = max(step.exposed_seconds.items(), key=lambda part: part[1])

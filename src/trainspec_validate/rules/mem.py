@@ -18,8 +18,8 @@ from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.optimizer import optimizer_state
 from trainspec_validate.performance.derived.state import offloaded_share, state_bytes_per_rank, state_with
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules._machine import at_machine, machine_of, memory_unknown
 from trainspec_validate.rules._records import memory_of
 
 GIB = 2**30
@@ -52,7 +52,7 @@ def state_bytes(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan states no bytes of state per parameter")
     kept = optimizer_state(plan.optimizer, plan.precision, plan.model, num_trained(plan))
     if kept.unknown is not None:
-        raise NotApplicable(f"the plan does not give {kept.unknown}")
+        raise Unresolved(at(plan, "optimizer"), f"does not give {kept.unknown}", "add what is known")
     states = list(_states(plan))
     if all(abs(stated - state.total) > STATE_TOLERANCE for state in states):
         s, named = states[0], "optimizer state" if plan.optimizer else "moments"
@@ -71,10 +71,10 @@ def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
     """The sharded state alone fits beside the reserve."""
     machine = machine_of(plan, cluster)
     memory = plan.memory
-    if machine.memory_bytes_per_rank is None:
-        raise NotApplicable(f"the memory of {machine.group.accelerator.model} is not known")
     if memory and memory.unified_memory != "none":
         raise NotApplicable("state may spill into memory shared with the host")
+    if machine.memory_bytes_per_rank is None:
+        raise memory_unknown(machine)
     spare = (memory.reserve_bytes if memory else None) or 0
     least = state_bytes_per_rank(plan)
     capacity = machine.memory_bytes_per_rank
@@ -121,8 +121,10 @@ def peak_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
     memory, peak = _peak(plan)
     machine = machine_of(plan, cluster)
     capacity = machine.memory_bytes_per_rank
-    if capacity is None or memory.unified_memory != "none":
-        raise NotApplicable("the memory of a rank is not known, or shared with the host")
+    if memory.unified_memory != "none":
+        raise NotApplicable("memory is shared with the host")
+    if capacity is None:
+        raise memory_unknown(machine)
     spare = memory.reserve_bytes or 0
     if peak + spare > capacity:
         yield Violation(
@@ -187,8 +189,11 @@ def in_flight(plan: TrainingPlan) -> Iterator[Violation]:
     stated = memory_of(plan).micro_batches_in_flight
     degrees, steps = plan.parallelism, plan.batch.accumulation_steps
     expected = micro_batches_in_flight(degrees.schedule or "none", degrees.pipeline, steps, degrees.num_virtual_stages)
-    if stated is None or expected is None:
-        raise NotApplicable("no number is stated, or the schedule has no formula")
+    if stated is None:
+        raise NotApplicable("no number of micro-batches in flight is stated")
+    if expected is None:
+        reason = f"gives parallelism.schedule: {degrees.schedule}, which has no formula for micro-batches in flight"
+        raise Unresolved(at(plan, "parallelism", "schedule"), reason, "name a schedule that is listed, where one fits")
     if stated != expected:
         yield Violation(
             at(plan, "memory", "micro_batches_in_flight"),

@@ -12,9 +12,9 @@ from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.forecast.outlook import Settings
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
-from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
+from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, needed_bytes
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._records import memory_of
 
@@ -25,14 +25,15 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     memory = memory_of(plan)
     if memory.unified_memory != "none" or memory.predicted_peak_bytes is not None:
         raise NotApplicable("the plan states a peak, or tensors may spill into memory shared with the host")
-    if plan.model.experts:
-        raise NotApplicable(UNMEASURED)
     machine = machine_of(plan, cluster)
     predicted, spare = prediction_of(plan, cluster, frozen=True), memory.reserve_bytes or 0
     if state_bytes_per_rank(plan) + spare > predicted.machine.memory_bytes:
         raise NotApplicable("not even the state fits")
     if predicted.memory is None:
-        raise NotApplicable("the pipeline schedule has no formula for memory")
+        reason = "gives a pipeline schedule that has no formula for memory"
+        raise Unresolved(
+            at(plan, "parallelism", "schedule"), reason, "state predicted_peak_bytes, as measured in one step"
+        )
     capacity = predicted.machine.memory_bytes
     stage, found = lean_memory(predicted.model, predicted.layout, predicted.settings)
     least = needed_bytes(found, spare)
@@ -50,6 +51,8 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             _smaller(predicted, spare),
             related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )
+    elif plan.model.experts:
+        raise Unresolved(at(plan, "model", "experts"), UNMEASURED, MEASURE)
 
 
 def _smaller(predicted: Prediction, reserve: float) -> str:

@@ -11,7 +11,7 @@ from trainspec_validate.performance.costs.optimizer_state import NUM_MOMENTS
 from trainspec_validate.performance.derived.optimizer import implied_state
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 BYTES_TOLERANCE = 0.25
 """Scales of 8-bit moments take a little more than a byte; the same quarter as of the whole state."""
@@ -85,7 +85,7 @@ def optimizer_bytes(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan states no bytes of optimizer state")
     implied = implied_state(optimizer, plan.precision, plan.model, num_trained(plan))
     if implied.unknown is not None:
-        raise NotApplicable(f"the plan does not give {implied.unknown}")
+        raise Unresolved(at(plan, "optimizer"), f"does not give {implied.unknown}", "add what is known")
     if abs(stated - implied.num_bytes) > BYTES_TOLERANCE:
         yield Violation(
             at(plan, "optimizer", "bytes_per_parameter"),
@@ -119,7 +119,8 @@ def muon_matrices(plan: TrainingPlan) -> Iterator[Violation]:
     if optimizer.name != "muon":
         raise NotApplicable("the optimizer is not Muon")
     if shape is None or num_trained(plan) < plan.model.num_parameters:
-        raise NotApplicable("the shape of what is trained is not known")
+        reason = "gives a shape from which embeddings and output layer are not counted, or trains a part of it"
+        raise Unresolved(at(plan, "model"), reason)
     tables = shape.embedding_parameters * (1 if shape.tied_embeddings else 2)
     updated = optimizer.auxiliary.num_parameters if optimizer.auxiliary else 0.0
     if updated < 0.99 * tables:

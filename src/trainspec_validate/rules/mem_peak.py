@@ -9,7 +9,7 @@ from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.model.units import bytes_
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.derived.trained import trained_of
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._records import memory_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
         _, lean = lean_memory(model, layout, settings)
         _, generous = generous_memory(model, layout, settings)
     except (Unpredictable, ValueError) as reason:
-        raise NotApplicable(f"no prediction: {reason}") from None
+        raise Unresolved(at(plan), f"is not predicted: {reason}") from None
     return lean, generous
 
 
@@ -58,7 +58,9 @@ def peak_agrees(plan: TrainingPlan) -> Iterator[Violation]:
     if peak is None or memory.unified_memory != "none":
         raise NotApplicable("the plan states no peak, or shares memory with the host")
     if plan.model.experts:
-        raise NotApplicable("the memory of mixtures of experts is predicted, but no measured peak backs it")
+        from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED  # noqa: PLC0415
+
+        raise Unresolved(at(plan, "model", "experts"), UNMEASURED, MEASURE)
     if peak < state_bytes_per_rank(plan):
         raise NotApplicable("the peak does not even hold the state")
     lean, generous = _predicted(plan)

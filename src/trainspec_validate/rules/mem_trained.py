@@ -10,7 +10,7 @@ from trainspec_validate.model.units import base, billions, number
 from trainspec_validate.performance.costs.adapters import target_sides
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import lora_parameters, num_parameters
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 COUNT_TOLERANCE = 0.01
 """Published counts of adapters have two or three digits."""
@@ -28,8 +28,10 @@ def _lora(plan: TrainingPlan) -> Lora:
 def lora_count(plan: TrainingPlan) -> Iterator[Violation]:
     """Stated trained parameters are those of the adapters."""
     lora, stated, counted = _lora(plan), plan.num_parameters_trained, lora_parameters(plan)
-    if stated is None or counted is None:
-        raise NotApplicable("the plan states no trained parameters, or its shape does not give the adapters")
+    if stated is None:
+        raise NotApplicable("the plan states no trained parameters")
+    if counted is None:
+        raise Unresolved(at(plan, "lora"), "gives a shape from which the parameters of adapters are not counted")
     if abs(stated - counted) > COUNT_TOLERANCE * counted:
         yield Violation(
             at(plan, "num_parameters_trained"),

@@ -10,7 +10,7 @@ from trainspec_validate.model.units import base, billions, number, percent, pref
 from trainspec_validate.performance.costs.energy import least_joules, least_joules_per_token, most_joules
 from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 
 CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
@@ -221,6 +221,11 @@ def _ceiling(plan: TrainingPlan, machine: machines.Machine, duration: float) -> 
     )
 
 
+def _no_power(machine: machines.Machine, key: str) -> Unresolved:
+    reason = f"does not give {key} of {machine.group.name}, and the catalog has no figure"
+    return Unresolved(at_machine(machine), reason, f"state {key}")
+
+
 @rule("TS-NRG-013")
 def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The expected energy is no more than the machines can draw in the planned time."""
@@ -228,7 +233,8 @@ def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
     machine, duration = machine_of(plan, cluster, whole_job=True), _planned_seconds(plan)
     most = _ceiling(plan, machine, duration)
     if most is None:
-        raise NotApplicable("no power of accelerators or nodes is known")
+        key = "node_power_watts" if _energy(plan).boundary != "device" else "accelerator.power_watts"
+        raise _no_power(machine, key)
     mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
     related = ((at(plan, "energy", "boundary"), "the boundary"),)
     if joules > most:
@@ -242,7 +248,7 @@ def mean_power_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
     key, joules = _expected(plan)
     machine, duration = machine_of(plan, cluster, whole_job=True), _planned_seconds(plan)
     if machine.watts_per_accelerator is None:
-        raise NotApplicable("the power of the accelerators is not known")
+        raise _no_power(machine, "accelerator.power_watts")
     least = least_joules(machine.watts_per_accelerator, machines.num_accelerators(plan, machine), duration)
     if joules < least:
         mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
@@ -256,10 +262,16 @@ def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
     """A token does not cost less than its operations."""
     stated, model = _energy(plan).expected_joules_per_token, plan.model
     machine = machine_of(plan, cluster, whole_job=True)
-    if stated is None or not machine.peak_rates or machine.watts_per_accelerator is None:
-        raise NotApplicable("energy of a token, peak rate or power is not known")
+    if stated is None:
+        raise NotApplicable("the plan expects no energy of a token")
+    if machine.watts_per_accelerator is None:
+        raise _no_power(machine, "accelerator.power_watts")
+    if not machine.peak_rates:
+        reason = f"does not give a peak rate of {machine.group.accelerator.model}, which the catalog does not list"
+        raise Unresolved(at_machine(machine, "accelerator"), reason, "state accelerator.peak_rates")
     if model.family not in {"dense-transformer", "moe-transformer"}:
-        raise NotApplicable("operations of a token are counted for transformers only")
+        reason = f"gives the energy of a token of the family {model.family}, whose operations are not counted"
+        raise Unresolved(at(plan, "model", "family"), reason)
     active = model.num_active_parameters or model.num_parameters
     partly = num_trained(plan) < model.num_parameters
     least = least_joules_per_token(

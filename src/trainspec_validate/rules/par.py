@@ -12,7 +12,7 @@ from trainspec_validate.model.units import number, percent
 from trainspec_validate.performance.costs.stage_memory import stages
 from trainspec_validate.performance.costs.transformer import parameters, pipeline_idle_ratio
 from trainspec_validate.performance.derived.plan import node_groups, num_ranks, shape_of
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._groups import check_group
 
 CHUNKED_SCHEDULES = frozenset({"interleaved-1f1b", "zero-bubble", "dual-pipe", "other"})
@@ -260,11 +260,12 @@ def stage_balance(plan: TrainingPlan) -> Iterator[Violation]:
     if p.pipeline == 1 or not p.stage_layers:
         raise NotApplicable("the plan lists no layers of pipeline stages")
     if shape is None:
-        raise NotApplicable("the shape does not say how much work the output layer is next to a layer")
+        reason = "gives a shape from which the work of the output layer next to a layer is not counted"
+        raise Unresolved(at(plan, "model"), reason)
     try:
         held = stages(shape, p.pipeline, p.num_virtual_stages, p.stage_layers, p.schedule or "1f1b")
     except ValueError as error:
-        raise NotApplicable(str(error)) from error
+        raise Unresolved(at(plan, "parallelism", "stage_layers"), f"is not predicted: {error}") from error
     counted = parameters(shape)
     output = shape.embedding_parameters * shape.num_layers / (counted.attention + counted.active_feed_forward)
     # The output layer is in the rank of the last chunk; a table of tied embeddings is looked up at the other end.

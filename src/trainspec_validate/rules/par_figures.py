@@ -12,7 +12,7 @@ from trainspec_validate.model.units import flops, flops_per_second, number, perc
 from trainspec_validate.performance.derived.plan import node_groups, tokens_per_step
 from trainspec_validate.performance.derived.speed import HARDWARE_CONVENTION, StepTime, flops_bounds, step_times
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._groups import ask_group
 
 TOLERANCE = {"predicted": 0.01, "measured": 0.01, "published": 0.03}
@@ -183,10 +183,11 @@ def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
     if given is None or convention is None:
         raise NotApplicable("the plan gives no operations per token with their convention")
     if num_trained(plan) < model.num_parameters:
-        raise NotApplicable("only some parameters are trained, which no convention covers")
+        reason = "trains some of its parameters, and no convention of flops_per_token covers that"
+        raise Unresolved(at(plan, "performance", "flops_convention"), reason)
     bounds = flops_bounds(model, convention)
     if bounds is None:
-        raise NotApplicable("the shape does not say how many operations a token takes")
+        raise Unresolved(at(plan, "model"), "gives a shape from which the operations of a token are not counted")
     low, high = bounds
     if given < low * (1 - FLOPS_TOLERANCE) or given > high * (1 + FLOPS_TOLERANCE):
         wanted = flops(low) if low == high else f"between {flops(low)} and {flops(high)}"
@@ -229,7 +230,8 @@ def peak_rate(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
         if (peak := _peak(group.accelerator, number_format))
     }
     if not peaks:
-        raise NotApplicable(f"the accelerator's {number_format} peak is unknown")
+        reason = f"gives a {number_format} peak, which neither the cluster nor the catalog has of the accelerator"
+        raise Unresolved(at(plan, "performance", "peak_format"), reason, "state peak_rates of the accelerator")
     if all(_differ(given, peak, TOLERANCE["measured"]) for peak in peaks):
         known = " or ".join(flops_per_second(peak) for peak in sorted(peaks))
         doubled = any(not _differ(given, 2 * peak, TOLERANCE["measured"]) for peak in peaks)

@@ -11,8 +11,9 @@ from trainspec_validate.model.units import billions, number
 from trainspec_validate.performance.costs.transformer import parameters
 from trainspec_validate.performance.derived.families import TRANSFORMERS, implied_parameters, shape_lacks
 from trainspec_validate.performance.derived.plan import shape_of
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
+UNCOUNTED = "gives a shape from which parameters are not counted"
 PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""
 MAX_ROUNDING = 0.5
@@ -208,7 +209,7 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     """The declared parameters are those that the shape has."""
     model, implied = plan.model, implied_parameters(plan.model)
     if implied is None:
-        raise NotApplicable("the shape does not say how many parameters the model has")
+        raise Unresolved(at(plan, "model"), UNCOUNTED)
     low, likely, high = implied
     if _outside(model.num_parameters, low, high):
         yield Violation(
@@ -237,7 +238,7 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
     if model.num_active_parameters is None or model.experts is None:
         raise NotApplicable("the plan gives no active parameters")
     if shape is None or model.attention in {"linear", "none"}:
-        raise NotApplicable("the shape does not say how many parameters a token visits")
+        raise Unresolved(at(plan, "model"), UNCOUNTED)
     counted = parameters(shape)
     projections = counted.attention if model.attention == "latent" else 0
     low = counted.active - counted.embeddings - projections

@@ -15,7 +15,7 @@ from trainspec_validate.performance.derived.speed import (
     peak_of_rank,
     step_time,
 )
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._groups import check_group
 
 FORWARD_FLOPS, FULL_FLOPS = 2, 6
@@ -96,8 +96,11 @@ def _done(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[StepTime, float,
     """
     check_group(plan, cluster)
     step, done, peak = step_time(plan), least_flops_per_second(plan), peak_of_rank(plan, cluster)
-    if step is None or done is None or peak is None:
-        raise NotApplicable("the speed, the operations of a step or the peak is not known")
+    if step is None:
+        raise NotApplicable("the plan gives no speed")
+    if done is None or peak is None:
+        what = "operations of a step are not counted" if done is None else "peak in its format is not known"
+        raise Unresolved(at(plan, "performance", step.key), f"gives a speed, but the {what}")
     if _reported(plan):
         raise NotApplicable("the speed is impossible on any accelerator, as another requirement reports")
     return step, done, peak
@@ -136,8 +139,13 @@ class _Speed:
 
 def _speed(plan: TrainingPlan) -> _Speed:
     performance, model, ranks = plan.performance, plan.model, plan.parallelism.num_accelerators
-    if performance is None or model.family not in TRANSFORMERS:
-        raise NotApplicable("the plan gives no speed of a transformer")
+    if performance is None:
+        raise NotApplicable("the plan gives no speed")
+    if model.family not in TRANSFORMERS:
+        if performance.tokens_per_second is None and performance.tokens_per_second_per_accelerator is None:
+            raise NotApplicable("the plan gives no tokens per second")
+        reason = f"gives tokens per second of the family {model.family}, whose operations are not counted by parameters"
+        raise Unresolved(at(plan, "model", "family"), reason)
     active = model.num_active_parameters or model.num_parameters
     if performance.tokens_per_second_per_accelerator is not None:
         return _Speed("tokens_per_second_per_accelerator", performance.tokens_per_second_per_accelerator, active)

@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.model.units import base, number, percent
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES
 from trainspec_validate.performance.derived.plan import FORMATS_OF_RECIPE
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 
 WIDE = ("fp32", "fp64")
@@ -272,8 +272,11 @@ def format_supported(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
         asked.append((("precision", "compute"), plan.precision.compute, (plan.precision.compute,)))
     if recipe and (recipe.format != "int8" or "int8" in machine.peak_rates):
         asked.append((("precision", "recipe", "format"), recipe.format, FORMATS_OF_RECIPE[recipe.format]))
-    if not asked or not machine.peak_rates:
-        raise NotApplicable("no format is asked for whose rates are known")
+    if not asked:
+        raise NotApplicable("no format below fp32 is asked for")
+    if not machine.peak_rates:
+        reason = f"does not give a peak rate of {machine.group.accelerator.model}, which the catalog does not list"
+        raise Unresolved(at_machine(machine, "accelerator"), reason, "state accelerator.peak_rates")
     for place, name, formats in asked:
         if not any(one in machine.peak_rates for one in formats):
             yield Violation(

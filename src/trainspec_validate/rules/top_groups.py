@@ -10,7 +10,7 @@ from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.job import JobNodes
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _MAX_GROUPS: Final = 500
 """Groups of one job whose pairs are compared where no fabric joins all."""
@@ -32,7 +32,8 @@ def joined_groups(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     if set.intersection(*(_parts(fabrics[nodes.index], joins) for nodes in used)):
         return
     if len(used) > _MAX_GROUPS:
-        raise NotApplicable(f"no fabric joins all of {len(used)} node groups, and pairs of over {_MAX_GROUPS} are many")
+        reason = f"runs in {len(used):,} node groups that no one fabric joins"
+        raise Unresolved(at(plan, "parallelism"), reason, f"pairs of at most {_MAX_GROUPS} are judged")
     for one, other in combinations(used, 2):
         if not _reach(one, other, fabrics, joins):
             largest = max(nodes.num_ranks for nodes in used)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainspec_validate.interop.readers._huggingface_training import (
     numbered_strategy,
+    put_prefetch,
     put_strategy,
     write_deepspeed_formats,
     write_formats,
@@ -15,6 +16,8 @@ _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _FORMATS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 _PLACES = {"cpu": "host", "nvme": "local-disk"}
 _CONFIG = "parallelism_config."
+NAMES_DEEPSPEED = "the settings of DeepSpeed are in"
+"""How the remark begins that names a file of DeepSpeed."""
 _LONG = f"{_CONFIG}parallelism_config_"
 
 
@@ -29,6 +32,10 @@ def write_accelerate(draft: Draft) -> int | None:
     sections = {"FSDP": _write_fsdp, "DEEPSPEED": _write_deepspeed, "MEGATRON_LM": _write_megatron}
     if kind in sections:
         sections[kind](draft)
+    elif kind == "TP" and not draft.counted("parallelism", "tensor"):
+        told = draft.unknown.get(("parallelism", "tensor"), "distributed_type is TP, and no tp_config.tp_size is given")
+        draft.lacks(("parallelism", "tensor"), told)
+        draft.lacks(("parallelism", "data"), told)
     elif draft.get("parallelism", "sharding") is None:
         how = f"distributed_type {kind or 'NO'} keeps whole copies"
         draft.put(("parallelism", "sharding"), "none", how if kind else Default(how))
@@ -41,7 +48,8 @@ def write_accelerate(draft: Draft) -> int | None:
 
 def _write_degrees(draft: Draft) -> None:
     for axis, name in (("tensor", "tp_size"), ("context", "sp_size"), ("context", "cp_size")):
-        draft.copy(("parallelism", axis), f"{_LONG}{name}", f"{_CONFIG}{name}")
+        older = [f"tp_config.{name}"] if axis == "tensor" else []
+        draft.copy(("parallelism", axis), f"{_LONG}{name}", f"{_CONFIG}{name}", *older)
     outer = draft.count(f"{_LONG}dp_replicate_size", f"{_CONFIG}dp_replicate_size")
     inner = draft.count(f"{_LONG}dp_shard_size", f"{_CONFIG}dp_shard_size")
     if outer is None and inner is None:
@@ -77,17 +85,17 @@ def _write_fsdp(draft: Draft) -> None:
         draft.put(("memory", "activation_policy"), "full", "fsdp_activation_checkpointing")
     elif draft.get("memory", "offload"):
         draft.lacks(("memory", "activation_policy"), "the training program may turn recomputation on itself")
-    how = "FSDP reduces gradients and prefetches parameters during computation"
+    how = "FSDP reduces gradients during the backward pass"
     draft.put(("communication", "overlap_gradients"), value=True, how=how)
     if draft.get("parallelism", "sharding") == "parameters":
-        draft.put(("communication", "overlap_parameters"), value=True, how=how)
+        put_prefetch(draft, second=version >= 2)
 
 
 def _write_deepspeed(draft: Draft) -> None:
     path = draft.word("deepspeed_config.deepspeed_config_file")
     if path:
         place = "deepspeed_config.deepspeed_config_file"
-        draft.remark(f"the settings of DeepSpeed are in {path[:120]}, which is not read: import it as well", place)
+        draft.remark(f"{NAMES_DEEPSPEED} {path[:120]}, which is not read: import it as well", place)
         draft.lacks(("parallelism", "sharding"), f"it is in {path[:120]}")
         return
     stage = draft.look("deepspeed_config.zero_stage")

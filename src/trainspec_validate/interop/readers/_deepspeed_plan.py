@@ -66,7 +66,13 @@ PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
 ENGINE = "get_data_types in DeepSpeed@edaa7221:deepspeed/runtime/engine.py"
 WITHOUT_ZERO = f"fp32 before DeepSpeed 0.17.6, bf16 since, where ZeRO is off ({ENGINE})"
 CAST = "DeepSpeed@edaa7221:deepspeed/runtime/zero/stage_1_and_2.py and bf16_optimizer.py"
-_LAST_STAGE = 3
+_AVERAGED = "DeepSpeed@edaa7221:deepspeed/runtime/zero and comm/coalesced_collectives.py"
+_ENGINE = "the backward pass, in DeepSpeed@edaa7221:deepspeed/runtime/engine.py"
+_ENGINE_ELEMENTS = 500_000_000
+"""Elements of a bucket where ZeRO is off: MEMORY_OPT_ALLREDUCE_SIZE of the engine."""
+_STAGE_OF_GRADIENTS, _LAST_STAGE = 2, 3
+_OLDER_OFFLOAD = {"optimizer": "cpu_offload", "parameters": "cpu_offload_params"}
+"""Switches of DeepSpeed before 0.3.16 that move to the host what the sections of today name."""
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _FORMATS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16"}
@@ -263,24 +269,8 @@ def _write_sharding(draft: Draft, prefix: str) -> None:
 
 def _write_communication(draft: Draft, prefix: str) -> None:
     zero = f"{prefix}zero_optimization."
-    overlap = draft.flag(f"{zero}overlap_comm")
-    whole = draft.get("parallelism", "sharding") == "parameters"
-    how = "" if overlap is not None else Default(f"the default of {PAGE}: on at stage 3 only")
-    resolved = not draft.reasons(f"{zero}overlap_comm")
-    if resolved:
-        draft.put(("communication", "overlap_gradients"), whole if overlap is None else overlap, how)
-    if whole and resolved:
-        draft.put(("communication", "overlap_parameters"), whole if overlap is None else overlap, how or "overlap_comm")
-    elements = draft.number(f"{zero}reduce_bucket_size")
-    size = _BYTES.get(draft.get("precision", "reduction") or "")
-    if elements and size:
-        draft.put(("communication", "bucket_bytes"), elements * size, f"{elements:.0f} elements of {size} bytes")
-    elif elements:
-        why = f"reduce_bucket_size is {elements:.0f} elements, and the format that they are reduced in is not known"
-        draft.lacks(("communication", "bucket_bytes"), why)
-    before = draft.flag(f"{prefix}prescale_gradients")
-    how = "" if before is not None else Default(f"the default of {PAGE}: no prescaling")
-    draft.put(("communication", "gradient_averaging"), "divide-before" if before else "divide-after", how)
+    _write_buckets(draft, zero)
+    _write_averaging(draft, prefix)
     kind = (draft.word(f"{prefix}optimizer.type") or "").lower()
     if kind in _ONE_BIT:
         pointer = ("communication", "compression")
@@ -297,10 +287,74 @@ def _write_communication(draft: Draft, prefix: str) -> None:
             draft.remark(f"{name}: parameters travel in fewer bits; a plan has no place for it", f"{zero}{name}")
 
 
+def _write_buckets(draft: Draft, zero: str) -> None:
+    """Overlap and buckets of the reduction, which settings of ZeRO decide from stage 1 on."""
+    overlap, elements = draft.flag(f"{zero}overlap_comm"), draft.number(f"{zero}reduce_bucket_size")
+    size = _BYTES.get(draft.get("precision", "reduction") or "")
+    stage = draft.look(f"{zero}stage")
+    if stage == 0 and not isinstance(stage, bool):
+        draft.put(("communication", "overlap_gradients"), value=False, how=f"stage 0 of ZeRO reduces after {_ENGINE}")
+        if elements and size:
+            how = f"{_ENGINE_ELEMENTS} elements of {size} bytes: reduce_bucket_size has no effect at stage 0 of ZeRO"
+            draft.put(("communication", "bucket_bytes"), float(_ENGINE_ELEMENTS * size), how)
+        for name in ("overlap_comm", "reduce_bucket_size"):
+            if draft.values.get(f"{zero}{name}"):
+                draft.remark(f"{name} has no effect at stage 0 of ZeRO (DeepSpeed@edaa7221)", f"{zero}{name}")
+        return
+    whole = draft.get("parallelism", "sharding") == "parameters"
+    how = "" if overlap is not None else Default(f"the default of {PAGE}: on at stage 3 only")
+    resolved = not draft.reasons(f"{zero}overlap_comm")
+    if resolved:
+        draft.put(("communication", "overlap_gradients"), whole if overlap is None else overlap, how)
+    if whole and resolved:
+        draft.put(("communication", "overlap_parameters"), whole if overlap is None else overlap, how or "overlap_comm")
+    if elements and size:
+        draft.put(("communication", "bucket_bytes"), elements * size, f"{elements:.0f} elements of {size} bytes")
+    elif elements:
+        why = f"reduce_bucket_size is {elements:.0f} elements, and the format that they are reduced in is not known"
+        draft.lacks(("communication", "bucket_bytes"), why)
+
+
+def _write_averaging(draft: Draft, prefix: str) -> None:
+    """Whether gradients are divided before or after their sum, which from stage 1 of ZeRO on its own code decides.
+
+    Source: DeepSpeed@edaa7221, v0.9.5, v0.5.10 and v0.3.16: `average_tensor` of deepspeed/runtime/zero/stage*.py,
+    `reduce_scatter_coalesced` of deepspeed/runtime/comm and `allreduce_bucket` of deepspeed/runtime/engine.py.
+    """
+    zero, place = f"{prefix}zero_optimization.", ("communication", "gradient_averaging")
+    before, scattered = draft.flag(f"{prefix}prescale_gradients"), draft.flag(f"{zero}reduce_scatter")
+    stage = draft.look(f"{zero}stage")
+    reason = next(iter(draft.reasons(f"{zero}stage", f"{zero}reduce_scatter", f"{prefix}prescale_gradients")), None)
+    if reason:
+        draft.lacks(place, f"divide-before or divide-after: {reason}")
+    elif before or not stage:
+        how = "" if before is not None else Default(f"the default of {PAGE}: no prescaling")
+        draft.put(place, "divide-before" if before else "divide-after", how)
+    elif stage not in (_STAGE_OF_GRADIENTS, _LAST_STAGE):
+        told = (
+            "divide-before by the optimizer of ZeRO since DeepSpeed 0.5, divide-after before it and by BF16_Optimizer"
+        )
+        draft.lacks(place, told)
+    elif draft.flag(f"{zero}zero_quantized_gradients"):
+        draft.lacks(place, "zero_quantized_gradients: the reduction of quantised gradients averages in its own way")
+    elif scattered is not False:
+        how = f"ZeRO divides gradients, then scatters their sums ({_AVERAGED})"
+        draft.put(place, "divide-before", how if scattered else Default(f"{how}; reduce_scatter is on by default"))
+    elif stage == _STAGE_OF_GRADIENTS:
+        how = "" if before is not None else Default(f"the default of {PAGE}: no prescaling")
+        draft.put(place, "divide-after", how or "prescale_gradients")
+    else:
+        draft.lacks(place, "divide-before or divide-after: without reduce_scatter the version of DeepSpeed decides")
+
+
 def _write_offload(draft: Draft, prefix: str) -> None:
     entries: list[dict[str, object]] = []
     for what, name in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
         device = draft.word(f"{prefix}zero_optimization.{name}.device")
+        older = f"{prefix}zero_optimization.{_OLDER_OFFLOAD[what]}"
+        if draft.flag(older) and device is None:
+            device = "cpu"
+            draft.remark(f"{_OLDER_OFFLOAD[what]} is the older name of {name} to the host", older)
         if device in _PLACES:
             stage = draft.look(f"{prefix}zero_optimization.stage")
             if what == "parameters" and isinstance(stage, int) and stage != _LAST_STAGE:

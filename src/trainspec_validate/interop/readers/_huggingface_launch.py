@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._huggingface_training import is_example
 from trainspec_validate.interop.readers._huggingface_weights import STORED
-from trainspec_validate.interop.readers._plan_parts import Draft, shown
+from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown
+from trainspec_validate.interop.readers._shell_options import LAUNCHER, PROGRAM
 from trainspec_validate.model.finding import Pointer
 
 ACCELERATE, DEEPSPEED = "accelerate.", "deepspeed."
@@ -32,6 +35,14 @@ _FILLED = {
     "bf16.enabled": "bf16",
 }
 """Settings of DeepSpeed that the Trainer fills in where they say `auto` (transformers/integrations/deepspeed.py)."""
+_LAUNCHED: tuple[Pointer, ...] = (
+    *(("parallelism", key) for key in ("sharding", "sharding_degree", "tensor", "context", "pipeline", "data")),
+    ("communication", "overlap_parameters"),
+)
+"""What a configuration of accelerate decides for a job of the Trainer."""
+_OVERRIDING = re.compile(r"fsdp_\w+|zero_stage|offload_(?:optimizer|param)_device|deepspeed_config_file|num_machines")
+"""Options of `accelerate launch` that go before its configuration and that no program has beside them."""
+_SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
 _USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
@@ -53,6 +64,10 @@ def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
     True
     """
     found = dict(values)
+    for name in [name for name in found if name.startswith(ACCELERATE)]:
+        own = name.rpartition(".")[2]
+        if _OVERRIDING.fullmatch(own) and found.get(own) is not None:
+            found[name] = found[own]
     if uses_deepspeed(found) and not embeds_deepspeed(found) and f"{_INLINE}deepspeed_config_file" not in found:
         found |= {f"{DEEPSPEED}{name}": "auto" for name in _AUTO}
         for name, (own, usual) in _FROM_INLINE.items():
@@ -71,10 +86,18 @@ def _filled(found: Mapping[str, Any], argument: str) -> Any:
     value = found.get(argument)
     if value is not None:
         return value
+    if argument in {"bf16", "fp16"} and not _switched(found) and _has_unknown_program(found):
+        return "auto"
     if argument in {"bf16", "fp16"}:
         # With a format of accelerate and neither switch of the Trainer transformers finds that the two do not match.
         return "auto" if found.get("mixed_precision") in {"bf16", "fp16"} and not _switched(found) else False
-    return _USUAL.get(argument, "auto")
+    return "auto" if _has_unknown_program(found) else _USUAL.get(argument, "auto")
+
+
+def _has_unknown_program(found: Mapping[str, Any]) -> bool:
+    """Whether a script starts a program that may have defaults of its own."""
+    program = found.get(PROGRAM)
+    return program is not None and not (isinstance(program, str) and is_example(program))
 
 
 def _switched(found: Mapping[str, Any]) -> bool:
@@ -100,13 +123,54 @@ def put_launched(draft: Draft) -> Any:
     draft.used.add("mixed_precision")
     launched = Draft(inner)
     write_accelerate(launched)
-    for place in (("parallelism", "sharding"), ("parallelism", "sharding_degree")):
-        if (value := launched.get(*place)) is not None:
+    for place in _LAUNCHED:
+        if (value := launched.get(*map(str, place))) is not None:
             draft.put(place, value, launched.derived.get(place, ""))
         elif place in launched.unknown:
             draft.lacks(place, launched.unknown[place])
     sharded = str(inner.get("distributed_type")).upper() in {"FSDP", "DEEPSPEED"}
     return launched.get("parallelism", "sharding") if sharded else None
+
+
+def included_slots(text: str) -> int | None:
+    """The accelerators that `--include` of deepspeed names; None where a host has no list of them.
+
+    >>> included_slots("localhost:0,1,2,3"), included_slots("worker-0@worker-1:0,2"), included_slots("a:0@b:0,2")
+    (4, None, 3)
+    """
+    hosts = [host.partition(":")[2] for host in text.split("@")]
+    if not all(_SLOTS.fullmatch(slots) for slots in hosts):
+        return None
+    return sum(len(set(slots.split(","))) for slots in hosts)
+
+
+def _included(draft: Draft) -> tuple[int | None, str]:
+    """Ranks by the accelerators that a command of deepspeed names."""
+    named = draft.look("include")
+    slots = included_slots(named) if isinstance(named, str) else None
+    if slots is None:
+        reason = next(iter(draft.reasons("include")), "include of deepspeed names no accelerators of each host")
+        draft.lacks(("parallelism", "num_accelerators"), reason)
+        return None, ""
+    return slots, "accelerators that include of deepspeed names"
+
+
+def launched_ranks(draft: Draft, world: int | None, source: str) -> tuple[int | None, str]:
+    """Ranks of a job that accelerate may start: its configuration counts where the command gives no number."""
+    if "deepspeed" in (draft.word(LAUNCHER) or "") and draft.values.get("include") is not None:
+        return _included(draft)
+    configured = draft.values.get(f"{ACCELERATE}num_processes")
+    if world is not None or configured is None:
+        return world, source
+    if draft.values.get("num_processes") is None:
+        found = draft.count(f"{ACCELERATE}num_processes")
+        return found, "num_processes of the configuration of accelerate"
+    draft.look("num_processes")
+    why = next(iter(draft.reasons("num_processes")), "its value is no number")
+    shown_default = configured if is_count(configured) else "the value"
+    told = f"num_processes of the command goes before {shown_default} of the configuration of accelerate: {why}"
+    draft.lacks(("parallelism", "num_accelerators"), told)
+    return None, ""
 
 
 def leave_mismatches_open(draft: Draft, launched: Any) -> None:

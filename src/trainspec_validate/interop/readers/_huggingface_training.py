@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainspec_validate.interop.readers import _deepspeed_plan, _optimizer_plan
@@ -13,10 +14,18 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     write_loaded,
 )
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
+from trainspec_validate.model.finding import Pointer
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
 _MEBIBYTE = 1024**2
+_SECOND = 2
+"""Version of FSDP without a policy for prefetches."""
+_PREFETCH = (
+    *("fsdp_config.fsdp_backward_prefetch", "fsdp_config.fsdp_backward_prefetch_policy"),
+    *("fsdp_config.backward_prefetch", "fsdp_config.backward_prefetch_policy", "fsdp_backward_prefetch"),
+)
+_PREFETCHED = frozenset({"BACKWARD_PRE", "BACKWARD_POST", "1", "2"})
 _STRATEGIES = {
     "full_shard": "parameters",
     "shard_grad_op": "gradients",
@@ -53,6 +62,15 @@ WITHOUT_TRAINER = frozenset({"with_tracking", "checkpointing_steps", "num_warmup
 """Arguments of programs with a training loop of their own, after the examples of transformers."""
 
 
+_EXAMPLES = re.compile(
+    r"(?:run_(?:clm|mlm|plm|fim|swag|qa|qa_beam_search|seq2seq_qa|summarization|translation|glue|xnli|ner"
+    r"|(?:audio_|image_)?classification|mim|semantic_segmentation|(?:object_detection|instance_segmentation)"
+    r"|speech_recognition_(?:ctc|ctc_adapter|seq2seq))|finetune_trainer"
+    r"|(?:sft|dpo|kto|orpo|cpo|ppo|rloo|grpo|gkd|online_dpo|dpo_online|nash_md|xpo)(?:_vlm|_tldr)?|reward_modeling)\.py"
+)
+"""Programs among the examples of transformers and TRL that run the Trainer with its own arguments."""
+
+
 def drop_unknown_program(draft: Draft, program: str | None) -> None:
     """Leave open what the Trainer's own defaults say, where nothing shows that the program takes its arguments.
 
@@ -69,6 +87,37 @@ def drop_unknown_program(draft: Draft, program: str | None) -> None:
     foreign = [name for name in ("zero_stage", "offload", "deepspeed", "max_seq_len") if name in names - draft.used]
     told = f"; not known of this program: {', '.join(foreign)}" if foreign else ""
     draft.remark(f"{why}; its defaults are left open{told}")
+
+
+def leave_unstated_open(draft: Draft, program: str | None) -> None:
+    """Leave open what only defaults of the Trainer say, where the program is none of transformers or TRL.
+
+    Programs of others take the Trainer's arguments with defaults of their own.
+    """
+    if is_example(program):
+        return
+    stated = {name for name, value in draft.values.items() if value is not None}
+    kept: set[Pointer] = {("memory", "activation_policy")} if "gradient_checkpointing" in stated else set()
+    weak = {at: how for at, how in draft.derived.items() if isinstance(how, Default)}
+    unstated = [at for at, how in weak.items() if VERSION in how and at not in kept]
+    if ("precision", "compute") in unstated and not {"bf16", "fp16"} <= stated:
+        unstated += [at for at in weak if at[0] == "precision" and at not in unstated]
+    elif ("precision", "compute") in unstated:
+        unstated = [at for at in unstated if at[0] != "precision"]
+    while further := [at for at, of in draft.inputs.items() if at not in unstated and set(of) & set(unstated)]:
+        unstated += further
+    named = program[:60] if program else "the program"
+    for place, value in [(place, draft.get(*map(str, place))) for place in unstated]:
+        draft.drop([place], f"{value} by default of transformers, and {named} may have defaults of its own")
+
+
+def is_example(program: str | None) -> bool:
+    """Whether a program is an example of transformers or TRL, whose defaults are those of their configurations.
+
+    >>> is_example("run_clm.py"), is_example("sft.py"), is_example("run_clm_no_trainer.py"), is_example("train.py")
+    (True, True, False, False)
+    """
+    return bool(program and _EXAMPLES.fullmatch(program))
 
 
 def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED) -> None:
@@ -314,8 +363,20 @@ def _write_communication(draft: Draft) -> None:
     if draft.get("communication", "overlap_gradients") is None and not deepspeed:
         how = Default("DDP and FSDP reduce gradients during the backward pass")
         draft.put(("communication", "overlap_gradients"), value=True, how=how)
-    if (
-        draft.get("parallelism", "sharding") == "parameters"
-        and draft.get("communication", "overlap_parameters") is None
-    ):
-        draft.put(("communication", "overlap_parameters"), value=True, how="FSDP prefetches parameters")
+    known = draft.get("communication", "overlap_parameters") is not None
+    if draft.get("parallelism", "sharding") == "parameters" and not known and not deepspeed:
+        put_prefetch(draft, second=draft.count("fsdp_config.fsdp_version", "fsdp_config.version") == _SECOND)
+
+
+def put_prefetch(draft: Draft, *, second: bool) -> None:
+    """Whether FSDP gathers parameters during computation; `second` says that it is FSDP 2, which always does."""
+    place = ("communication", "overlap_parameters")
+    name = next((name for name in _PREFETCH if draft.values.get(name) is not None), _PREFETCH[0])
+    policy = draft.look(name)
+    if second:
+        draft.put(place, value=True, how="FSDP 2 (fsdp_version) gathers parameters ahead of computation")
+    elif str(policy).upper() in _PREFETCHED:
+        draft.put(place, value=True, how=f"{name}: {policy}")
+    else:
+        told = f"{name} is {str(policy)[:40]}" if policy is not None else "NO_PREFETCH by default, accelerate 1.15.0"
+        draft.lacks(place, f"{told}: the forward pass overlaps as far as the host runs ahead, the backward pass not")

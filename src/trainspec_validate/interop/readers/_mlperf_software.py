@@ -47,7 +47,11 @@ _ENTRIES_OF_A_REMARK = 3
 _ONE_VERSION = re.compile(r"v?\d[\w.+-]{0,60}")
 _BLANKS = re.compile(r"(?<=\w) {0,4}([.+-]) {0,4}(?=\w)")
 """Blanks around the signs inside a version, such as `2.12 .12`."""
-_SYSTEM = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?) (?P<version>\d[\w.]{0,20})(?: LTS)?")
+_SYSTEM = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?)(?:,? release| version)? v?(?P<version>\d[\w.]{0,20})"
+    r"(?: LTS)?(?: \([A-Za-z ]{1,30}\))?",
+    re.IGNORECASE,
+)
 _RELEASE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?),? Release (?P<version>\d\d\.\d\d)")
 _NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]{1,40}) v?(?P<version>\d[\w.+-]{0,60})")
 

@@ -181,10 +181,13 @@ def write_trainer(draft: Draft) -> None:
     if draft.look("learning_rate") is None and not draft.reasons("learning_rate"):
         draft.put((*_RATE, "peak"), 5e-5, Default(f"the default of {_TRAINER}"))
     elif put_rate(draft, "learning_rate") is None:
-        return
+        draft.lacks((*_RATE, "peak"), draft.unknown.pop(_RATE, "no learning rate is given"))
     kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
     steps = draft.get("job", "num_steps")
-    _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if is_count(steps) else None)
+    if draft.word("lr_scheduler_type", "lr_scheduler") == "constant":
+        _ignore_warmup(draft)
+    else:
+        _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if is_count(steps) else None)
     _put_final(draft, "lr_scheduler_kwargs.min_lr")
     share, peak = (
         draft.number("lr_scheduler_kwargs.min_lr_rate"),
@@ -196,6 +199,17 @@ def write_trainer(draft: Draft) -> None:
         end = f"{_TRAINER}: the schedule ends at zero"
         weak = elsewhere or isinstance(draft.derived.get((*_RATE, "kind")), Default)
         draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
+
+
+def _ignore_warmup(draft: Draft) -> None:
+    """The schedule `constant` of transformers has no warm-up, whatever is asked for."""
+    asked = [name for name in ("warmup_steps", "warmup_ratio") if draft.look(name)]
+    if asked or draft.reasons("warmup_steps", "warmup_ratio"):
+        how = "lr_scheduler_type constant has no warm-up (transformers 5.23.0, get_scheduler)"
+        draft.put((*_RATE, "warmup_steps"), 0, how)
+    for name in asked:
+        told = f"{name} has no effect: lr_scheduler_type constant has no warm-up; constant_with_warmup has one"
+        draft.remark(told, name)
 
 
 def write_deepspeed(draft: Draft, prefix: str) -> None:
@@ -385,7 +399,8 @@ def write_nemo(draft: Draft) -> None:
     put_name(draft, ("", ""), "model.optim.name")
     if draft.word("model.optim.name") in {"mcore_distributed_optim", "distributed_adam"}:
         draft.put(("optimizer", "name"), "adam", "the distributed optimizer of Megatron runs Adam")
-    put_clipping(draft, (0.0, ""), "trainer.gradient_clip_val")
+    nested = [name for name in draft.values if re.fullmatch(r"trainer\.\w+\.gradient_clip_val", name)]
+    put_clipping(draft, (0.0, ""), "trainer.gradient_clip_val", *nested)
     if put_rate(draft, "model.optim.lr") is not None:
         put_kind(draft, _NEMO_KINDS, ("", ""), "model.optim.sched.name")
     if draft.get(*_RATE) is not None:
@@ -424,11 +439,12 @@ def write_peft(draft: Draft) -> None:
     """LoRA as arguments of training programs on top of the Trainer name it."""
     draft.look("use_peft", "use_lora", "lora_enable")
     for prefix in ("", "peft_config.", "lora_config.", "lora."):
-        for rank in ("lora_r", "lora_rank", "r"):
-            if f"{prefix}{rank}" in draft.values and (rank != "r" or prefix):
-                alpha = f"{prefix}lora_alpha"
-                named = [f"{prefix}{name}" for name in ("lora_target_modules", "lora_target", "target_modules")]
-                targets = next((name for name in named if name in draft.values), named[0])
-                put_lora(draft, f"{prefix}{rank}", alpha, targets)
-                return
+        alpha, targets = f"{prefix}lora_alpha", [f"{prefix}{name}" for name in ("lora_target_modules", "lora_target")]
+        targets += [f"{prefix}target_modules"] if prefix else []
+        ranks = [f"{prefix}{name}" for name in ("lora_r", "lora_rank", *(["r"] if prefix else []))]
+        rank = next((name for name in ranks if name in draft.values), None)
+        target = next((name for name in targets if name in draft.values), None)
+        if rank or target or alpha in draft.values:
+            put_lora(draft, rank or ranks[0], alpha, target or targets[0])
+            return
     draft.lacks(("lora",), "adapters are asked for, or weights that are quantised, and the file describes no adapter")

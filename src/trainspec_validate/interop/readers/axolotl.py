@@ -184,6 +184,8 @@ def _write_schedule(draft: Draft) -> None:
     if share is not None and kind == "cosine":
         draft.put((*rate, "final"), share * float(draft.get(*rate, "peak")), "a share of the peak")
     steps = draft.counted("job", "num_steps")
+    if draft.word("lr_scheduler", "lr_scheduler_type") == "constant":
+        return
     if draft.look("warmup_steps", "warmup_ratio") is None and not draft.reasons("warmup_steps", "warmup_ratio"):
         usual = f"0.03 of the steps, the default of {_BUILDER}"
         if steps:

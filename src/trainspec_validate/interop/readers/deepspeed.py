@@ -44,8 +44,21 @@ def read(text: ForeignText) -> Fragment:
         complete(draft)
         return draft
 
-    draft = settled(flatten(source.data), make)
+    draft = settled(_with_one_half(flatten(source.data)), make)
     return draft.fragment("deepspeed-json", text)
+
+
+def _with_one_half(flat: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which a half-precision format that says `auto` is off where the other one is on.
+
+    DeepSpeed refuses both, so that no program may fill in another value.
+
+    >>> _with_one_half({"bf16.enabled": True, "fp16.enabled": "auto"})
+    {'bf16.enabled': True, 'fp16.enabled': False}
+    """
+    pairs = (("bf16.enabled", "fp16.enabled"), ("fp16.enabled", "bf16.enabled"))
+    off = {other: False for one, other in pairs if flat.get(one) is True and flat.get(other) == "auto"}
+    return {**flat, **off}
 
 
 FORMATS = (Format("deepspeed-json", "configuration file of DeepSpeed", "TrainingPlan", looks_like, read),)

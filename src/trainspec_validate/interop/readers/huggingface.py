@@ -14,6 +14,7 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     DEEPSPEED,
     FILLING,
     laid_over,
+    launched_ranks,
     leave_loaded_open,
     leave_mismatches_open,
     put_launched,
@@ -23,6 +24,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     WITHOUT_TRAINER,
     drop_unknown_program,
     leave_groups_open,
+    leave_unstated_open,
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
@@ -132,6 +134,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
         leave_configuration_open(draft, ("config_file",))
+        leave_unstated_open(draft, draft.word(PROGRAM))
         return draft
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
@@ -212,6 +215,7 @@ def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
     launched = put_launched(draft)
+    world, source = launched_ranks(draft, world, source)
     write_training(draft)
     leave_mismatches_open(draft, launched)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):

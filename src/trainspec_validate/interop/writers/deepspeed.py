@@ -176,13 +176,14 @@ def _rest(job: Job, notes: list[str]) -> Section:
     talk, memory = plan.communication, plan.memory
     if (norm := global_clipping(job)) is not None:
         config["gradient_clipping"] = norm
-    if talk and talk.gradient_averaging == "divide-before" and plan.parallelism.sharding == "none":
-        config["prescale_gradients"] = True
-    elif talk and talk.gradient_averaging == "divide-after":
-        config["prescale_gradients"] = False
-    elif talk and talk.gradient_averaging:
+    averaging, whole = talk.gradient_averaging if talk else None, plan.parallelism.sharding == "none"
+    if averaging in {"divide-before", "divide-after"} and whole:
+        config["prescale_gradients"] = averaging == "divide-before"
+    elif averaging == "weighted" or (averaging and plan.parallelism.sharding == "optimizer"):
+        notes.append(f"communication.gradient_averaging is {averaging}; the version and optimizer of DeepSpeed decide")
+    elif averaging == "divide-after":
         notes.append(
-            f"communication.gradient_averaging is {talk.gradient_averaging}; with ZeRO DeepSpeed divides after the sum"
+            "communication.gradient_averaging is divide-after; ZeRO 2 and 3 of DeepSpeed divide before the sum"
         )
     if talk and talk.timeout_seconds is not None:
         minutes = math.ceil(talk.timeout_seconds / 60)

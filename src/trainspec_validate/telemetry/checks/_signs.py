@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.checks._pauses import of_attempt, silences
+from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt, silences
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView
 
@@ -50,7 +50,7 @@ class Signs:
             mine = of_attempt(series, span.number)
             found |= {Sign(int(series.time_us[n]), series.location(n)) for n in _edges(series.time_us, mine)}
         self._each = sorted(sign for sign in found if started is None or sign.time_us >= started)
-        self._silent = silences(run)
+        self._explained = Pauses([*silences(run).each, *evaluations(run).each])
 
     @property
     def show_rhythm(self) -> bool:
@@ -59,7 +59,7 @@ class Signs:
 
     def _lengths(self) -> list[float]:
         times = np.array([sign.time_us for sign in self._each], dtype=np.int64)
-        left: list[float] = (self._silent.left_us(times[:-1], times[1:]) / 1e6).tolist()
+        left: list[float] = (self._explained.left_us(times[:-1], times[1:]) / 1e6).tolist()
         return left
 
     def stalls(self) -> Iterator[Violation]:

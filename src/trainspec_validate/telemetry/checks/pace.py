@@ -194,6 +194,7 @@ def duration_vs_clock(run: RunView) -> Iterator[Violation]:
         updates = updates_of(run, series, mine)[1:]
         claimed = series.value[mine][1:] * updates
         usable = (elapsed > 0) & (updates > 0) & np.isfinite(claimed) & (pauses.covered_us(times[:-1], times[1:]) == 0)
+        usable &= _are_counted(run, series.step[mine])
         if usable.sum() < FEWEST_INTERVALS:
             continue
         judged = True
@@ -210,6 +211,11 @@ def duration_vs_clock(run: RunView) -> Iterator[Violation]:
             )
     if not judged:
         raise NotApplicable(f"fewer than {FEWEST_INTERVALS} intervals between updates without a pause")
+
+
+def _are_counted(run: RunView, steps: Any) -> Any:
+    """Between which reports the number of updates is known: a log may report after many, and not say how many."""
+    return owing(run) | ((steps[1:] >= 0) & (steps[:-1] >= 0))
 
 
 def _leaves_out(run: RunView, ratios: Any) -> bool:

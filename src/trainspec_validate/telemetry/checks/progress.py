@@ -35,6 +35,8 @@ SPREAD_INSTANTS = 3
 STALL_STEPS = 5
 """Median updates without progress that need a reason."""
 FEWEST_REPORTS = 3
+UNREPORTED_INTERVALS = 2
+"""Median times between reports that may pass after the last one of an attempt."""
 LEAST_STALL_SECONDS = 60.0
 """Jobs whose updates take less stand still now and then; collectives are given up after minutes."""
 
@@ -198,9 +200,13 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
     begins = known.series.time_us[mine][new]
     ends = np.concatenate([begins[1:], [max(int(end), int(begins[-1]))]])
     updates = np.concatenate([np.diff(steps[new]), [_updates_shown(run, known, mine, int(steps[new[-1]]))]])
-    for place in np.flatnonzero(pauses.left_us(begins, ends) > limit * np.maximum(updates, 1)):
+    left_us = pauses.left_us(begins, ends)
+    limits = limit * np.maximum(updates, 1)
+    if len(left_us) > 1:  # what is completed after the last report shows only where the next is due
+        limits[-1] = max(limits[-1], UNREPORTED_INTERVALS * float(np.median(left_us[:-1])))
+    for place in np.flatnonzero(left_us > limits):
         at = mine.start + int(new[place])
-        left = int(pauses.left_us(begins[place], ends[place]))
+        left = int(left_us[place])
         yield Violation(
             known.series.location(at),
             f"no update is completed for {seconds_in_words(left / 1e6)} after step {int(steps[new[place]]):,}, and no "

@@ -94,12 +94,15 @@ def interval_of(steps: Sequence[int]) -> int | None:
     """Optimizer steps between two reports: the most frequent difference; None where there are too few.
 
     Where no difference has half of all, it is the largest that recurs, else the largest. Reports that all miss the
-    multiples of their interval are what is left of reports of each optimizer step.
+    multiples of their interval are what is left of reports of each optimizer step. Sizes that each differ by little
+    from the next are one interval: counts that follow from samples are rounded.
 
     >>> interval_of([1, 11, 21, 31]), interval_of([9, 19, 29, 39])
     (1, 10)
     >>> interval_of([10, 20, 30, 34, 40, 50]), interval_of([1, 2, 3, 9, 10]), interval_of([336, 671, 1006, 1342])
     (10, 1, 336)
+    >>> interval_of([0, 32, 65, 97, 131, 162, 196]), interval_of([0, 43, 87, 130, 173, 218, 304])
+    (34, 45)
     """
     counts = Counter(after - before for before, after in pairwise(steps) if after > before)
     if not counts:
@@ -110,7 +113,9 @@ def interval_of(steps: Sequence[int]) -> int | None:
     most = max(sizes, key=lambda size: (sizes[size], size))
     if 2 * sizes[most] < counts.total():
         most = max((size for size, num in sizes.items() if num > 1), default=max(sizes))
-    return max(size for size in sizes if _is_like(most, size))
+    for size in sorted(counts):
+        most = size if size > most and _is_like(most, size) else most
+    return most
 
 
 def _is_on_grid(step: int, interval: int) -> bool:

@@ -158,7 +158,7 @@ class Intervals:
         for kind, opened in self._open.items():
             for each in opened:
                 end_us = self._stated_end_us
-                if kind == "block" and end_us is not None and 0 <= each.time_us - end_us <= _JITTER_US:
+                if kind == "block" and end_us is not None and abs(each.time_us - end_us) <= _JITTER_US:
                     message = "a block starts as the run ends, and has no end; it is no part of the run"
                     self._transcript.lose("meaning", "block_start", message, each.offset)
                     continue

@@ -1,0 +1,105 @@
+"""A stated figure that no formula, catalog entry or measurement reaches is not judged; an absent one does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.published_documents import cluster_of, plan_of
+from benchmarks.training_sets import rows
+from tests.rules.test_groups import HALF, groups, judged
+from tests.rules.test_par import GPT_OSS_120B
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.performance.forecast.predict import predict
+from trainspec_validate.rules._lean_memory import lean_memory, needed_bytes
+
+UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
+OWN: dict[str, Any] = {"node_groups": [{"accelerator": {"model": "own-chip", "peak_rates": [], "power_watts": None}}]}
+SCHEDULE = {"parallelism": {"schedule": "zero-bubble"}}
+CNN = {"model": {"family": "cnn"}}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "documents"),
+    [
+        ("TS-MEM-020", {"plan": {"memory": UNSTATED, "parallelism": {"schedule": "other"}}}),
+        ("TS-MEM-008", {"plan": {"memory": {"micro_batches_in_flight": 4}, **SCHEDULE}}),
+        ("TS-MEM-020", {"plan": {"memory": UNSTATED, **CNN}}),
+        ("TS-MEM-021", {"plan": CNN}),
+        ("TS-PAR-034", {"plan": {"performance": {"kind": "measured", "tokens_per_second": 1e5}, **CNN}}),
+        ("TS-PAR-042", {"plan": {"performance": {"kind": "measured", "step_seconds": 10}, **CNN}}),
+        ("TS-COM-026", {"plan": CNN}),
+        ("TS-PRC-011", {"cluster": OWN}),
+        ("TS-MEM-002", {"cluster": OWN}),
+        ("TS-MEM-004", {"cluster": OWN}),
+        ("TS-NRG-014", {"plan": {"energy": {"expected_joules_per_token": 5}}, "cluster": OWN}),
+        ("TS-CLU-075", {"cluster": {"software": {"collective_library": {"name": "own-ccl"}}}}),
+    ],
+)
+def test_a_stated_figure_without_a_model_is_not_judged(
+    verdict: Callable[..., Verdict], requirement: str, documents: dict[str, Any]
+) -> None:
+    assert verdict(requirement, **documents) is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("requirement", "plan"),
+    [
+        ("TS-MEM-020", {"memory": None, **SCHEDULE}),
+        ("TS-MEM-008", SCHEDULE),
+        ("TS-PAR-034", CNN),
+        ("TS-PAR-042", CNN),
+        ("TS-NRG-014", CNN),
+    ],
+)
+def test_without_the_figure_there_is_nothing_that_the_requirement_concerns(
+    verdict: Callable[..., Verdict], requirement: str, plan: dict[str, Any]
+) -> None:
+    assert verdict(requirement, plan=plan) is Verdict.NOT_APPLICABLE
+
+
+def _experts(policy: str, micro: int = 1) -> dict[str, Any]:
+    layout = {"data": 128, "tensor": 1, "pipeline": 1, "context": 1, "expert": 64, "num_accelerators": 128}
+    plan: dict[str, Any] = load_text(GPT_OSS_120B, "plan.yaml").data
+    plan |= {"parallelism": {**layout, "num_virtual_stages": 1, "schedule": "none", "sharding": "parameters"}}
+    plan |= {"batch": {"micro_sequences": micro, "accumulation_steps": 1, "global_sequences": 128 * micro}}
+    return plan | {"memory": {**UNSTATED, "activation_policy": policy, "reserve_bytes": None}}
+
+
+def test_mixtures_of_experts_are_judged_by_their_least_memory_alone(
+    verdict: Callable[..., Verdict], findings: Callable[..., set[tuple[str, str]]]
+) -> None:
+    assert verdict("TS-MEM-020", plan=_experts("full")) is Verdict.NOT_RUN
+    assert findings(plan=_experts("none", 64), select=("TS-MEM-020",)) == {("TS-MEM-020", "memory.activation_policy")}
+    peak = {**_experts("full"), "memory": {"predicted_peak_bytes": 70e9, "peak_view": "device"}}
+    assert verdict("TS-MEM-021", plan=peak) is Verdict.NOT_RUN
+
+
+def test_all_published_mixtures_of_experts_fit_by_the_lean_reading() -> None:
+    """Even as if nothing was recomputed, which no row says."""
+    shares = []
+    for row in rows():
+        if not row["num_experts"]:
+            continue
+        plan, found = plan_of(row), predict(plan_of(row), cluster_of(row))
+        assert plan.model.experts
+        for policy in ("none", "selective", "full"):
+            _, memory = lean_memory(found.model, found.layout, replace(found.settings, recompute=policy))
+            shares.append(needed_bytes(memory, 0) / found.machine.memory_bytes)
+    assert len(shares) >= 3 * 100
+    assert max(shares) < 0.95
+
+
+def test_a_group_that_cannot_be_judged_hides_no_other(tmp_path: Path) -> None:
+    """Two groups that a job spans: one has too little memory, the memory of the other is not known."""
+    small = {**HALF, "accelerator": {"memory_bytes": 1e9}}
+    own = {**HALF, "accelerator": {"model": "own-chip", "peak_rates": [], "memory_bytes": None}}
+    found, _ = judged(tmp_path, "TS-MEM-002", groups(small, own), {})
+    assert len(found) == 1
+    _, outcome = judged(tmp_path, "TS-MEM-002", groups(HALF, own), {})
+    assert outcome.verdict is not Verdict.PASS
