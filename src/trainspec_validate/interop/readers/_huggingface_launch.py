@@ -9,8 +9,9 @@ from typing import Any
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_training import is_example
 from trainspec_validate.interop.readers._huggingface_weights import STORED
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
 from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown
-from trainspec_validate.interop.readers._shell_options import LAUNCHER, PROGRAM
+from trainspec_validate.interop.readers._shell_options import PROGRAM
 from trainspec_validate.model.finding import Pointer
 
 ACCELERATE, DEEPSPEED = "accelerate.", "deepspeed."
