@@ -263,6 +263,18 @@ def test_published_sizes_are_plausible(findings: Findings, billions: float, size
     assert findings(checkpoint={"save": save}, select=("TS-CKP-012",)) == {("TS-CKP-012", "save.size_bytes")}
 
 
+@pytest.mark.parametrize(
+    ("items", "bytes_each", "wrong"),
+    [(["model", "optimizer"], 2, True), (["model", "optimizer"], 2.1, False), (["model"], 2, False)],
+)
+def test_weights_alone_are_no_state_with_an_optimizer(
+    findings: Findings, items: list[str], bytes_each: float, wrong: bool
+) -> None:
+    save = {"num_parameters": 176e9, "size_bytes": 176e9 * bytes_each, "bytes_per_parameter": bytes_each}
+    found = findings(checkpoint={"save": save, "state": {"items": items}}, select=("TS-CKP-064",))
+    assert found == ({("TS-CKP-064", "save.bytes_per_parameter")} if wrong else set())
+
+
 def test_asynchronous_saves(findings: Findings, verdict: Verdicts) -> None:
     select = ("TS-CKP-013",)
     assert findings(checkpoint={"save": {"persist_seconds_p95": None}}, select=select) == {("TS-CKP-013", "save")}

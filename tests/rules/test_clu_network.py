@@ -119,6 +119,9 @@ def test_counts(findings: Findings, count: int, served: int | None, own: int | N
         ({"technology": "infiniband", "generation": "ndr", "rate_bytes_per_second": 6.25e9}, True),
         ({"technology": "infiniband", "generation": "ndrr", "rate_bytes_per_second": 50e9}, True),
         ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 400e9}, True),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 200e9}, True),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 200e9, "num_ports": 2}, True),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 100e9, "num_ports": 2}, False),
         ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 10e9}, True),
         (
             {"technology": "ethernet", "generation": None, "rate_bytes_per_second": 22.5e9},

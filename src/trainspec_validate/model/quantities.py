@@ -30,6 +30,7 @@ _SINGULAR: Final = {
         f"{noun}s": noun
         for noun in ("link", "port", "device", "interface", "socket", "expert", "host", "tier", "group")
     },
+    **{f"{noun}s": noun for noun in ("restart", "checkpoint", "failure")},
     "switches": "switch",
     "copies": "copy",
 }

@@ -218,8 +218,9 @@ class _Resolver:
             return None  # that document has findings of its own
         if candidates and reference.name:
             names = [other.document.metadata.name for other in candidates]
-            how_many = "several" if matches else "no"
-            message = f"{how_many} {link.kind.__name__} in this set is named {reference.name!r}"
+            kind = link.kind.__name__
+            which = f"several {kind}s in this set are" if matches else f"no {kind} in this set is"
+            message = f"{which} named {reference.name!r}"
             help_text = "refer to it by file" if matches else hint(reference.name, names)
             self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, help_text))
         return None

@@ -8,7 +8,13 @@ from math import sqrt
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.optimizer import LearningRateSchedule
 from trainspec_validate.model.units import base, billions, number
-from trainspec_validate.performance.derived.plan import job_steps, job_tokens, steps_of_tokens
+from trainspec_validate.performance.derived.plan import (
+    job_steps,
+    job_tokens,
+    stage_tokens,
+    steps_of_tokens,
+    tokens_per_step,
+)
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
@@ -24,6 +30,7 @@ RATE_OF_A_BILLION = 0.02
 LONG_JOB_STEPS, LEAST_WARMUP_STEPS = 10_000, 10
 THRESHOLDS = (1e-3, 1e3)
 UNITS = ("steps", "tokens")
+_TOKEN_TOLERANCE = 1.01
 
 
 def _schedule(plan: TrainingPlan) -> LearningRateSchedule:
@@ -87,7 +94,8 @@ def warmup_length(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("no warm-up in a job whose steps are known")
     place = at(plan, "optimizer", "learning_rate", key)
     if steps > whole and getattr(schedule, key.replace("warmup", "total")) is None:  # else TS-BAT-034 reports it
-        message = f"the warm-up takes {steps:,.6g} steps, and the job {number(round(whole))}: the peak is never reached"
+        lengths = f"the warm-up takes {number(round(steps))} steps, and the job {number(round(whole))}"
+        message = f"{lengths}: the peak is never reached"
         yield Violation(place, message, f"let the warm-up end before the job: correct {key} or the length of the job")
     elif steps < LEAST_WARMUP_STEPS and whole >= LONG_JOB_STEPS:
         yield Violation(
@@ -112,6 +120,7 @@ def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
                 f"schedule of {number(total)}",
                 f"let both end within {number(total)} {unit}",
             )
+    yield from _lengths(plan, schedule)
     if schedule.final is not None and schedule.final > schedule.peak:
         yield Violation(
             at(plan, "optimizer", "learning_rate", "final"),
@@ -119,6 +128,22 @@ def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
             "let the peak be the largest rate",
         )
     yield from _decay(plan, schedule)
+
+
+def _lengths(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
+    """A length in tokens that its steps do not reach, with the largest batch in each of them."""
+    sizes = [tokens_per_step(plan), *(stage_tokens(plan, stage) for stage in plan.batch.ramp)]
+    most = max((size for size in sizes if size is not None), default=None)
+    if most is None or plan.batch.controller or plan.batch.elastic:
+        return
+    for part in ("warmup", "decay", "total"):
+        steps, tokens = getattr(schedule, f"{part}_steps"), getattr(schedule, f"{part}_tokens")
+        if steps is not None and tokens is not None and tokens > (steps + 1) * most * _TOKEN_TOLERANCE:
+            yield Violation(
+                at(plan, "optimizer", "learning_rate", f"{part}_tokens"),
+                f"{number(steps)} steps are at most {billions(steps * most)} tokens, not {billions(tokens)}",
+                f"give one of {part}_steps and {part}_tokens, or correct the other",
+            )
 
 
 def _decay(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:

@@ -14,6 +14,8 @@ from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_predictio
 from trainspec_validate.rules._policy import durable_interval_seconds, job_nodes, storage_of, total_rate
 
 BYTES_PER_PARAMETER = (12.0, 14.0)
+WEIGHT_BYTES = 2.0
+"""Of a weight in 16 bits: a state with an optimizer has more."""
 SIZE_RANGE = (0.8, 1.5)
 RATE_TOLERANCE = 0.9
 UNIT_SLIP = 1000
@@ -139,6 +141,13 @@ def save_plausible(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
         yield Violation(at(checkpoint, "save", key), message, help_text)
     if save.bytes_per_parameter is None:
         yield from _size(checkpoint, *BYTES_PER_PARAMETER)
+    elif save.bytes_per_parameter <= WEIGHT_BYTES and "optimizer" in checkpoint.state.items:
+        message = (
+            f"{number(save.bytes_per_parameter)} bytes for each parameter hold the weights in 16 bits, and state.items "
+            "names the optimizer too"
+        )
+        help_text = "add what the optimizer keeps: 12 to 14 bytes in all with Adam and weights in 32 bits"
+        yield Violation(at(checkpoint, "save", "bytes_per_parameter"), message, help_text)
     median, tail = checkpoint.interval.step_seconds, checkpoint.job.step_seconds_p99
     if median is None or tail is None:
         return

@@ -201,7 +201,7 @@ def checkpoints_kept(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     needed, back = reliability.snapshots_to_keep(latency, interval), (kept - 1) * interval
     if kept < needed:
         message = (
-            f"{number(kept)} checkpoints reach back {seconds(back)}, "
+            f"keeping {number(kept)} checkpoints reaches back {seconds(back)}, "
             f"but corruption can go unnoticed for {seconds(latency)}"
         )
         help_text = f"keep {needed} or more"

@@ -13,6 +13,8 @@ from trainspec_validate.performance.derived.cluster import all_nics, compute_nic
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _RATE_TOLERANCE = 0.01
+_FASTEST_BYTES_PER_SECOND = 100e9
+"""Of any NIC that a node was built with by 2026: 800 Gb/s, of all its ports together."""
 _MAX_NICS_PER_ACCELERATOR = 4
 _WITHOUT_RAILS = frozenset({"dragonfly", "torus", "direct"})
 """Topologies in which no interface belongs to one accelerator of its node."""
@@ -268,6 +270,10 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         best = did_you_mean(generation, as_fast) or next(iter(as_fast), near)
         rate = f"; it carries {units.bits_per_second(table[nic.technology, best])}"
         return "generation", f"{nic.technology} has no generation {nic.generation!r}", meant(generation, best) + rate
+    if _is_in_bits(own):
+        message = f"no NIC of a node carries {units.bits_per_second(own)}; the fastest are built for 800 Gb/s"
+        told = f"{units.base(own)} is a rate in bits: {units.bits_per_second(own / 8)} is {units.base(own / 8)}"
+        return "rate_bytes_per_second", message, f"{told} in bytes per second"
     standard = links().standard_rates_bytes_per_second
     if any(within(own / count, rate, _RATE_TOLERANCE) for count in ports for rate in standard):
         return None
@@ -278,6 +284,13 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
     told = f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}"
     return "rate_bytes_per_second", message, told
+
+
+def _is_in_bits(rate: float) -> bool:
+    """Whether a rate is beyond every NIC, and as bits per second that of one."""
+    standard = links().standard_rates_bytes_per_second
+    is_beyond = rate > _FASTEST_BYTES_PER_SECOND * (1 + _RATE_TOLERANCE)
+    return is_beyond and any(within(rate / 8, one, _RATE_TOLERANCE) for one in standard)
 
 
 def _slowed(nic: Nic, row: float) -> str:
