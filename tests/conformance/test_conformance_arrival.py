@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,8 @@ def test_damage_that_changes_nothing_is_an_error(kind: str, tmp_path: Path, monk
 def sleeper() -> Any:
     mark = new_mark()
     process = subprocess.Popen(["sleep", "600"], env={MARK: mark, "PATH": "/usr/bin:/bin"})
+    while mark.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes():
+        time.sleep(0.001)  # a process that has just begun has no environment yet
     yield Injector(mark, None), process  # type: ignore[arg-type]
     process.kill()
     process.wait()
