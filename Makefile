@@ -16,8 +16,8 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow test-long mutants-short lint format generate check-generated promtool stacks-test mcp-test bench \
-	bench-streams evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
+.PHONY: help setup demo test test-slow test-long mutants-short lint format generate check-generated promtool \
+	stacks-test mcp-test bench bench-streams evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile

@@ -39,6 +39,7 @@ def test_damage_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     assert low == [], f"{report}\n" + "\n".join(line for line in survivors if line.startswith(tuple(low)))
 
 
+@pytest.mark.slow
 def test_every_operator_has_something_to_damage() -> None:
     judged, _, _ = everything()
     assert set(judged) == NAMES
