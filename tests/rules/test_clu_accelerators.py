@@ -69,7 +69,11 @@ def test_all_of_the_catalog_is_within_the_range_of_peaks(findings) -> None:
         ("nvidia-gb10-128gb", "coherent", False),
         ("amd-mi300a-128gb", "pcie", True),
         ("nvidia-h100-sxm-80gb", "pcie", False),
+        ("nvidia-h100-sxm-80gb", "nvlink-c2c", True),
+        ("amd-mi300x-192gb", "nvlink-c2c", True),
+        ("amd-mi300a-128gb", "infinity-fabric", False),
         ("prototype", "pcie", False),
+        ("prototype", "nvlink-c2c", False),
     ],
 )
 def test_host_link_of_a_module(findings, model, technology, wrong) -> None:

@@ -112,13 +112,27 @@ def _share(link: HostLink) -> tuple[str, str, str] | None:
     return None
 
 
+_OF_A_MODULE = "nvlink-c2c"
+"""A link that leads no further than the module of host and accelerator."""
+
+
 @rule("TS-CLU-071")
 def host_link_kind(cluster: ClusterProfile) -> Iterator[Violation]:
     """An accelerator that shares a module with its host has the link of that module."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
         known, link = listed(group), group.host_link
-        if known is None or not known.host_link or link is None:
+        if known is None or link is None:
+            continue
+        if not known.host_link:
+            if link.technology == _OF_A_MODULE:
+                judged = True
+                yield Violation(
+                    at(cluster, "node_groups", i, "host_link", "technology"),
+                    f"the host link is {_OF_A_MODULE}, but {known.title} shares no module with its host",
+                    "write technology: pcie with generation and lanes, or correct the accelerator",
+                    related=((at(cluster, "node_groups", i, "accelerator", "model"), "the accelerator"),),
+                )
             continue
         judged = True
         if link.technology not in {known.host_link, *_UNNAMED_LINKS}:
