@@ -418,6 +418,21 @@ def test_address_translation_off(findings: Findings) -> None:
     assert found == {("TS-CLU-019", f"{GROUP}.host.ats_enabled")}
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "wrong"),
+    [
+        ({"model": "aws-trainium2"}, False),
+        ({"model": "google-tpu-v5p"}, False),
+        ({"model": "own"}, True),
+        ({"model": "own", "vendor": "AWS"}, False),
+        ({"model": "own", "vendor": "NVIDIA Corporation"}, True),
+    ],
+)
+def test_libraries_that_read_no_topology(findings: Findings, accelerator: dict[str, str], wrong: bool) -> None:
+    own = group(host={"virtualised": True}, accelerator={"vendor": None, **accelerator})
+    assert bool(findings(cluster=own, select=("TS-CLU-019",))) is wrong
+
+
 @pytest.mark.parametrize(("time", "wrong"), [(0.0481, True), (0.0484, False), (0.0491, False), (0.0493, True)])
 def test_size_over_time_is_the_bandwidth(
     findings: Callable[..., set[tuple[str, str]]], time: float, wrong: bool

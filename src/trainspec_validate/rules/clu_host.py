@@ -296,13 +296,19 @@ def access_control(cluster: ClusterProfile) -> Iterator[Violation]:
         raise NotApplicable("no bare-metal group says whether ACS is on")
 
 
+_READ_TOPOLOGY = frozenset({"nvidia", "amd"})
+"""Vendors whose collective libraries, NCCL and RCCL, take distances from the PCI tree of the host."""
+
+
 @rule("TS-CLU-019")
 def virtual_topology(cluster: ClusterProfile) -> Iterator[Violation]:
     """A virtual machine translates addresses for peers, or is told its topology."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
         host = group.host
-        if host is None or not host.virtualised:
+        known = listed(group)
+        vendor = (known.vendor if known else group.accelerator.vendor or "").casefold()
+        if host is None or not host.virtualised or (vendor and not any(each in vendor for each in _READ_TOPOLOGY)):
             continue
         judged = True
         if not host.ats_enabled and host.topology_file is None:
@@ -313,4 +319,4 @@ def virtual_topology(cluster: ClusterProfile) -> Iterator[Violation]:
                 "write ats_enabled: true, or name the topology_file that the collective library is given",
             )
     if not judged:
-        raise NotApplicable("no group trains in virtual machines")
+        raise NotApplicable("no group trains in virtual machines with a library that reads the topology")
