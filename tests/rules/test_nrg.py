@@ -149,6 +149,11 @@ def test_gpt_3_of_mlperf_passes(findings) -> None:
     plan["energy"] = {"expected_joules_per_token": 1.24 / 8, "expected_energy_joules": None}
     found = findings(plan=plan, cluster={"node_groups": nodes}, select=("TS-NRG-014",))
     assert found == {("TS-NRG-014", "energy.expected_joules_per_token")}
+    plan["energy"] = {"expected_joules_per_token": None, "expected_energy_joules": 415.28 * 3.6e6}
+    assert findings(plan=plan, cluster={"node_groups": nodes}, select=("TS-NRG-014",)) == set()
+    plan["energy"]["expected_energy_joules"] = 1000
+    found = findings(plan=plan, cluster={"node_groups": nodes}, select=("TS-NRG-014",))
+    assert found == {("TS-NRG-014", "energy.expected_energy_joules")}
 
 
 def test_sparse_models_are_judged_by_their_active_parameters(findings) -> None:

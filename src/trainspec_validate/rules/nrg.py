@@ -257,13 +257,21 @@ def mean_power_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
         yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related=related)
 
 
+def _of_token(plan: TrainingPlan) -> tuple[str, float]:
+    """Key and joules that the plan expects of a token, stated or from those of the job."""
+    energy, tokens = _energy(plan), plan.job.num_tokens if plan.job else None
+    if energy.expected_joules_per_token is not None:
+        return "expected_joules_per_token", energy.expected_joules_per_token
+    if energy.expected_energy_joules is not None and tokens:
+        return "expected_energy_joules", energy.expected_energy_joules / tokens
+    raise NotApplicable("the plan expects no energy of a token")
+
+
 @rule("TS-NRG-014")
 def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A token does not cost less than its operations."""
-    stated, model = _energy(plan).expected_joules_per_token, plan.model
+    (key, stated), model = _of_token(plan), plan.model
     machine = machine_of(plan, cluster, whole_job=True)
-    if stated is None:
-        raise NotApplicable("the plan expects no energy of a token")
     if machine.watts_per_accelerator is None:
         raise _no_power(machine, "accelerator.power_watts")
     if not machine.peak_rates:
@@ -279,8 +287,8 @@ def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
     )
     if stated < least:
         yield Violation(
-            at(plan, "energy", "expected_joules_per_token"),
-            f"{number(stated)} J per token is less than the operations of {billions(active)} parameters "
+            at(plan, "energy", key),
+            f"{stated:.3g} J per token is less than the operations of {billions(active)} parameters "
             f"cost: {number(least)} J at the peak rate and half the power limit",
             f"expect {number(least)} J per token or more",
             related=((at_machine(machine, "accelerator"), "the accelerator"),),
