@@ -342,3 +342,20 @@ def test_code_behind_more_operations_than_are_followed_is_refused(
     step.mkdir()
     (step / "extra.bin").write_bytes(b"N0" * 2_000 + b"cos\nsystem\n(U\x04truetR.")
     assert "TS-SEC-003" in {finding.requirement for finding in validate([tmp_path]).findings}
+
+
+@pytest.mark.parametrize("opcode", [b"\x96", b"\x8e", b"M\x01\x02\x96"])
+def test_bytes_that_begin_as_a_pickle_of_a_huge_value_are_a_file_as_any_other(opcode: bytes, tmp_path: Path) -> None:
+    """The system refuses to go behind such a length, and the file is read from its start to its end all the same."""
+    content = opcode + (2**63 - 2).to_bytes(8, "little") + b"whatever follows"
+    (tmp_path / "side.dat").write_bytes(content)
+    raw_safetensors(tmp_path / "model.safetensors", b"{}", b"")
+    assert not read_checkpoint(tmp_path).troubles
+
+
+def test_code_before_a_huge_value_is_no_file_as_any_other(tmp_path: Path) -> None:
+    content = b"\x80\x04cos\nsystem\n\x8c\x04true\x85R0\x96" + (2**63 - 2).to_bytes(8, "little") + b"."
+    (tmp_path / "side.dat").write_bytes(content)
+    raw_safetensors(tmp_path / "model.safetensors", b"{}", b"")
+    (trouble,) = read_checkpoint(tmp_path).troubles
+    assert (trouble.path, trouble.message[:36]) == ("side.dat", "the file is no pickle that can be fo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import pickletools
 from collections.abc import Iterator
@@ -44,9 +45,15 @@ class _Source:
 
         Raises:
             _SkippedError: they are too many to be held, and were passed over.
+            ValueError: they end beyond the largest file that the system can have.
         """
         if size > _MAX_HELD_BYTES:
-            self._file.seek(size, io.SEEK_CUR)
+            try:
+                self._file.seek(size, io.SEEK_CUR)
+            except (OSError, OverflowError) as error:
+                if isinstance(error, OSError) and error.errno not in {errno.EINVAL, errno.EOVERFLOW}:
+                    raise
+                raise ValueError("a value ends beyond any file") from error  # its length is wrong, the storage is not
             raise _SkippedError(size)
         return self._file.read(size)
 
