@@ -28,7 +28,7 @@ def _rows(plan: TrainingPlan, protocol: str) -> list[tuple[int, CollectiveChoice
 def protocol_hardware(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Stores of 128 bytes arrive whole on every link that carries them."""
     found = _rows(plan, "low-latency-128")
-    if vendors(cluster) != {"nvidia"}:
+    if vendors(cluster) != frozenset({"nvidia"}):
         raise NotApplicable("the conditions are known for accelerators of NVIDIA only")
     nodes = job_nodes(plan, cluster)
     for index, row in found:
