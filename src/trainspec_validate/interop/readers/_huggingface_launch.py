@@ -9,7 +9,6 @@ from typing import Any
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_training import is_example
 from trainspec_validate.interop.readers._huggingface_weights import STORED
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
 from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown
 from trainspec_validate.interop.readers._shell_options import PROGRAM
 from trainspec_validate.model.finding import Pointer
@@ -43,7 +42,6 @@ _LAUNCHED: tuple[Pointer, ...] = (
 """What a configuration of accelerate decides for a job of the Trainer."""
 _OVERRIDING = re.compile(r"fsdp_\w+|zero_stage|offload_(?:optimizer|param)_device|deepspeed_config_file|num_machines")
 """Options of `accelerate launch` that go before its configuration and that no program has beside them."""
-_SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
 _USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
@@ -133,33 +131,8 @@ def put_launched(draft: Draft) -> Any:
     return launched.get("parallelism", "sharding") if sharded else None
 
 
-def included_slots(text: str) -> int | None:
-    """The accelerators that `--include` of deepspeed names; None where a host has no list of them.
-
-    >>> included_slots("localhost:0,1,2,3"), included_slots("worker-0@worker-1:0,2"), included_slots("a:0@b:0,2")
-    (4, None, 3)
-    """
-    hosts = [host.partition(":")[2] for host in text.split("@")]
-    if not all(_SLOTS.fullmatch(slots) for slots in hosts):
-        return None
-    return sum(len(set(slots.split(","))) for slots in hosts)
-
-
-def _included(draft: Draft) -> tuple[int | None, str]:
-    """Ranks by the accelerators that a command of deepspeed names."""
-    named = draft.look("include")
-    slots = included_slots(named) if isinstance(named, str) else None
-    if slots is None:
-        reason = next(iter(draft.reasons("include")), "include of deepspeed names no accelerators of each host")
-        draft.lacks(("parallelism", "num_accelerators"), reason)
-        return None, ""
-    return slots, "accelerators that include of deepspeed names"
-
-
 def launched_ranks(draft: Draft, world: int | None, source: str) -> tuple[int | None, str]:
     """Ranks of a job that accelerate may start: its configuration counts where the command gives no number."""
-    if "deepspeed" in (draft.word(LAUNCHER) or "") and draft.values.get("include") is not None:
-        return _included(draft)
     configured = draft.values.get(f"{ACCELERATE}num_processes")
     if world is not None or configured is None:
         return world, source

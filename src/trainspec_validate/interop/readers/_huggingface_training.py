@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     loaded_format,
     write_loaded,
 )
+from trainspec_validate.interop.readers._launched_ranks import launched
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 from trainspec_validate.model.finding import Pointer
 
@@ -81,7 +82,7 @@ def drop_unknown_program(draft: Draft, program: str | None) -> None:
         return
     named = program[:60] if program else "the command"
     why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
-    draft.drop_defaults(why)
+    draft.drop_defaults(why, launched(draft))
     draft.drop([pointer for pointer, how in draft.derived.items() if "transformers 5.23.0" in how], why)
     draft.unknown["parallelism", "sharding"] = why
     foreign = [name for name in ("zero_stage", "offload", "deepspeed", "max_seq_len") if name in names - draft.used]

@@ -198,10 +198,10 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
             how = "product of the data, tensor, pipeline and context degrees"
             inputs = (("parallelism", "data"), *_SPLITS)
             draft.follow(("parallelism", "num_accelerators"), data * product, how, *inputs)
-    why = "the source does not say on how many accelerators the job runs; it is in the command that starts it"
+    why = "the source does not say on how many accelerators the job runs; what starts the job does"
     draft.lacks(("parallelism", "num_accelerators"), why)
     if data is None and world is None:
-        draft.lacks(("parallelism", "data"), why)
+        draft.lacks(("parallelism", "data"), draft.unknown.get(("parallelism", "num_accelerators"), why))
     whole = ("parallelism", "pipeline") not in draft.unknown
     if whole and (draft.counted("parallelism", "pipeline") or 1) == 1 and draft.get("parallelism", "schedule"):
         del draft.facts["parallelism"]["schedule"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -364,9 +364,10 @@ class Draft:
         if inputs:
             self.inputs[pointer] = inputs
 
-    def drop_defaults(self, why: str) -> None:
-        """Leave open every fact that stands on a default, where the program has others."""
-        self.drop([pointer for pointer, how in self.derived.items() if isinstance(how, Default)], why)
+    def drop_defaults(self, why: str, kept: Collection[Pointer] = ()) -> None:
+        """Leave open every fact that stands on a default, where the program has others; those `kept` are sure then."""
+        self.drop([at for at, how in self.derived.items() if isinstance(how, Default) and at not in kept], why)
+        self.derived.update((at, str(self.derived[at])) for at in kept)
 
     def drop(self, pointers: Iterable[Pointer], why: str) -> None:
         """Leave facts open that cannot be told after all."""

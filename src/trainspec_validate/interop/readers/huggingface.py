@@ -28,7 +28,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, started_ranks
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
@@ -198,26 +198,26 @@ def _leave_named_open(draft: Draft, launch: Mapping[str, Any]) -> None:
 
 def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     """What files of accelerate and DeepSpeed may set that the command names."""
-    launched = draft.word("config_file")
+    file = draft.word("config_file")
     if any(name.startswith(ACCELERATE) for name in launch):
         _leave_named_open(draft, launch)
         return
     if "accelerate" in (draft.word(LAUNCHER) or ""):
         leave_loaded_open(draft)
-    if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
-        told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
+    if file and "accelerate" in (draft.word(LAUNCHER) or ""):
+        told = f"config_file names the file {file[:120]}, which is not read: import it as well"
         draft.remark(told, "config_file")
-        leave_groups_open(draft, launched)
+        leave_groups_open(draft, file)
     elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
         leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
     _leave_named_open(draft, launch)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
-    launched = put_launched(draft)
+    configured = put_launched(draft)
     world, source = launched_ranks(draft, world, source)
     write_training(draft)
-    leave_mismatches_open(draft, launched)
+    leave_mismatches_open(draft, configured)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
     _leave_split_sequences_open(draft)
@@ -228,7 +228,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     complete(draft, world, source)
     leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
     if swift or is_factory(draft):
-        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
+        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     return draft
 
 
