@@ -1,4 +1,4 @@
-"""Reads from what starts a program how many ranks there are: torchrun, deepspeed, Ray, MPI, and Slurm with its lines."""
+"""Reads from what starts a program how many ranks there are: torchrun, deepspeed, Ray, MPI, Slurm and its lines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
 _TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-([NnG])(.*)", re.DOTALL)
 _STARTS_RANKS = re.compile(
-    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
+    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun|mpiexec"
 )
 """Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 _MPI = re.compile(r"(?:^|\s)(?:mpirun|mpiexec)(?:\s[^\n]{0,400}?)??\s--?(?:np|n)[= ]{1,4}(\S{1,40})")
+_PYTHON = re.compile(r"python[0-9.]{0,6}")
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 _MANIFEST = re.compile(r"(?m)^kind:[ \t]*[\"']?(\w{1,60})")
+_NO_PODS = frozenset({"Pod", "Service", "ConfigMap", "Secret", "Namespace", "PersistentVolumeClaim", "ServiceAccount"})
+"""Kinds of manifests that start no pod, or a single one."""
 _COPIES = re.compile(r"(?m)^[ \t]*(?:parallelism|completions|replicas|numNodes):")
 """Keys of a manifest that start several copies of a pod."""
 _RAY = ("actor_num_nodes", "actor_num_gpus_per_node")
@@ -36,9 +39,9 @@ def launcher_of(text: str) -> str:
     ('srun nodes=16 ntasks-per-node=4 ntasks=open', 'torchrun')
     """
     started, words = _STARTS_RANKS.search(text), text.split()
-    if started and started[0] == "mpirun":
+    if started and started[0].startswith("mpi"):
         ranks = _MPI.search(text)
-        return f"mpirun ranks={_size(ranks[1])}" if ranks else "mpirun"
+        return f"{started[0]} ranks={_size(ranks[1])}" if ranks else started[0]
     if started and _further(words):
         return f"{started[0]} {_further(words)}"
     if started or "srun" not in words:
@@ -142,9 +145,9 @@ def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
     """Ranks by nodes and processes of a node, or by tasks."""
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    said = launcher if launcher.startswith(("srun ", "mpirun")) else _COMMENT.sub("", text)
+    said = launcher if launcher.startswith(("srun ", "mpi")) else _COMMENT.sub("", text)
     if is_count(asked := _asked(launcher).get("ranks")) and per_node is None:
-        return asked, "ranks that mpirun is asked for"
+        return asked, f"ranks that {launcher.split(maxsplit=1)[0]} is asked for"
     slurm = {} if _STARTS_RANKS.search(said) else {**slurm_sizes(text), **_asked(launcher)}
     if per_node is None and not draft.reasons("nproc_per_node", "num_gpus"):
         per_node = next(
@@ -178,16 +181,18 @@ def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
 
 def _more_nodes(text: str) -> str:
     """What may give torchrun more nodes than its own default; empty where nothing does."""
-    kind = _MANIFEST.search(text)
-    if kind and kind[1] != "Pod" and (kind[1] != "Job" or _COPIES.search(text)):
-        return f"the command leaves the number of nodes to the {kind[1]} of the manifest"
+    single = _NO_PODS | ({"Job"} if not _COPIES.search(text) else set())
+    if kind := next((kind for kind in _MANIFEST.findall(text) if kind not in single), ""):
+        return f"the command leaves the number of nodes to the {kind} of the manifest"
     return "PET_NNODES of the environment may say how many nodes" if "PET_NNODES" in text else ""
 
 
 def _hosts(draft: Draft) -> str:
     """The hosts on which deepspeed starts processes."""
     file = draft.word("hostfile")
-    return f"each host in {file[:80]}, which is not read" if file else "each host in /job/hostfile, or of this one alone"
+    return (
+        f"each host in {file[:80]}, which is not read" if file else "each host in /job/hostfile, or of this one alone"
+    )
 
 
 def _why_open(draft: Draft, launcher: str) -> str:
@@ -210,6 +215,8 @@ def _why_open(draft: Draft, launcher: str) -> str:
         return f"deepspeed is given no num_gpus: it takes every accelerator of {_hosts(draft)}{but}"
     if "accelerate" in launcher:
         return "accelerate is given no num_processes: its configuration says it, or the accelerators that it finds"
+    if _PYTHON.fullmatch(launcher):
+        return f"{launcher} starts one process, which decides on how many of the accelerators that it finds it runs"
     if "=open" in launcher:
-        return f"{launcher.split()[0]} is given a number of tasks that is not resolved"
+        return f"{launcher.split(maxsplit=1)[0]} is given a number of tasks that is not resolved"
     return ""

@@ -81,7 +81,7 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.follow(("model", "attention"), variant, "by the number of key and value heads", *of_heads)
     shape = _shape(draft)
     if isinstance(shape, str):
-        draft.lacks(("model", "name"), "the source names no model")
+        draft.lacks(("model", "name"), "no setting that is read names the model")
         draft.lacks(("model", "num_parameters"), shape)
         if draft.get("model", "experts") is not None:
             draft.lacks(("model", "num_active_parameters"), shape)
@@ -105,7 +105,7 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     if draft.get("model", "num_parameters") is None:
         draft.follow(("model", "num_parameters"), int(counted.total) + surplus, counted_from, *inputs)
     if draft.get("model", "name") is None and not label:
-        draft.lacks(("model", "name"), "the source names no model")
+        draft.lacks(("model", "name"), "no setting that is read names the model")
     elif draft.get("model", "name") is None:
         name = f"transformer-{(counted.total + surplus) / 1e9:.4g}b"
         how = "the source names no model; made of its number of parameters"

@@ -65,25 +65,27 @@ def _commands(value: Any, pointer: Pointer, variables: dict[str, str]) -> Iterat
         if _OPTIONS.search(value):
             yield pointer, _with(variables, value)
     elif isinstance(value, dict):
-        variables = variables | _variables(value.get("env"))
-        program = _words(value.get(_PROGRAM), whole=True)
-        arguments = next((key for key in _ARGUMENTS if program and _words(value.get(key), whole=True)), None)
-        for key, item in value.items():
-            if key == arguments:
-                words = [*(program or ()), *(_words(item, whole=True) or ())]
-                if command := _command(words):
-                    yield (*pointer, key), _with(variables, command)
-            elif key == _PROGRAM and program:
-                if arguments is None and (command := _command(program)):  # without its arguments it has the defaults
-                    yield (*pointer, key), _with(variables, command)
-            else:
-                yield from _commands(item, (*pointer, key), variables)
+        yield from _of_mapping(value, pointer, variables | _variables(value.get("env")))
     elif isinstance(value, list):
         if words := _words(value):
             yield pointer, _with(variables, shlex.join(words))
         else:
             for position, item in enumerate(value):
                 yield from _commands(item, (*pointer, position), variables)
+
+
+def _of_mapping(value: dict[Any, Any], pointer: Pointer, variables: dict[str, str]) -> Iterator[tuple[Pointer, str]]:
+    """The commands of a mapping, of which `command` and its arguments are one."""
+    program = _words(value.get(_PROGRAM), whole=True) or []
+    arguments = next((key for key in _ARGUMENTS if program and _words(value.get(key), whole=True)), None)
+    for key, item in value.items():
+        if key == arguments or (key == _PROGRAM and program):
+            words = [*program, *(_words(item, whole=True) or [])] if key == arguments else program
+            # A program without its arguments would have the defaults.
+            if (key == arguments or arguments is None) and (command := _command(words)):
+                yield (*pointer, key), _with(variables, command)
+        else:
+            yield from _commands(item, (*pointer, key), variables)
 
 
 def _command(words: list[str]) -> str:
@@ -96,11 +98,9 @@ def _command(words: list[str]) -> str:
 
 
 def _with(variables: dict[str, str], command: str) -> str:
-    """A command after assignments of the variables that it names, on its first line."""
+    """A command after assignments of its variables, on its first line; `$(NAME)` is replaced before a shell sees it."""
     command = _REFERENCE.sub(lambda found: variables.get(found[1], found[0]), command)
-    named = (name for name in variables if re.search(rf"\$\{{?{name}\b", command))
-    first = "".join(f"{name}={shlex.quote(variables[name])}; " for name in named)
-    return first + command
+    return "".join(f"{name}={shlex.quote(value)}; " for name, value in variables.items()) + command
 
 
 def _variables(entries: Any) -> dict[str, str]:

@@ -13,7 +13,9 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
     FILLING,
+    carried,
     laid_over,
+    launch_variables,
     launched_ranks,
     leave_loaded_open,
     leave_mismatches_open,
@@ -126,10 +128,11 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
-    launch = launch or _written(started, text.text)
+    launch = launch or _written(started, text.text) or launch_variables(started.values, started.script.variables)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
+        draft.carried.update(carried(launch, draft.values))
         _trained(draft, *started_ranks(draft, text.text), swift=swift)
         _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
@@ -143,11 +146,15 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
 
 
 def _written(started: Started, text: str) -> dict[str, Any]:
-    """Settings of the DeepSpeed configuration that the script writes before it names it."""
-    name = started.values.get("deepspeed")
-    if not isinstance(name, str):
-        return {}
-    return {f"{DEEPSPEED}{key}": value for key, value in written_mapping(started.script, text, name).items()}
+    """Settings of the configurations of DeepSpeed and accelerate that the script writes before it names them."""
+
+    def settings(mark: str, name: object) -> dict[str, Any]:
+        found = written_mapping(started.script, text, name) if isinstance(name, str) else {}
+        return {f"{mark}{key}": value for key, value in found.items()}
+
+    found = settings(ACCELERATE, started.values.get("config_file"))
+    inner = found.get(f"{ACCELERATE}deepspeed_config.deepspeed_config_file")
+    return found | settings(DEEPSPEED, started.values.get("deepspeed", inner))
 
 
 def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
@@ -158,12 +165,14 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(values, lines_in(loaded, written), written)
         _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+        if section:
+            drop_unknown_program(draft, f"the reader of the section {section}", own=True)
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)
         leave_loaded_open(draft)
-        if section or WITHOUT_TRAINER & draft.values.keys():
-            drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
+        if not section and WITHOUT_TRAINER & draft.values.keys():
+            drop_unknown_program(draft, None)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
@@ -179,7 +188,8 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if len(found) != 1 or "" in found:
         return flat, ""
     [section] = found
-    short = {name: name.removeprefix(f"{section}.") for name in flat}
+    # Other settings at the top are those of the program, and mean what it makes of them.
+    short = {name: name.removeprefix(f"{section}.") if "." in name else f".{name}" for name in flat}
     if len(set(short.values())) < len(flat):
         return flat, ""
     return {short[name]: value for name, value in flat.items()}, section
