@@ -73,6 +73,7 @@ def shell(line: str, place: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_delivered_is_no_pass(name: str, tmp_path: Path) -> None:
     line, _ = PRINTING[name]

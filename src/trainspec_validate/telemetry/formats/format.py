@@ -186,6 +186,19 @@ _KERNEL_LINE = (
     r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
     r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
 )
+_JOBS_OF_SLURM = _search(r'"jobs"\s{0,8}:\s{0,8}\[\s{0,64}\{')
+_ENTRY_OF_ACCOUNTING = _search(r'"(?:allocation_nodes|derived_exit_code)"\s{0,8}:')
+_OF_CONTROLLER = _search(r'"job_state"\s{0,8}:')
+"""What entries of `squeue` and `scontrol` have, and entries of `sacct` do not."""
+
+
+def _is_accounting(head: bytes) -> bool:
+    if _starts_with_brace(head):
+        return bool(_JOBS_OF_SLURM(head) and _ENTRY_OF_ACCOUNTING(head)) and not _OF_CONTROLLER(head)
+    columns = set(head.lstrip().split(b"\n", 1)[0].strip().split(b"|")[:1_000])
+    return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
+
+
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
     StreamFormat(
@@ -347,6 +360,12 @@ _FORMATS = (
         events=frozenset({"train.device.error"}),
         mark=b"Xid (",
         module="kernel_log",
+    ),
+    StreamFormat(
+        *("slurm-accounting", "accounting of Slurm: sacct --json or --parsable2", _is_accounting),
+        metrics=frozenset(),
+        events=_INTERVALS | {"train.fault.detected"},
+        module="slurm_accounting",
     ),
     StreamFormat(
         *("alibaba-minibatch", "mini-batch times of the Alibaba PAI trace, CSV"),
