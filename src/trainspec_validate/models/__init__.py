@@ -87,6 +87,8 @@ from trainspec_validate.models.conformance_report import (
 from trainspec_validate.models.data import (
     Data,
     Dataset,
+    InitialCheckpoint,
+    Rollout,
 )
 from trainspec_validate.models.fabric import (
     Congestion,
@@ -141,6 +143,7 @@ from trainspec_validate.models.optimizer import (
     Optimizer,
 )
 from trainspec_validate.models.parallelism import (
+    OuterOptimizer,
     Parallelism,
     Placement,
     Synchrony,
@@ -229,6 +232,7 @@ __all__ = [
     "Host",
     "HostLink",
     "Image",
+    "InitialCheckpoint",
     "Inject",
     "Integrity",
     "Interconnect",
@@ -259,6 +263,7 @@ __all__ = [
     "Offload",
     "OmittedState",
     "Optimizer",
+    "OuterOptimizer",
     "Parallelism",
     "PeakRate",
     "Performance",
@@ -274,6 +279,7 @@ __all__ = [
     "Reliability",
     "RestartLimits",
     "Retention",
+    "Rollout",
     "Routing",
     "Save",
     "SavedLayout",

@@ -40,6 +40,7 @@ StateItem = Literal[
     "low-precision-scales",
     "compression-residuals",
     "ema-weights",
+    "outer-optimizer",
 ]
 FaultClass = Literal[
     "process-loss", "hang", "node-loss", "network-loss", "storage-loss", "silent-corruption", "job-loss"

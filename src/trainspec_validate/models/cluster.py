@@ -142,6 +142,11 @@ class Power(DocumentPart):
     """Where the intensity comes from, with its year."""
     it_power_watts: Watts | None = None
     """Power that the facility can deliver to the nodes of this document."""
+    max_swing_watts: Watts | None = None
+    """Largest rise or fall of the nodes' power that the supply allows at every step of a job."""
+    smoothing: ListOf[Literal["accelerator", "rack-storage", "facility-storage", "software"]] = []
+    """What keeps power level between the phases of a step: a feature of the accelerators, storage in racks or in the
+    facility, or work that software adds while accelerators wait."""
 
 
 class SoftwareStack(DocumentPart):

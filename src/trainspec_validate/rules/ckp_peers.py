@@ -24,10 +24,12 @@ def _from_peers(checkpoint: CheckpointPolicy) -> list[tuple[int, FaultClass]]:
 def peer_copies(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
     """State that is restored from peers is held by two ranks or more."""
     paths, degrees = _from_peers(checkpoint), plan.parallelism
+    # Groups of local updates hold other parameters than each other, so that peers are those of one group.
+    data = degrees.data // (plan.synchrony.num_groups or 1)
     if degrees.sharding == "none":
-        copies, how = degrees.data, f"{number(degrees.data)} data ranks hold a copy each"
+        copies, how = data, f"{number(data)} data ranks hold a copy each"
     else:
-        holders = degrees.data * degrees.context
+        holders = data * degrees.context
         shards = degrees.sharding_degree or holders
         copies = holders // shards
         how = f"sharding of the {degrees.sharding} is over {number(shards)} of {number(holders)} ranks"

@@ -141,6 +141,11 @@ class Power(Record, frozen=True, kw_only=True):
     """Where the intensity comes from, with its year."""
     it_power_watts: Watts | None = None
     """Power that the facility can deliver to the nodes of this document."""
+    max_swing_watts: Watts | None = None
+    """Largest rise or fall of the nodes' power that the supply allows at every step of a job."""
+    smoothing: tuple[Literal["accelerator", "rack-storage", "facility-storage", "software"], ...] = ()
+    """What keeps power level between the phases of a step: a feature of the accelerators, storage in racks or in the
+    facility, or work that software adds while accelerators wait."""
 
 
 class SoftwareStack(Record, frozen=True, kw_only=True):
