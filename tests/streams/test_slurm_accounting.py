@@ -141,6 +141,16 @@ def test_steps_that_failed_in_a_job_that_did_not() -> None:
     assert fault.a["train.reason"] == "step 0 of job 7 of Slurm ended as FAILED, signal 9"
 
 
+@pytest.mark.parametrize(("end", "num"), [(995, 0), (870, 1)])
+def test_steps_that_fail_as_their_job_is_stopped(end: int, num: int) -> None:
+    """In a published table a step of each job that reached its time limit is FAILED with code 7."""
+    step = {"state": ["FAILED"], "step": {"id": "7.0"}, "time": {"end": at(43, end)}, "exit_code": {}}
+    found = read_text(document(entry(state="TIMEOUT", start=500, end=1000, steps=[step])))
+    assert len([event for event in found.events if event.name == "train.fault.detected"]) == num
+    rows = "7|a|TIMEOUT|0:0", "7.batch|batch|CANCELLED|0:15", "7.0|pmi_proxy|FAILED|7:0"
+    assert len(read_text(table(*rows, header="JobID|JobName|State|ExitCode")).events) == 4
+
+
 def test_jobs_that_wait_or_run_are_left_out() -> None:
     jobs = entry(state="RUNNING", start=2000, end=0), entry(state="PENDING", start=0, end=0), entry(state="FAILED")
     found = read_text(document(*jobs))

@@ -199,6 +199,18 @@ def _is_accounting(head: bytes) -> bool:
     return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
 
 
+_ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
+_OF_EVENT = _search(r'"(?:involvedObject|regarding)"\s{0,8}:\s{0,8}\{')
+_OF_POD = _search(r'"kind"\s{0,8}:\s{0,8}"Pod(?:List)?"')
+_POD_STATUS = _search(r'"phase"\s{0,8}:\s{0,8}"(?:Pending|Running|Succeeded|Failed|Unknown)"')
+
+
+def _is_kubernetes_list(head: bytes) -> bool:
+    if not _starts_with_brace(head) or not _ITEMS(head):
+        return False
+    return _OF_EVENT(head) or (_OF_POD(head) and _POD_STATUS(head))
+
+
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
     StreamFormat(
@@ -207,6 +219,18 @@ _FORMATS = (
         is_binary=True,
     ),
     StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
+    StreamFormat(
+        *("slurm-accounting", "accounting of Slurm: sacct --json or --parsable2", _is_accounting),
+        metrics=frozenset(),
+        events=_INTERVALS | {"train.fault.detected"},
+        module="slurm_accounting",
+    ),
+    StreamFormat(
+        *("kubernetes-list", "events or pods of Kubernetes: kubectl get -o json", _is_kubernetes_list),
+        metrics=frozenset(),
+        events=frozenset({"train.attempt.start", "train.attempt.end", "train.fault.detected", "train.device.error"}),
+        module="kubernetes_list",
+    ),
     StreamFormat(
         *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
         snapshot=True,
@@ -360,12 +384,6 @@ _FORMATS = (
         events=frozenset({"train.device.error"}),
         mark=b"Xid (",
         module="kernel_log",
-    ),
-    StreamFormat(
-        *("slurm-accounting", "accounting of Slurm: sacct --json or --parsable2", _is_accounting),
-        metrics=frozenset(),
-        events=_INTERVALS | {"train.fault.detected"},
-        module="slurm_accounting",
     ),
     StreamFormat(
         *("alibaba-minibatch", "mini-batch times of the Alibaba PAI trace, CSV"),

@@ -32,6 +32,8 @@ _STATUS = {
 _NODE_STATES = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"})
 _MOST_NAMED = 5
 _MOST_STEPS = 1_000
+_STOPPING_US = 120_000_000
+"""Within which the steps of a job that is stopped end: Slurm waits 30 s by default before it kills them."""
 _MOST_JOBS: Final = Limit("a file of Slurm accounting", 500_000, "jobs")
 
 
@@ -189,7 +191,10 @@ def _end_of(job: Job) -> int:
 
 
 def _faults(job: Job) -> Iterator[tuple[int, dict[str, AttributeValue]]]:
-    """The fault that ended a job; of a job that ended otherwise, those of its steps."""
+    """The fault that ended a job; of a job that ended otherwise, those of its steps.
+
+    Steps that fail as a job is stopped, at its time limit for one, fail since it is stopped.
+    """
     end_us = _end_of(job)
     if job.state in FAILED:
         words = _words(f"job {job.id} of Slurm ended as {job.state}", job.code, job.signal, job.reason)
@@ -201,6 +206,8 @@ def _faults(job: Job) -> Iterator[tuple[int, dict[str, AttributeValue]]]:
     for step in job.failed_steps[:_MOST_STEPS]:
         words = _words(f"step {step.name} of job {job.id} of Slurm ended as {step.state}", step.code, step.signal, None)
         time_us = end_us if step.end_us is None else min(max(step.end_us, job.start_us or 0), end_us)
+        if job.state != "COMPLETED" and end_us - time_us <= _STOPPING_US:
+            continue
         yield time_us, _fault(step.state, words)
 
 
