@@ -103,6 +103,7 @@ def test_rates_of_digests_are_printed() -> None:
     assert re.match(r"SHA-256: [\d.]+ GB/s$", lines[0])
 
 
+@pytest.mark.slow
 def test_a_process_of_jax_ends_without_its_coordinator() -> None:
     assert re.search(r"ends with status -\d+ after \d+ s", measured("coordinator_loss"))
 

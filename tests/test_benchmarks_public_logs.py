@@ -58,6 +58,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+@pytest.mark.slow
 def test_the_logs_of_a_clone_are_judged_and_recorded(clone: Path, tmp_path: Path) -> None:
     assert run(clone, tmp_path).returncode == 0
     (about,) = rows(tmp_path / "public_log_rounds.csv")

@@ -417,6 +417,7 @@ def test_parquet_of_texts_that_are_no_utf8_is_told() -> None:
     assert "is not UTF-8" in result.stdout
 
 
+@pytest.mark.slow
 def test_any_damage_of_parquet_is_told() -> None:
     content = Path(_parquet("s.parquet")).read_bytes()
     for place in range(0, len(content), 29):

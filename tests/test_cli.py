@@ -329,6 +329,7 @@ def test_no_colour_in_a_real_pipe() -> None:
 # --- input ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_standard_input() -> None:
     done = process("-", *FORM, input=BAD.encode())
     assert done.returncode == 1

@@ -105,6 +105,7 @@ def test_base_document_is_accepted(kind: str) -> None:
     assert isinstance(read(kind, BASES[kind]), KINDS[kind])
 
 
+@pytest.mark.slow
 @every("path", SCHEMAS, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_schema_is_valid_against_its_meta_schema(path: Path) -> None:
     text = json.loads(path.read_text(encoding="utf-8"))

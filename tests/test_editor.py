@@ -205,6 +205,7 @@ def test_a_slip_is_underlined(server: Server) -> None:
     assert "paralelism" in lines[3]
 
 
+@pytest.mark.slow
 def test_a_good_document_is_clean(server: Server) -> None:
     text = (ROOT / "examples" / "clusters" / "clemson-h100.yaml").read_text(encoding="utf-8")
     without = "".join(line for line in text.splitlines(keepends=True) if "yaml-language-server" not in line)

@@ -99,6 +99,7 @@ def test_a_mistake_of_ours_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert any("ZeroDivisionError" in mistake for mistake in outcome.mistakes)
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library may end the process; the others of the batch are run all the same."""
 

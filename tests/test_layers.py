@@ -124,6 +124,7 @@ def test_rooms_import_only_the_rooms_below_them(monkeypatch: pytest.MonkeyPatch)
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 
+@pytest.mark.slow
 def test_third_party_libraries_stay_in_their_rooms() -> None:
     known = {*sys.stdlib_module_names, PACKAGE}
     foreign = [i for i in every_import() if i.target.split(".")[0] not in known]

@@ -161,6 +161,7 @@ def test_every_list_at_its_limit_is_judged_in_steps_that_grow_with_it(file: str,
         assert max(map(requirements(report).count, requirements(report)), default=0) <= MAX_VIOLATIONS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
 def test_a_longer_list_is_refused_with_the_limit(file: str, place: Place, tmp_path: Path) -> None:
     report = judged(with_list(file, place, MAX_ITEMS + 1), tmp_path)

@@ -82,6 +82,7 @@ def test_what_is_imported_is_declared(name: str) -> None:
     assert providers(foreign(name)) - declared(name, extras=True) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_what_is_declared_is_used(name: str) -> None:
     used = providers(foreign(name) & INSTALLED)

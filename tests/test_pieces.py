@@ -41,6 +41,7 @@ def test_pieces_have_the_findings_of_the_whole(case: tuple[str, Any]) -> None:
     assert in_pieces == whole
 
 
+@pytest.mark.slow
 def test_a_large_document_is_told_all_its_mistakes() -> None:
     data = large(2_000)
     wrong = [

@@ -214,6 +214,7 @@ def test_programs_of_python_that_are_started_look_for_nothing_in_the_working_dir
     assert done.stdout.splitlines()[-1] == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 def test_the_compiler_of_loops_takes_no_settings_of_the_working_directory() -> None:
     write(".numba_config.yaml", "developer_mode: 7\ncaptured_errors: nonsense\ncpu_name: none\n")

@@ -78,6 +78,7 @@ def test_damage_changes_the_made_log(kind: LogDamage) -> None:
     assert damaged == damaged_log(kind, "made log")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", log_texts())
 def test_damage_fits_every_log(name: str) -> None:
     changed = [kind.name for kind in log_kinds() if damaged_log(kind, name)]
@@ -90,6 +91,7 @@ def test_damage_fits_every_log(name: str) -> None:
 QUICK = ("cut-line", "missing-metric", "frozen-loss", "hole", "unbalanced-interval")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if kind.name in QUICK], ids=lambda kind: kind.name)
 def test_some_damage_is_caught(kind: Damage) -> None:
     verdict = judge(kind)

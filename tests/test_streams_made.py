@@ -58,6 +58,7 @@ def values(samples: list[Sample], key: str) -> list[tuple[float, float]]:
     return [(sample.time_us / 1e6, sample.m[key]) for sample in samples if key in sample.m]  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_every_line_is_a_record(run: Run) -> None:
     for stream in run.streams:
         decoded = [DECODER.decode(line) for line in stream_bytes(stream).splitlines()]
@@ -187,6 +188,7 @@ def test_figures_that_do_not_fit_are_refused(fields: dict[str, float]) -> None:
         Shape(**fields)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_size_grows_with_ranks_and_steps() -> None:
     small, wide = make_run(Shape(num_steps=60)), make_run(Shape(num_steps=60, num_nodes=8))
     long = make_run(Shape(num_steps=120))
@@ -201,6 +203,7 @@ def test_nothing_is_wrong_with_a_made_run(run: Run, tmp_path: Path) -> None:
     assert [f"{finding.requirement} {finding.message}" for finding in report.findings] == []
 
 
+@pytest.mark.slow
 def test_documents_hold(run: Run, tmp_path: Path) -> None:
     report = validate([put(run.documents, tmp_path)])
     assert [finding.message for finding in report.findings] == []

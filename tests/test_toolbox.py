@@ -323,6 +323,7 @@ def test_init_of_another_accelerator_is_an_error_until_its_figures_are_filled_in
     assert validate([Path()]).at_or_above(Severity.ERROR) == ()
 
 
+@pytest.mark.slow
 def test_plan_names_the_figure_that_is_missing() -> None:
     assert invoke("init", "cluster", "--accelerator", "graphcore-bow").exit_code == 0
     result = invoke("plan", "cluster.yaml", "--model", "llama3-8b")

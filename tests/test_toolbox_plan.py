@@ -95,6 +95,7 @@ def declared(num_nodes: int, figures: dict[str, object], memory: str) -> str:
     return text.replace("reliability:", f"{memory}reliability:", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", list(itertools.product((2, 4), RATES, (0, 1), ("20e12", "5e11"), ("", MEMORY)))[::13], ids=str
 )
@@ -113,6 +114,7 @@ def test_only_what_has_no_errors_is_written(tmp_path: Path, monkeypatch: pytest.
         assert not Path("run").exists()
 
 
+@pytest.mark.slow
 def test_a_slow_read_is_planned_without_memory_that_nobody_declared(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(declared(4, {"read_bandwidth_bytes_per_second": "4e9"}, ""))
     result = run("cluster.yaml", "--model", "llama3-8b", "--top", "1", "--output", "run", where=tmp_path)
@@ -121,6 +123,7 @@ def test_a_slow_read_is_planned_without_memory_that_nobody_declared(tmp_path: Pa
     assert "kind: host-memory" in result.stderr
 
 
+@pytest.mark.slow
 def test_json_has_every_figure_with_its_band(here: Path) -> None:
     told = json.loads(run("cluster.yaml", *QUICK, "--format", "json", "--top", "3", where=here).stdout)
     assert len(told["plans"]) == 3
@@ -136,6 +139,7 @@ def test_json_has_every_figure_with_its_band(here: Path) -> None:
     assert any(text.startswith("batch: ") for text in told["assumptions"])
 
 
+@pytest.mark.slow
 def test_the_table_explains_the_best_plan(here: Path) -> None:
     shown = run("cluster.yaml", *QUICK, where=here).stdout
     assert "Why plan 1:" in shown
@@ -143,6 +147,7 @@ def test_the_table_explains_the_best_plan(here: Path) -> None:
         assert word in shown
 
 
+@pytest.mark.slow
 def test_another_plan_than_the_best_can_be_written(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--output", "one", where=here).exit_code == 0
     assert run("cluster.yaml", *QUICK, "--pick", "4", "--output", "four", where=here).exit_code == 0
@@ -157,6 +162,7 @@ def test_the_drawing_is_an_image_with_every_plan(here: Path) -> None:
     assert not any("href" in name for element in root.iter() for name in element.attrib)
 
 
+@pytest.mark.slow
 def test_the_same_question_gives_the_same_files(here: Path) -> None:
     for target in ("first", "second"):
         assert run("cluster.yaml", *QUICK, "--output", target, where=here).exit_code == 0
@@ -185,6 +191,7 @@ def test_a_path_may_be_written_in_any_way(here: Path, monkeypatch: pytest.Monkey
         assert [str(found) for found in report.at_or_above(Severity.WARNING)] == []
 
 
+@pytest.mark.slow
 def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
     before = (here / "run" / "plan.yaml").read_text()
@@ -231,6 +238,7 @@ def test_exit_status_of_wrong_use(here: Path, monkeypatch: pytest.MonkeyPatch) -
     assert terminal.run(command, "trainspec", ["plan", "nowhere.yaml", "--model", "llama3-8b"]) == terminal.WRONG_USE
 
 
+@pytest.mark.slow
 def test_what_holds_no_profile_is_told_without_false_advice(here: Path) -> None:
     (here / "torn.yaml").write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\nnum_nodes: 2\n", encoding="utf-8")
     told = failure(run("torn.yaml", *QUICK, where=here))
@@ -253,6 +261,7 @@ def test_a_plan_that_may_not_fit_is_told() -> None:
     assert words.startswith("plan 1 may not fit: eight of ten such runs need ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_tokens", "ends"), [("1e8", True), ("2.76e8", True), ("2.79e8", False), ("1e12", False)])
 def test_a_short_job_saves_at_its_end(here: Path, monkeypatch: pytest.MonkeyPatch, num_tokens: str, ends: bool) -> None:
     result = run("cluster.yaml", *QUICK, "--tokens", num_tokens, "--output", "run", where=here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import time
@@ -18,6 +19,7 @@ MOST_BYTES = 4096
 """What the group may hold. Pages that a process has stay with its old group, so that the next one is too many."""
 _PREFIX = "trainspec-"
 _CLOSE_SECONDS = 5.0
+_NUM_TRIES = 100
 _NUMBERS = itertools.count()
 
 
@@ -28,12 +30,14 @@ class _Tree:
     root: Path
     limit: str
     """File of a group that holds the limit."""
+    usage: str
+    """File of a group that holds what its processes have taken since they came."""
 
 
 # https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory.html beside it
 _TREES = (
-    _Tree(Path("/sys/fs/cgroup"), "memory.max"),
-    _Tree(Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+    _Tree(Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    _Tree(Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 
 
@@ -56,6 +60,7 @@ class MemoryGroup:
                 reasons.append(str(error))
                 continue
             self._limit = self._directory / tree.limit
+            self._usage = self._directory / tree.usage
             if self._limit.exists():
                 return
             self._directory.rmdir()
@@ -70,7 +75,21 @@ class MemoryGroup:
         """
         for pid in pids:
             (self._directory / "cgroup.procs").write_text(f"{pid}\n", encoding="ascii")
-        self._limit.write_text(f"{MOST_BYTES}\n", encoding="ascii")
+        self._forbid_more()
+
+    def _forbid_more(self) -> None:
+        """Set the limit. The first version of control groups refuses one below what the processes have by now."""
+        most_bytes = MOST_BYTES
+        for _ in range(_NUM_TRIES):
+            try:
+                self._limit.write_text(f"{most_bytes}\n", encoding="ascii")
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                most_bytes = int(self._usage.read_text(encoding="ascii"))
+            else:
+                return
+        raise OSError(errno.EBUSY, "its processes take memory faster than it can be limited", str(self._limit))
 
     def close(self) -> None:
         """Remove it once no process is in it, which the kernel may notice a moment late."""

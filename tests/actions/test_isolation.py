@@ -65,6 +65,7 @@ def test_a_run_of_the_suite_runs_the_stack_alone(name: str, tmp_path: Path) -> N
     assert "null-run: 1 trial" in job.log
 
 
+@pytest.mark.slow
 def test_no_name_of_a_file_sets_what_later_steps_read(tmp_path: Path) -> None:
     """Names that look like lines of the files in which a runner takes variables, paths and outputs of a step."""
     plain = ["cluster.yaml"]

@@ -130,6 +130,7 @@ def test_a_link_to_settings_is_followed_in_the_target_branch(tmp_path: Path) -> 
     assert judge(job) == 0, job.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "waivers",
     [
@@ -216,6 +217,7 @@ def test_without_git_nothing_passes(tmp_path: Path) -> None:
 # --- files that the workflow names --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["--baseline={}", "--baseline\n{}", "--baseline={workspace}/{}"])
 def test_files_in_arguments_are_those_of_the_target_branch(form: str, tmp_path: Path) -> None:
     args = form.format("base.json", workspace=tmp_path / "workspace")

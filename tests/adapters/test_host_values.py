@@ -30,6 +30,7 @@ def recorded(tmp_path: Path, run: Any) -> Recorded:
     return Recorded(tmp_path / "r-1", {}, 0, "")
 
 
+@pytest.mark.slow
 def test_a_tensor_on_a_device_is_not_read(tmp_path: Path, run: Any) -> None:
     import torch
 

@@ -56,6 +56,7 @@ def test_a_requirement_and_a_metric_are_explained(tools: Tools) -> None:
     assert len(tools.metrics(ecosystem="dcgm")["result"]) > 10
 
 
+@pytest.mark.slow
 def test_a_job_is_planned(tools: Tools) -> None:
     found = tools.plan("cluster.yaml", "llama3-8b", num_ranks=16, top=1)
     assert found["exit_code"] == 0

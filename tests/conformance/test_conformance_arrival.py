@@ -77,6 +77,7 @@ def test_the_order_of_acts_counts_and_restarts_of_a_platform_do_not() -> None:
     assert acts(one, [again, *records[1:]]) == (False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method"), [("kill-rank", "_inject"), ("flipped-shard", "_damage")])
 def test_a_trial_without_its_injection_is_an_error(
     name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +160,7 @@ def test_a_rank_that_cannot_be_slowed_is_no_target(sleeper: tuple[Injector, Any]
         injector._do(Inject(kind="slow", factor=2), [process.pid])
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_by_itself_while_the_job_is_stopped_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ def test_factors_are_drawn_for_each_trial() -> None:
     assert all(1 + LEAST_CHANGE <= one <= 1 + MOST_CHANGE for one in found)
 
 
+@pytest.mark.slow
 def test_a_stack_whose_values_cannot_be_changed_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> Any:
         raise NoValuesError(f"{path.name} holds no values that the suite can change; it is of Orbax")
@@ -211,18 +212,21 @@ def test_a_stack_whose_values_cannot_be_changed_is_unsupported(tmp_path: Path, m
 # --- what does not arrive is an error of the suite ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_change_of_values_that_does_not_arrive_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resealing, "scale", lambda *_: [])
     (result,) = run(fake(), tmp_path, scenario("changed-values"))
     assert (result.state, "has not arrived" in result.reason) == ("error", True)
 
 
+@pytest.mark.slow
 def test_a_seed_that_does_not_change_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "changed_job", lambda job, *_: job)
     (result,) = run(fake(), tmp_path, scenario("changed-seed"))
     assert (result.state, "both runs had the same seed" in result.reason) == ("error", True)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_learning_rate_that_is_not_asked_for_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_part_of_the_learning_rate_that_is_not_asked_for_is_an_error(
     assert (result.state, "both runs had the same learning rate" in result.reason) == ("error", True)
 
 
+@pytest.mark.slow
 def test_values_that_the_suite_does_not_read_are_not_judged_and_that_is_said(tmp_path: Path) -> None:
     (result,) = run(fake(), tmp_path, scenario("changed-seed"))
     assert result.state == "pass"

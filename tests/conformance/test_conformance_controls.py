@@ -72,6 +72,7 @@ def test_a_run_that_failed_is_begun_anew_beside_what_it_left(tmp_path: Path, mon
     assert not (tmp_path / "again").exists(), "none was needed"
 
 
+@pytest.mark.slow
 def test_runs_of_the_suite_can_share_them(tmp_path: Path) -> None:
     home = tmp_path / "controls"
     controls, one = Controls(fake(), HERE, home), scenario("kill-rank")

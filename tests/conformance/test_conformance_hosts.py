@@ -231,23 +231,61 @@ def test_a_clock_is_offset_and_time_that_passes_is_not(tmp_path: Path) -> None:
     assert after[0] - before[0] == pytest.approx(passed - 600_000.5, abs=60)
 
 
-def test_the_kernel_ends_what_takes_more_memory_than_there_is(tmp_path: Path) -> None:
-    left = tmp_path / f"trainspec-{os.getpid()}-x"
+@pytest.fixture
+def memory_group() -> Iterator[MemoryGroup]:
     try:
         group = MemoryGroup()
     except NotAllowedError as error:
         pytest.skip(str(error))
-    grow = "import sys; sys.stdin.readline(); found = [bytearray(1 << 20) for _ in range(64)]"
-    process = subprocess.Popen([sys.executable, "-c", grow], stdin=subprocess.PIPE)
+    yield group
+    group.close()
+
+
+GROW = """
+import sys
+held = []
+for line in sys.stdin:
+    held += [b"x" * (1 << 20) for _ in range(int(line))]
+    print(len(held), flush=True)
+"""
+
+
+def growing() -> subprocess.Popen[bytes]:
+    """A process that takes as many MiB as a line of its standard input says."""
+    process = subprocess.Popen([sys.executable, "-c", GROW], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"1\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"1\n"
+    return process
+
+
+@pytest.mark.parametrize("earlier", [b"", b"8\n"], ids=["none", "since-it-came"])
+def test_the_kernel_ends_what_takes_more_memory_than_there_is(memory_group: MemoryGroup, earlier: bytes) -> None:
+    process = growing()
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        group.take([process.pid])
-        process.communicate(b"go\n", timeout=SECONDS)
+        if earlier:
+            (memory_group._directory / "cgroup.procs").write_text(f"{process.pid}\n", encoding="ascii")
+            process.stdin.write(earlier)
+            process.stdin.flush()
+            process.stdout.readline()
+        memory_group.take([process.pid])
+        process.communicate(b"64\n", timeout=SECONDS)
         assert process.returncode == -signal.SIGKILL
     finally:
         process.kill()
         process.wait()
-        group.close()
-    assert not group._directory.exists()
+    memory_group.close()
+    assert not memory_group._directory.exists()
+
+
+def test_groups_of_processes_that_have_ended_are_removed(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    left = tmp_path / f"trainspec-{os.getpid()}-x"
     left.mkdir()
     dead = tmp_path / f"trainspec-{process.pid}-0"
     dead.mkdir()

@@ -71,6 +71,7 @@ def test_a_history_that_passes_a_limit_is_refused_by_its_name(
         read_history(path)
 
 
+@pytest.mark.slow
 def test_nested_lists_of_a_history_cost_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_bytes(STREAMED % LISTS * 60)  # decoded, 2.3 GB

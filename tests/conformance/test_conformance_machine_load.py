@@ -89,6 +89,7 @@ def test_a_pass_on_a_busy_machine_is_one() -> None:
     assert [one for one in found.values() if not one.passed] == []
 
 
+@pytest.mark.slow
 def test_every_trial_measures_the_load(tmp_path: Path) -> None:
     (result,) = run(fake(), tmp_path, scenario("null-run"))
     entries = read_history(result.trials[0].directory / HISTORY)

@@ -73,6 +73,7 @@ def verdicts(out: Path) -> dict[str, dict[str, Any]]:
     return {one["scenario"]: one for one in json.loads((out / "report.json").read_text())["scenarios"]}
 
 
+@pytest.mark.slow
 def test_a_check_that_fails_itself_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Iterator[object]:
         yield 1 // 0

@@ -63,6 +63,7 @@ def test_a_function_that_is_replaced_is_told_at_its_attribute(name: str, replace
     assert replaced[name] == SEEN[name]
 
 
+@pytest.mark.slow
 def test_any_other_change_is_met_by_every_scenario(replaced: dict[str, Any]) -> None:
     others = {name: found for name, found in replaced.items() if name not in SEEN}
     assert len(others) == 11

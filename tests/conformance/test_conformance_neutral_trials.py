@@ -47,6 +47,7 @@ def test_each_kind_of_damage_has_a_trial_of_its_own_and_arrives(name: str, tmp_p
     assert kinds == [[kind] for kind in wanted]
 
 
+@pytest.mark.slow
 def test_a_stack_is_given_no_name_of_scenario_trial_or_suite(tmp_path: Path) -> None:
     one = scenario("resume-equivalence", dropout=0.0)
     results = run(fake(), tmp_path, one, num_trials=2)
@@ -62,6 +63,7 @@ def test_a_stack_is_given_no_name_of_scenario_trial_or_suite(tmp_path: Path) -> 
     assert all(trial.passed for trial in trials), failed(results[0])
 
 
+@pytest.mark.slow
 def test_a_stopped_job_resumes_from_a_store_in_another_place(tmp_path: Path) -> None:
     (result,) = run(fake(), tmp_path, scenario("resume-equivalence", dropout=0.0))
     before, after = (
@@ -109,6 +111,7 @@ def test_what_a_stack_leaves_next_to_its_traces_is_gone_when_it_resumes(tmp_path
     assert sorted(path.name for path in trace.iterdir()) == ["rank-0.jsonl"]
 
 
+@pytest.mark.slow
 def test_what_was_taken_away_is_kept_as_evidence_of_the_trial(tmp_path: Path) -> None:
     (result,) = run(fake("litter"), tmp_path, scenario("resume-equivalence", dropout=0.0))
     assert result.state == "pass", failed(result)

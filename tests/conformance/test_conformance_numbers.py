@@ -128,6 +128,7 @@ def test_the_references_of_planning_know_published_examples() -> None:
     assert found == pytest.approx(printed, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_process_that_a_probe_leaves_is_ended(tmp_path: Path) -> None:
     code = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, file=open(sys.argv[2] + '.pid', 'w'))"
     result = _result(code, tmp_path)

@@ -47,6 +47,7 @@ def of_one() -> float:
     return peak_megabytes(f"import sys; held = b'1' * (200 << 20); {UNTIL_SEEN}")
 
 
+@pytest.mark.slow
 def test_the_peak_is_kept(of_one: float) -> None:
     freed = peak_megabytes(f"import sys; held = b'1' * (200 << 20); del held; {UNTIL_SEEN}")
     assert 200 < of_one < 260

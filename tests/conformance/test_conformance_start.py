@@ -100,6 +100,7 @@ def test_the_demonstration_is_there() -> None:
     assert not [name for name in DEMO_SCENARIOS if lacking(stack, all_scenarios()[name])]
 
 
+@pytest.mark.slow
 def test_a_stack_or_the_demonstration_is_named() -> None:
     for arguments in ((), ("--demo", str(HERE / "fake.yaml"))):
         done = command("run", "--report", "never", *arguments)

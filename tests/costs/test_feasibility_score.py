@@ -17,6 +17,7 @@ def found() -> list[score.Trial]:
     return list(score.trials())
 
 
+@pytest.mark.slow
 def test_runs_that_ran_fit(found: list[score.Trial]) -> None:
     ran = [one for one in found if one.ran]
     assert len(ran) >= 700

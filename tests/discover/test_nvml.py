@@ -193,6 +193,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 JUNK = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner))
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.data())
 def test_garbage_in_a_survey_never_stops_discovery(data: st.DataObject) -> None:
@@ -221,6 +222,7 @@ def installed(directory: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Lo
 PLAYED = "from recorded_nvml import binding, recorded\nsys.modules[__name__] = binding(recorded('h100'))"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="programs are started on POSIX systems alone")
 def test_the_library_is_asked_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = installed(tmp_path, monkeypatch, PLAYED)

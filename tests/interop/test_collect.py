@@ -153,6 +153,7 @@ def test_what_a_shell_prints_at_its_start_changes_nothing(nodes: Path) -> None:
     assert (nodes / "gathered" / "talking" / "ibstat.txt").read_text() == PORT.format(rate=400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

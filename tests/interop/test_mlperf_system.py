@@ -215,6 +215,7 @@ def test_any_values_are_read(keys: dict[str, Any]) -> None:
     survives(read, json.dumps(keys).replace("NaN", "0").replace("Infinity", "1"))
 
 
+@pytest.mark.slow
 def test_every_published_description_is_read() -> None:
     if not ROWS.is_file():
         pytest.skip("no table of published descriptions")

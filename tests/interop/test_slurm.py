@@ -183,6 +183,7 @@ def test_many_ranges_share_one_limit() -> None:
     assert caught.value.line == 4
 
 
+@pytest.mark.slow
 def test_switches_that_share_all_nodes_are_bounded() -> None:
     lines = ["SwitchName=leaf Nodes=n[1-90000]", "SwitchName=spine[1-90000] Switches=leaf"]
     with pytest.raises(ForeignFormatError, match="most several times") as caught:

@@ -59,6 +59,7 @@ def test_a_billion_laughs_never_expands() -> None:
     assert "document type" in str(refusal(bomb))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [

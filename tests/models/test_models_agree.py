@@ -198,6 +198,7 @@ def test_mutants(case: tuple[str, Any]) -> None:
     agree(*case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(STRUCTS))
 def test_something_of_each_kind_is_accepted(kind: str) -> None:
     seen = []

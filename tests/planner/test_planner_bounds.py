@@ -129,6 +129,7 @@ def test_a_total_order_keeps_every_two_choices_apart() -> None:
     assert len({choice.key for choice in choices}) == len(distinct) * 3
 
 
+@pytest.mark.slow
 def test_a_choice_that_fills_the_memory_fits() -> None:
     goal = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=8).goal
     best = search(goal, 1).best[0]

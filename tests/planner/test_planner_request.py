@@ -29,6 +29,7 @@ def test_ranks_that_nothing_joins_are_refused() -> None:
     assert search(request(alone(), model("llama3-8b"), Wishes(num_ranks=8)).goal, 1).best
 
 
+@pytest.mark.slow
 def test_domains_of_one_node_talk_over_its_host() -> None:
     asked = request(alone(2), model("llama3-8b"), Wishes(num_ranks=8))
     best = search(asked.goal, 1).best[0]

@@ -85,6 +85,7 @@ def test_a_written_plan_is_the_one_that_was_chosen(place: int) -> None:
     assert predict(plan, asked.cluster).outlook == ranking.best[0].outlook
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1])
 def test_an_algorithm_is_for_messages_near_those_of_the_plan(place: int) -> None:
     asked, ranking = ranked(place)

@@ -44,6 +44,7 @@ def test_nothing_in_the_space_is_faster(asked: Make, cluster: str, model: str, n
     assert search(goal, 1).best[0].seconds <= min(times) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_plans_fit_and_are_in_order(asked: Make) -> None:
     request = asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128)
     ranking = search(request.goal, 10)
@@ -77,6 +78,7 @@ def test_what_does_not_fit_is_not_planned(asked: Make) -> None:
     assert ranking.num_layouts == ranking.num_too_large > 0
 
 
+@pytest.mark.slow
 def test_every_reason_names_another_choice_and_its_cost(asked: Make) -> None:
     ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128).goal, 1)
     shown = ranking.plans[0]

@@ -190,6 +190,7 @@ def until(path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.slow
 def test_the_agent_follows_attempts_and_ends_with_the_run(folder: Path) -> None:
     process = run_agent(folder)
     with trainspec_record.run() as run:

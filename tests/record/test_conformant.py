@@ -101,6 +101,7 @@ def test_the_validator_finds_no_error(run: Path) -> None:
     assert not errors(run)
 
 
+@pytest.mark.slow
 def test_each_emitter_has_a_file_for_each_attempt(run: Path) -> None:
     emitters = ["job", "node-node-1", *(f"rank-{rank:06}" for rank in range(WORLD_SIZE))]
     assert sorted(path.name for path in run.iterdir()) == sorted(f"{e}.{a}.jsonl" for e in emitters for a in (0, 1))

@@ -175,6 +175,7 @@ UNTIL_SAMPLED = """
 """
 
 
+@pytest.mark.slow
 def test_the_node_is_sampled_beside_the_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN + UNTIL_SAMPLED)
     code, _, told = launched("--agent", "--run", "r-2", "--", PYTHON, "train.py", cwd=tmp_path)

@@ -111,6 +111,7 @@ def test_norms_are_those_of_the_samples(found: dict[str, object], kind: str, num
         assert one == pytest.approx(other, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_mean_is_that_of_all_samples(found: dict[str, object]) -> None:
     import numpy as np
 

@@ -202,6 +202,7 @@ def test_parts_of_evidence_are_kept_for_the_same_machine_alone(tmp_path: Path) -
     assert evidence.kept(tmp_path / "none.json", head) == {}
 
 
+@pytest.mark.slow
 def test_a_part_that_takes_too_long_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part has started a process of its own, which is ended with it."""
     script, started = tmp_path / "part.py", tmp_path / "started"

@@ -36,6 +36,7 @@ def top_k(on_resize: str = "redistribute") -> Setup:
 RESUMED = {"dropout": DROPOUT, "residuals": top_k(), "parameters": sharded("parameters")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RESUMED))
 def test_resume_is_bitwise(name: str, tmp_path: Path) -> None:
     setup = RESUMED[name]
@@ -47,6 +48,7 @@ def test_resume_is_bitwise(name: str, tmp_path: Path) -> None:
         assert after == digest
 
 
+@pytest.mark.slow
 def test_other_ranks_and_layouts_read_the_same_state(tmp_path: Path) -> None:
     layouts = {
         "shards": sharded("parameters"),
@@ -69,6 +71,7 @@ def test_each_entry_is_stored_once(tmp_path: Path) -> None:
     assert 3 * parameters <= num_bytes < 3 * parameters + 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_resize", ["redistribute", "reset", "refuse"])
 def test_residuals_follow_the_plan_when_ranks_change(on_resize: str, tmp_path: Path) -> None:
     setup = top_k(on_resize)

@@ -27,6 +27,7 @@ def numbers(told: Any) -> Any:
     return pytest.approx([value for one in told for value in (one.loss, one.norm)], rel=EXACT)
 
 
+@pytest.mark.slow
 def test_two_context_ranks_train_as_one_rank() -> None:
     alone = CREW.run(tasks.train, 1, Setup(), 2, True)[0][0]
     ranks = CREW.run(tasks.train, 2, setup_of(), 2, True)

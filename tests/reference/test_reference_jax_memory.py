@@ -16,6 +16,7 @@ def test_arrays_count_once_and_as_long_as_they_live() -> None:
     assert after == before
 
 
+@pytest.mark.slow
 def test_steps_take_what_is_planned_and_what_is_kept() -> None:
     planned, told = CREW.run(tasks.planned, 1, 16)[0]
     assert told == [0.0], "a program that is not run gives zeros"

@@ -39,6 +39,7 @@ def numbers(told: list[Any]) -> list[float]:
     return [number for one in told for number in (one.loss, one.norm)]
 
 
+@pytest.mark.slow
 def test_two_stages_train_as_one_rank() -> None:
     told, digest = CREW.run(tasks.train, 1, WHOLE, NUM_STEPS)[0]
     ranks = CREW.run(tasks.train, 2, PIPELINE, NUM_STEPS)

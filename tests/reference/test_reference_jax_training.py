@@ -40,6 +40,7 @@ def assert_equal(found: dict[str, Any], wanted: dict[str, Any], relative: float 
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=relative * scale + 1e-300, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_uneven_ranks_have_the_gradient_of_one(family: str) -> None:
     alone = CREW.run(tasks.gradient, 1, Setup(shape=FAMILIES[family]))[0]
@@ -101,6 +102,7 @@ def test_groups_of_noise_are_those_of_one_rank() -> None:
             assert told[0].norm == pytest.approx(plain.norm, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_one_group_alone_has_the_norm_of_its_gradient() -> None:
     batch = {"batch": {"global_sequences": 8, "micro_sequences": 8, "accumulation_steps": 1}}
     told = CREW.run(tasks.train, 2, Setup(batch, shares=(2, 0)), 1, True)[0][0][0]
@@ -109,6 +111,7 @@ def test_one_group_alone_has_the_norm_of_its_gradient() -> None:
     assert len(told.group_squared_norms) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bf16", "fp16", "top-k", "power-sgd"])
 def test_compression_loses_nothing(method: str) -> None:
     ranks = CREW.run(tasks.compressed, 2, method, 6)
@@ -144,6 +147,7 @@ def test_narrow_formats_stay_near(compute: str, tolerance: float) -> None:
     assert [one.loss for one in told] == pytest.approx(wanted, rel=tolerance)
 
 
+@pytest.mark.slow
 def test_recomputation_changes_no_number() -> None:
     setups = {name: Setup({"memory": {"activation_policy": name}}) for name in ("none", "selective", "full")}
     found = CREW.run(tasks.train_of_many, 1, setups, 2)[0]

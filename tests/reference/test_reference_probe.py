@@ -54,6 +54,7 @@ def test_noise_of_an_overflow_is_left_out(ask: Any) -> None:
     assert found["norms"] == [1.5, "+Inf"]
 
 
+@pytest.mark.slow
 def test_every_way_to_divide_samples_gives_one_gradient(ask: Any) -> None:
     layouts = [{"data": 1, "micro_sequences": 6}, {"data": 2, "micro_sequences": 2}]
     found = ask("accumulate", sample_ids=[4, 8, 15, 16, 23, 42], variable_length=True, layouts=layouts)

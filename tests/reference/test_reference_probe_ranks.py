@@ -26,10 +26,12 @@ def fails(member: Member, rank: int) -> str:
     return "never"
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_as_it_leaves_takes_nothing_back() -> None:
     assert on_ranks(leaves_badly, [2.0, 2.0]) == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_fails_before_is_named(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_ranks, "_LEAVING_SECONDS", 0.1)

@@ -20,6 +20,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_resume_is_bitwise(layout: str, tmp_path: Path) -> None:
     setup = tasks.Setup({"parallelism": LAYOUTS[layout]}, DROPOUT)
@@ -29,6 +30,7 @@ def test_resume_is_bitwise(layout: str, tmp_path: Path) -> None:
         assert saved[0] == saved[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_another_number_of_ranks_goes_on_from_a_checkpoint(layout: str, tmp_path: Path) -> None:
     setup = tasks.Setup({"parallelism": LAYOUTS[layout]})

@@ -25,6 +25,7 @@ def compressed(method: str, **fields: Any) -> dict[str, Any]:
     return {"communication": {"bucket_bytes": 10_000.0, "compression": compression}, "precision": FP32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_are_what_was_applied_and_what_is_left(method: str) -> None:
     answers = crew().run(compression_tasks.conservation, 3, tasks.Setup(compressed(method)), 60)

@@ -30,6 +30,7 @@ def test_a_sequence_that_does_not_divide_is_filled_up(length: int) -> None:
         assert found[1] == pytest.approx(norms, rel=EXACT)
 
 
+@pytest.mark.slow
 def test_resume_is_bitwise_and_goes_on_with_any_degree(tmp_path: Path) -> None:
     setup = setup_of(shape=replace(tasks.SHAPE, dropout=0.1))
     for losses, ends, saved in crew().run(tasks.resumed, 2, setup, tmp_path / "two", 2, 2):

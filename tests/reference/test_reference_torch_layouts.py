@@ -70,6 +70,7 @@ def test_a_sequence_that_tensor_ranks_do_not_divide_is_padded() -> None:
         assert found[1] == pytest.approx(norms, rel=EXACT)
 
 
+@pytest.mark.slow
 def test_ranks_with_fewer_micro_batches_wait_for_nobody(alone: Any) -> None:
     _, setup = setup_of("parameters")
     for losses, norms, evaluated, noise, _ in crew().run(tasks.everything_of, 3, setup, 3):
@@ -79,6 +80,7 @@ def test_ranks_with_fewer_micro_batches_wait_for_nobody(alone: Any) -> None:
         assert sum(noise[0]) == sum(alone[3][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["gradients", "parameters", "tensor-data", "tensor-pipeline", "sequence"])
 def test_resume_is_bitwise_and_others_read_the_save(layout: str, tmp_path: Path) -> None:
     num_ranks, setup = setup_of(layout, shape=replace(tasks.SHAPE, dropout=0.1))
@@ -107,6 +109,7 @@ def test_divided_weights_are_put_together_again(layout: str) -> None:
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_trains_alike_on_any_number_of_ranks(family: str) -> None:
     setup = tasks.Setup(shape=FAMILIES[family])

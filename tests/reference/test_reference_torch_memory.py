@@ -42,6 +42,7 @@ def test_tensors_count_as_long_as_they_live() -> None:
         assert live.take_peak() == 0
 
 
+@pytest.mark.slow
 def test_each_position_and_each_layer_is_predicted_alike() -> None:
     layers = [predicted_bytes(job(num_layers=number)) for number in (1, 2, 3)]
     assert layers[2] - layers[1] == layers[1] - layers[0] > 0
@@ -54,6 +55,7 @@ def test_a_longer_sequence_takes_a_pass_more_of_its_recurrence() -> None:
     assert three - two > 2 * (two - one) > 0
 
 
+@pytest.mark.slow
 def test_peaks_of_steps_are_equal_and_no_less_than_a_part_of_the_prediction(tmp_path: Path) -> None:
     question = {"operation": "peaks", "num_layers": 1, "hidden_size": 32, "sequence_length": 64}
     source, probes = tmp_path / "in.json", BackendProbes()

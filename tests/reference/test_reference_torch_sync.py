@@ -30,6 +30,7 @@ def alone() -> tuple[list[float], list[float]]:
     return losses, norms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "hosts"),
     [
@@ -64,6 +65,7 @@ def test_uneven_shares_and_texts_of_all_lengths_weigh_each_target_alike() -> Non
             assert norms == pytest.approx(expected[1], rel=EXACT)
 
 
+@pytest.mark.slow
 def test_buckets_are_summed_while_the_backward_pass_is_under_way() -> None:
     for overlaps in (True, False):
         setup = tasks.Setup(communication(overlap_gradients=overlaps))

@@ -50,6 +50,7 @@ def _close(first: list[float], second: list[float], tolerance: float = 1e-6) -> 
 # --- the same run for any number of workers -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_two_and_four_workers_follow_one_trace(tmp_path: Path) -> None:
     runs = {n: train(tiny_job(30, n, batch={"variable_length": True}), tmp_path / str(n)) for n in (1, 2, 4)}
     alone = runs[1][0]
@@ -66,6 +67,7 @@ def test_one_two_and_four_workers_follow_one_trace(tmp_path: Path) -> None:
     assert [step.learning_rate for step in alone.steps] == [step.learning_rate for step in runs[4][3].steps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [25, 50])
 def test_resume_is_bitwise(tmp_path: Path, step: int) -> None:
     job = tiny_job(60, 2)
@@ -89,6 +91,7 @@ def test_ranks_drop_other_activations(tmp_path: Path) -> None:
     assert with_dropout[0].losses == with_dropout[1].losses
 
 
+@pytest.mark.slow
 def test_workers_come_and_go_while_the_batch_stays(tmp_path: Path) -> None:
     elastic = ElasticBatch(data_degrees=(1, 2, 4), micro_sequences=(4,))
     job = tiny_job(75, 4, batch={"elastic": elastic})

@@ -83,6 +83,7 @@ def test_the_replica_that_differs_is_named(tmp_path: Path) -> None:
     assert [worker.error for worker in whole] == [None] * 3
 
 
+@pytest.mark.slow
 def test_a_slow_rank_gets_fewer_samples(tmp_path: Path) -> None:
     slow = (PlantedFault("slow", 1, 0, num_steps=30, seconds=0.15),)
     workers = train(tiny_job(30, 2, faults=slow, rebalance_interval_steps=5), tmp_path)

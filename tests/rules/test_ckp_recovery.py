@@ -268,10 +268,10 @@ def test_a_step_longer_than_the_limit_is_allowed_for(findings: Findings, step: f
 @pytest.mark.parametrize(("limit", "ok"), [(0, False), (2, False), (4, True), (100, True)])
 def test_restarts_by_the_planned_time_of_the_plan(findings: Findings, limit: int, ok: bool) -> None:
     job = {"planned_seconds": None, "mean_time_between_failures_seconds": 600e3 / 4}
-    found = findings(checkpoint={"job": job, "restart": {"max_restarts": limit}}, select=("TS-CKP-103", "TS-CKP-106"))
-    assert found == (set() if ok else {("TS-CKP-106", "restart.max_restarts")})
+    found = findings(checkpoint={"job": job, "restart": {"max_restarts": limit}}, select=("TS-CKP-103", "TS-CKP-110"))
+    assert found == (set() if ok else {("TS-CKP-110", "restart.max_restarts")})
 
 
 def test_no_restart_is_enough_for_a_short_plan(findings: Findings) -> None:
     checkpoint = {"job": {"planned_seconds": None}, "restart": {"max_restarts": 0}}
-    assert not findings(plan={"job": {"planned_seconds": 3600}}, checkpoint=checkpoint, select=("TS-CKP-106",))
+    assert not findings(plan={"job": {"planned_seconds": 3600}}, checkpoint=checkpoint, select=("TS-CKP-110",))

@@ -376,5 +376,5 @@ def test_a_generation_belongs_to_its_link_layer(
     findings: Findings, technology: str, generation: str, wrong: bool
 ) -> None:
     cluster = nic(technology=technology, generation=generation)
-    found = findings(cluster=cluster, select=("TS-CLU-077",))
-    assert found == ({("TS-CLU-077", "node_groups.0.nics.0.generation")} if wrong else set())
+    found = findings(cluster=cluster, select=("TS-CLU-079",))
+    assert found == ({("TS-CLU-079", "node_groups.0.nics.0.generation")} if wrong else set())

@@ -59,6 +59,7 @@ def test_the_list_names_every_page_of_the_menu(plain: Path) -> None:
     assert (plain / plain_pages.FILE).read_text(encoding="utf-8").startswith("# TrainSpec\n\n> ")
 
 
+@pytest.mark.slow
 def test_an_entry_has_the_title_and_the_first_sentence(plain: Path) -> None:
     (entry,) = [entry for entry in entries(plain) if entry["address"] == "v1/09-telemetry/index.md"]
     assert entry["title"] == "Telemetry"

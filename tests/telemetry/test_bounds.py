@@ -82,6 +82,7 @@ def test_memory_does_not_grow_with_the_number_of_records(tmp_path: Path, monkeyp
     assert peaks[1] < 1.2 * peaks[0] + MEGABYTE
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_a_small_file_that_unpacks_to_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is held at once only up to a number of records, and folded piece by piece where it has more."""

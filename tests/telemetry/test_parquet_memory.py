@@ -53,6 +53,7 @@ def _write(path: Path, num: int, texts: dict[str, str], **options: Any) -> None:
     pq.write_table(table, path, compression="zstd", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak of a process from Linux")
 @pytest.mark.parametrize(
     ("num", "texts", "options", "told"),

@@ -25,6 +25,7 @@ def session() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [1, 3, 7])
 def test_any_number_of_shares_gives_the_same(shares: int, tmp_path: Path) -> None:
     files = put(LAYOUTS["one file by time"](STREAMS), tmp_path)
@@ -47,6 +48,7 @@ def test_records_in_no_order_are_refused_with_a_way_out(tmp_path: Path) -> None:
         read_run(files, Options(num_workers=2, engine="spark"))
 
 
+@pytest.mark.slow
 def test_a_relative_path_is_of_the_directory_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = put(LAYOUTS["one file by time"](STREAMS), tmp_path)
     wanted = read_run(files)

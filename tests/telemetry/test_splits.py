@@ -109,6 +109,7 @@ def test_however_the_records_lie_in_files(layout: str, base: tuple[dict[str, Any
     assert_same(seen(in_processes(files)), base[0])
 
 
+@pytest.mark.slow
 def test_in_parquet(base: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     files = as_parquet(STREAMS, tmp_path / "twin")
@@ -189,6 +190,7 @@ def cut_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
     return found
 
 
+@pytest.mark.slow
 def test_lines_that_lie_in_no_order_are_sorted_on_the_way(tmp_path: Path) -> None:
     files = put(shuffled(by_emitter(STREAMS)), tmp_path)
     shares = list(large.split(large.ordered(files), 3))

@@ -90,6 +90,7 @@ def test_columns_fold_as_single_values_do(name: str, num_at_once: int, tmp_path:
     assert_same(folded(files, in_columns=True, num_at_once=num_at_once), folded(files, in_columns=False))
 
 
+@pytest.mark.slow
 def test_rows_that_are_more_than_numbers_lie_between_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

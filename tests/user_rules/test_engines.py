@@ -62,6 +62,7 @@ def on_duckdb(run: Path) -> Rows:
     return rows_on("duckdb", run)
 
 
+@pytest.mark.slow
 def test_every_rule_finds_something(on_duckdb: Rows) -> None:
     assert {rule: bool(found) for rule, found in on_duckdb.items()} == dict.fromkeys(
         ("ACME-001", "ACME-002", "ACME-101", "series"), True

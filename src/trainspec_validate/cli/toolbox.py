@@ -26,6 +26,7 @@ COMMANDS = {
     "export": "Write a job for launchers and frameworks.",
     "import": "Write a document of what files of other programs say.",
     "accept": "Compare what was gathered from nodes with the profile of the cluster.",
+    "thresholds": "Write predicted bus bandwidths for programs that measure those of a cluster.",
     "discover": "Describe this machine as one node of a cluster profile.",
     "mcp": "Serve these programs to agents, over standard input and output.",
     "completion": "Print the completion script for a shell.",

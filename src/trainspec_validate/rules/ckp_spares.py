@@ -182,7 +182,7 @@ def restarts_suffice(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> I
     yield from _too_few_restarts(checkpoint, cluster, planned, job_place(checkpoint, "planned_seconds"))
 
 
-@rule("TS-CKP-106")
+@rule("TS-CKP-110")
 def restarts_suffice_plan(
     checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile
 ) -> Iterator[Violation]:

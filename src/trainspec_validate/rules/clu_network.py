@@ -225,7 +225,7 @@ def nic_rate_built(cluster: ClusterProfile) -> Iterator[Violation]:
         raise NotApplicable("no other NIC of a kind that has standard rates")
 
 
-@rule("TS-CLU-077")
+@rule("TS-CLU-079")
 def nic_generation(cluster: ClusterProfile) -> Iterator[Violation]:
     """The generation of a NIC is one of its own link layer."""
     judged = False

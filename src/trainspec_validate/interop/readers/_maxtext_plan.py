@@ -108,6 +108,9 @@ def write_model(draft: Draft) -> None:
     kind = draft.word("attention_type")
     if kind == "mla":
         _write_latent(draft)
+    layers, size = draft.counted("model", "num_layers"), draft.counted("model", "head_size")
+    if draft.flag("use_qk_norm") and layers and size:
+        draft.more_parameters = 2 * layers * size, 2 * layers * size
     _write_experts(draft)
 
 

@@ -338,11 +338,16 @@ def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Start
     Raises:
         ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
     """
-    quoted = commands_in(text) if _LISTED_WORDS.search(text) else None
-    started = _options_of(quoted or text, pattern, fewest)
-    if started is None and (quoted := commands_in(text)) is not None:
-        return _options_of(quoted, pattern, fewest)
-    return started
+    quoted = commands_in(text)
+    inside = _options_of(quoted, pattern, fewest) if quoted else None
+    if inside is not None and _LISTED_WORDS.search(text):
+        return inside
+    plain = _options_of(text, pattern, fewest)
+    return max((inside, plain), key=lambda started: _num_fitting(started, pattern))
+
+
+def _num_fitting(started: Started | None, pattern: re.Pattern[str]) -> int:
+    return 0 if started is None else sum(_fits(pattern, name) for name in started.options) + 1
 
 
 def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:

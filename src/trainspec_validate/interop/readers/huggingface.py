@@ -13,7 +13,9 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
     FILLING,
+    carried,
     laid_over,
+    launch_variables,
     launched_ranks,
     leave_loaded_open,
     leave_mismatches_open,
@@ -28,7 +30,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, started_ranks
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
@@ -126,10 +128,11 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
-    launch = launch or _written(started, text.text)
+    launch = launch or _written(started, text.text) or launch_variables(started.values, started.script.variables)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
+        draft.carried.update(carried(launch, draft.values))
         _trained(draft, *started_ranks(draft, text.text), swift=swift)
         _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
@@ -143,11 +146,15 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
 
 
 def _written(started: Started, text: str) -> dict[str, Any]:
-    """Settings of the DeepSpeed configuration that the script writes before it names it."""
-    name = started.values.get("deepspeed")
-    if not isinstance(name, str):
-        return {}
-    return {f"{DEEPSPEED}{key}": value for key, value in written_mapping(started.script, text, name).items()}
+    """Settings of the configurations of DeepSpeed and accelerate that the script writes before it names them."""
+
+    def settings(mark: str, name: object) -> dict[str, Any]:
+        found = written_mapping(started.script, text, name) if isinstance(name, str) else {}
+        return {f"{mark}{key}": value for key, value in found.items()}
+
+    found = settings(ACCELERATE, started.values.get("config_file"))
+    inner = found.get(f"{ACCELERATE}deepspeed_config.deepspeed_config_file")
+    return found | settings(DEEPSPEED, started.values.get("deepspeed", inner))
 
 
 def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
@@ -158,12 +165,14 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(values, lines_in(loaded, written), written)
         _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+        if section:
+            drop_unknown_program(draft, f"the reader of the section {section}", own=True)
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)
         leave_loaded_open(draft)
-        if section or WITHOUT_TRAINER & draft.values.keys():
-            drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
+        if not section and WITHOUT_TRAINER & draft.values.keys():
+            drop_unknown_program(draft, None)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
@@ -179,7 +188,8 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if len(found) != 1 or "" in found:
         return flat, ""
     [section] = found
-    short = {name: name.removeprefix(f"{section}.") for name in flat}
+    # Other settings at the top are those of the program, and mean what it makes of them.
+    short = {name: name.removeprefix(f"{section}.") if "." in name else f".{name}" for name in flat}
     if len(set(short.values())) < len(flat):
         return flat, ""
     return {short[name]: value for name, value in flat.items()}, section
@@ -198,26 +208,26 @@ def _leave_named_open(draft: Draft, launch: Mapping[str, Any]) -> None:
 
 def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     """What files of accelerate and DeepSpeed may set that the command names."""
-    launched = draft.word("config_file")
+    file = draft.word("config_file")
     if any(name.startswith(ACCELERATE) for name in launch):
         _leave_named_open(draft, launch)
         return
     if "accelerate" in (draft.word(LAUNCHER) or ""):
         leave_loaded_open(draft)
-    if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
-        told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
+    if file and "accelerate" in (draft.word(LAUNCHER) or ""):
+        told = f"config_file names the file {file[:120]}, which is not read: import it as well"
         draft.remark(told, "config_file")
-        leave_groups_open(draft, launched)
+        leave_groups_open(draft, file)
     elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
         leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
     _leave_named_open(draft, launch)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
-    launched = put_launched(draft)
+    configured = put_launched(draft)
     world, source = launched_ranks(draft, world, source)
     write_training(draft)
-    leave_mismatches_open(draft, launched)
+    leave_mismatches_open(draft, configured)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
     _leave_split_sequences_open(draft)
@@ -228,7 +238,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     complete(draft, world, source)
     leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
     if swift or is_factory(draft):
-        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
+        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     return draft
 
 

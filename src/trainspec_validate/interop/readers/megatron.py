@@ -30,8 +30,9 @@ from trainspec_validate.interop.readers._shell_unread import leave_configuration
 from trainspec_validate.interop.readers._worlds import settled
 
 _FLAG = re.compile(
-    r"--(?:num-layers|hidden-size|num-attention-heads|seq-length|micro-batch-size|global-batch-size|train-iters"
-    r"|train-samples|tensor-model-parallel-size|pipeline-model-parallel-size)[\s=:]"
+    r"--(num-layers|hidden-size|num-attention-heads|seq-length|micro-batch-size|global-batch-size|train-iters"
+    r"|train-samples|tensor-model-parallel-size|pipeline-model-parallel-size|context-parallel-size"
+    r"|expert-model-parallel-size)[\"']?[\s=:,]"
 )
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
 _OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
@@ -50,7 +51,7 @@ def looks_like(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if head.lstrip()[:1] in {"{", "<"}:
         return False
-    return bool(_LOGGED.search(head)) or len({found[0][:-1] for found in _FLAG.finditer(head)}) >= _FEWEST_FLAGS
+    return bool(_LOGGED.search(head)) or len(set(_FLAG.findall(head))) >= _FEWEST_FLAGS
 
 
 def _quoted(found: re.Match[str]) -> str:
