@@ -238,3 +238,27 @@ def test_any_text_is_facts_or_a_refusal(pair: tuple[str, str]) -> None:
 def test_no_format_takes_offence_at_any_text(text: str) -> None:
     for entry in ALL:
         read_or_refuse(entry, text)
+
+
+CURRENT = "<current_power_limit>1000.00 W</current_power_limit>"
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"),
+    [
+        ("1000.00 W", {"power_watts": 1000.0}),
+        ("1200.00 W", {"power_watts": 1200.0, "power_cap_watts": 1000.0}),
+        ("700.00 W", {"power_watts": 1000.0}),  # raised above the default: no cap
+        ("N/A", {"power_watts": 1000.0}),
+    ],
+)
+def test_a_limit_below_the_default_is_a_cap(default: str, expected: dict[str, float]) -> None:
+    own = f"{CURRENT}<default_power_limit>{default}</default_power_limit>"
+    accelerator = group(read("nvidia-smi-log-xml", (CURRENT, own)))["accelerator"]
+    assert {key: value for key, value in accelerator.items() if key.startswith("power")} == expected
+
+
+def test_a_column_of_default_limits() -> None:
+    changes = (("power.limit [W]", "power.limit [W], power.default_limit [W]"), ("700.00 W", "550.00 W, 700.00 W"))
+    accelerator = group(read("nvidia-smi-query-csv", *changes))["accelerator"]
+    assert (accelerator["power_watts"], accelerator["power_cap_watts"]) == (700.0, 550.0)

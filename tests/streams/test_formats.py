@@ -30,6 +30,11 @@ STARTS = {
     "dlrover-events": b'[2025-04-21T23:31:09.074419] [426] [22b7ca89] [Trainer] [#step] [BEGIN] {"global_step": 1}\n',
     "nanogpt-log": b"import torch\nstep:0/6200 val_loss:10.9 train_time:285ms step_avg:nanms\n",
     "kernel-log": b"[    1.5] pci 0000:05:00.0: BAR\n[    9.5] NVRM: Xid (PCI:0000:05:00): 79, GPU fallen off\n",
+    "slurm-accounting": b"JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n7|train|gpu|ml|8|FAILED|1:0\n",
+    "kubernetes-list": (
+        b'{"kind": "PodList", "items": [{"kind": "Pod", "metadata": {"name": "train-0"}, "status": {"phase": "Failed", '
+        b'"containerStatuses": [{"state": {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:01:00Z"}}}]}}]}\n'
+    ),
     "alibaba-minibatch": b",worker,gpu,time,batch_time_norm\n0,0,25,1,476\n",
 }
 

@@ -9,6 +9,7 @@ from functools import cache
 from trainspec_validate.interop import readers
 from trainspec_validate.interop.formats import Format, collected
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.readers._shell_documents import without_configurations
 from trainspec_validate.model.suggest import hint
 
 _TRAINSPEC = re.compile(
@@ -33,7 +34,8 @@ def recognise(text: ForeignText) -> Format:
     Raises:
         ForeignFormatError: no format fits, or several do, or the text is a document already.
     """
-    fitting = [entry for entry in formats().values() if entry.looks_like(text)]
+    outside = ForeignText(text.name, without_configurations(text.text))
+    fitting = [entry for entry in formats().values() if entry.looks_like(outside)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

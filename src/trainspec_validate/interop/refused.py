@@ -88,7 +88,8 @@ def _left(told: Mapping[Pointer, Any], reasons: Mapping[Pointer, str]) -> dict[P
 def _without(value: Any, place: Pointer, reasons: Mapping[Pointer, str]) -> Any:
     if isinstance(value, Mapping):
         kept = {key: (*place, key) for key in value if (*place, key) not in reasons}
-        return {key: _without(value[key], there, reasons) for key, there in kept.items()}
+        left = {key: _without(value[key], there, reasons) for key, there in kept.items()}
+        return {key: inner for key, inner in left.items() if inner != {} or value[key] == {}}
     if isinstance(value, list | tuple):
         return [_without(item, (*place, index), reasons) for index, item in enumerate(value)]
     return value

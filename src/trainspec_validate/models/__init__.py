@@ -52,6 +52,7 @@ from trainspec_validate.models.cluster import (
     Interconnect,
     Power,
     Reliability,
+    Screening,
     Site,
     SoftwareStack,
     StorageTarget,
@@ -86,6 +87,8 @@ from trainspec_validate.models.conformance_report import (
 from trainspec_validate.models.data import (
     Data,
     Dataset,
+    InitialCheckpoint,
+    Rollout,
 )
 from trainspec_validate.models.fabric import (
     Congestion,
@@ -140,6 +143,7 @@ from trainspec_validate.models.optimizer import (
     Optimizer,
 )
 from trainspec_validate.models.parallelism import (
+    OuterOptimizer,
     Parallelism,
     Placement,
     Synchrony,
@@ -228,6 +232,7 @@ __all__ = [
     "Host",
     "HostLink",
     "Image",
+    "InitialCheckpoint",
     "Inject",
     "Integrity",
     "Interconnect",
@@ -258,6 +263,7 @@ __all__ = [
     "Offload",
     "OmittedState",
     "Optimizer",
+    "OuterOptimizer",
     "Parallelism",
     "PeakRate",
     "Performance",
@@ -273,11 +279,13 @@ __all__ = [
     "Reliability",
     "RestartLimits",
     "Retention",
+    "Rollout",
     "Routing",
     "Save",
     "SavedLayout",
     "ScaleUp",
     "ScenarioReport",
+    "Screening",
     "SealedFile",
     "Site",
     "SoftwareComponent",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
-from trainspec_validate.models.base import Fraction, Name, Text, Tokens
+from trainspec_validate.models.base import Count, CountOrZero, Fraction, Name, Text, Tokens
 
 Sha256 = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 Samples = Annotated[float, Meta(ge=1, le=1e15, extra_json_schema={"x-unit": "{sample}"})]
@@ -49,3 +49,35 @@ class Data(DocumentPart):
     """What is read after a recovery: the samples that an uninterrupted job would read, or others."""
     tokenizer_digest: Sha256 | None = None
     """Digest of the tokenizer's files."""
+
+
+class InitialCheckpoint(DocumentPart):
+    """Where the parameters come from that a job starts with."""
+
+    reference: Text
+    """Address, repository with revision, or path."""
+    save_id: Text | None = None
+    """Identifier of the save in the manifest of that checkpoint."""
+    digest: Sha256 | None = None
+    """Digest of its manifest, or of the list of its files in the format of `sha256sum`, in order of their paths."""
+    step: CountOrZero | None = None
+    """Optimizer steps that it has behind it."""
+
+
+class Rollout(DocumentPart):
+    """Generation of the responses that a job of reinforcement learning trains on."""
+
+    num_prompts: Count
+    """Prompts of one rollout whose responses are trained on, without those that a filter drops."""
+    num_responses_per_prompt: Count
+    """Responses of each prompt; the group of methods such as GRPO."""
+    num_updates: Count | None = None
+    """Optimizer steps that train on one rollout; absent where a response becomes several samples."""
+    num_passes: Count = 1
+    """Times that each response is trained on."""
+    num_accelerators: CountOrZero = 0
+    """Accelerators that generate and do not train; 0 where generation and training take turns on those of the job."""
+    node_group: Name | None = None
+    """Node group of these accelerators; absent means as `node_group` of the plan."""
+    max_staleness_steps: CountOrZero | None = None
+    """Largest number of optimizer steps between the parameters that generate a response and those that train on it."""

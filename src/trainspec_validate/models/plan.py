@@ -29,7 +29,7 @@ from trainspec_validate.models.base import (
 )
 from trainspec_validate.models.batch import Batch
 from trainspec_validate.models.communication import Communication
-from trainspec_validate.models.data import Data
+from trainspec_validate.models.data import Data, InitialCheckpoint, Rollout
 from trainspec_validate.models.hardware import NumberFormat
 from trainspec_validate.models.memory import Memory
 from trainspec_validate.models.model import Model
@@ -184,6 +184,10 @@ class TrainingPlan(Document):
     parameter in `precision.optimizer_state`."""
     data: Data | None = None
     """What is read, and in which order."""
+    initial_checkpoint: InitialCheckpoint | None = None
+    """Checkpoint that the job starts from; absent means random parameters, or that the plan does not say."""
+    rollout: Rollout | None = None
+    """Generation of the samples of reinforcement learning."""
     communication: Communication | None = None
     """How ranks talk."""
     memory: Memory | None = None

@@ -23,7 +23,9 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
 _NUMBERED = re.compile(r"\.\d+\.jsonl(?:\.gz|\.zst)?$")
 """Names that a recorder gives: writer and attempt. One that holds no JSON at all is a stream that was destroyed."""
-_STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan", "trainer-state"})
+_STRUCTURED = frozenset(
+    {"metric-stream", "parquet", "otlp", "torchtitan", "trainer-state", "slurm-accounting", "kubernetes-list"}
+)
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _START_BYTES = 262_144
 _STATE_NAME = "trainer_state.json"

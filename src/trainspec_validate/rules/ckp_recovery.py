@@ -211,7 +211,7 @@ def restore_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
     by_fault = {fault: _shortest_restore(checkpoint, cluster, path) for fault, path in known.items()}
     for index, path in enumerate(checkpoint.recovery):
         shortest = by_fault[path.fault]
-        if shortest is None:
+        if shortest is None or path.restore_from == "peers":
             continue
         judged = True
         if path.restore_seconds < TOLERANCE * shortest[0]:

@@ -204,6 +204,21 @@ def spare_nodes(cluster: ClusterProfile) -> Iterator[Violation]:
         yield Violation(at(cluster, "reliability", "spare_start_seconds"), message, told)
 
 
+@rule("TS-CLU-077")
+def screening_time(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A test of a node ends before the next one begins."""
+    screening = _reliability(cluster).screening
+    if screening is None or screening.duration_seconds is None:
+        raise NotApplicable("no screening with its duration is given")
+    if screening.duration_seconds > screening.interval_seconds:
+        lasts, every = units.seconds(screening.duration_seconds), units.seconds(screening.interval_seconds)
+        yield Violation(
+            at(cluster, "reliability", "screening", "duration_seconds"),
+            f"a node is tested for {lasts}, but again every {every}",
+            f"at most {units.base(screening.interval_seconds)}, or a longer interval",
+        )
+
+
 @rule("TS-CLU-039")
 def clock_offset(cluster: ClusterProfile) -> Iterator[Violation]:
     """The bound on the offset is one that the discipline reaches."""

@@ -50,6 +50,27 @@ def node_power_share(cluster: ClusterProfile) -> Iterator[Violation]:
             yield _power(cluster, i, group, node, boards, f"up to {units.base(high)} is plausible")
 
 
+@rule("TS-CLU-078")
+def power_cap(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A cap is below what it caps."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        own, known = group.accelerator, listed(group)
+        limit = own.power_watts or (known.power_watts if known else None)
+        if own.power_cap_watts is None or limit is None:
+            continue
+        judged = True
+        if own.power_cap_watts > limit:
+            yield Violation(
+                at(cluster, "node_groups", i, "accelerator", "power_cap_watts"),
+                f"accelerators are capped at {units.watts(own.power_cap_watts)}, above their limit of "
+                f"{units.watts(limit)}",
+                f"at most {units.base(limit)}, or state power_watts where boards have a higher limit",
+            )
+    if not judged:
+        raise NotApplicable("no accelerator with a known power limit has a cap")
+
+
 @rule("TS-CLU-076")
 def accelerator_power(cluster: ClusterProfile) -> Iterator[Violation]:
     """The power of an accelerator fits its peak rate where the catalog has no power to compare with."""

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.plan import Energy
 from trainspec_validate.model.units import base, billions, number, percent, prefixed, seconds, watts
-from trainspec_validate.performance.costs.energy import least_joules, least_joules_per_token, most_joules
+from trainspec_validate.performance.costs.energy import (
+    BUSY_SHARE,
+    WAITING_SHARE,
+    least_joules,
+    least_joules_per_token,
+    most_joules,
+)
 from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
@@ -255,6 +261,27 @@ def mean_power_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
         related = ((at(plan, "energy", "boundary"), "the boundary"),)
         message = f"{mean}, below the {watts(least / duration)} that idle accelerators draw"
         yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related=related)
+
+
+@rule("TS-NRG-016")
+def power_swing(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A job that changes its power more than the supply allows is smoothed."""
+    supply = cluster.power
+    if supply is None or supply.max_swing_watts is None:
+        raise NotApplicable("the cluster states no largest swing of power")
+    machine = machine_of(plan, cluster, whole_job=True)
+    node = machine.group.node_power_watts
+    if node is None:
+        raise _no_power(machine, "node_power_watts")
+    nodes = machines.num_nodes(plan, machine)
+    swing = (BUSY_SHARE - WAITING_SHARE) * node * nodes
+    if swing > supply.max_swing_watts and not supply.smoothing:
+        yield Violation(
+            at(cluster, "power", "max_swing_watts"),
+            f"{number(nodes)} nodes change their power by {watts(swing)} between working and waiting, the supply "
+            f"allows {watts(supply.max_swing_watts)}",
+            "state the smoothing that keeps power level, or use fewer nodes",
+        )
 
 
 def _of_token(plan: TrainingPlan) -> tuple[str, float]:

@@ -289,24 +289,3 @@ def _best_load(num_layers: int, num_ranks: int, output: float) -> float:
     while (num_ranks - 1) * most + max(0, int(most - output)) < num_layers:
         most += 1
     return max(float(most), output)
-
-
-@rule("TS-PAR-021")
-def synchrony_mode(plan: TrainingPlan) -> Iterator[Violation]:
-    """Modes other than synchronous are defined by an extension and bounded by their own key."""
-    s = plan.synchrony
-    bounds = {"asynchronous": "max_staleness_steps", "decentralised": "outer_interval_steps"}
-    for mode, key in bounds.items():
-        given = getattr(s, key) is not None
-        if s.mode == mode and not given:
-            message = f"the mode is {mode}, but {key} is not given"
-            yield Violation(at(plan, "synchrony", "mode"), message, f"bound it with {key}")
-        if s.mode != mode and given:
-            message = f"{key} is given, but the mode is {s.mode}"
-            yield Violation(at(plan, "synchrony", key), message, f"leave it out, or set mode: {mode}")
-    if s.mode != "synchronous" and s.extension is None:
-        message = f"the mode is {s.mode}, and no extension defines it"
-        yield Violation(at(plan, "synchrony", "mode"), message, "name a key of `extensions` under `extension`")
-    if s.extension is not None and s.extension not in plan.extensions:
-        message = f"{s.extension!r} is not a key of the plan's extensions"
-        yield Violation(at(plan, "synchrony", "extension"), message, "add it under `extensions`")

@@ -39,6 +39,7 @@ StateItem = Literal[
     "low-precision-scales",
     "compression-residuals",
     "ema-weights",
+    "outer-optimizer",
 ]
 FaultClass = Literal[
     "process-loss", "hang", "node-loss", "network-loss", "storage-loss", "silent-corruption", "job-loss"
@@ -225,6 +226,8 @@ class RecoveryPath(Record, frozen=True, kw_only=True):
     """From running processes to verified state."""
     first_step_seconds: PhaseSeconds
     """From verified state to the first completed step, compilation included."""
+    restore_from: Literal["checkpoint", "peers"] = "checkpoint"
+    """Where the state comes from: a tier, or the memory of ranks that still run and hold the same state."""
 
 
 class Grace(Record, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from trainspec_validate.documents.types.base import (
     LinkBytesPerSecond,
     Metadata,
     Name,
+    PositiveSeconds,
     Record,
     Seconds,
     SoftwareComponent,
@@ -78,6 +79,17 @@ class Interconnect(Record, frozen=True, kw_only=True):
     """One-way latency between the two ends."""
 
 
+class Screening(Record, frozen=True, kw_only=True):
+    """Tests that look for nodes that compute wrong results without an error."""
+
+    interval_seconds: PositiveSeconds
+    """Time in which every node is tested once."""
+    duration_seconds: PositiveSeconds | None = None
+    """Time that one node is tested for in that interval."""
+    in_production: bool | None = None
+    """True when nodes are tested next to the job, false when they are taken out of it."""
+
+
 class Reliability(Record, frozen=True, kw_only=True):
     """How often nodes fail, with the evidence."""
 
@@ -97,6 +109,8 @@ class Reliability(Record, frozen=True, kw_only=True):
     """Time until a lost node is repaired or replaced."""
     spare_start_seconds: Seconds | None = None
     """Time until a spare node has joined the job."""
+    screening: Screening | None = None
+    """Schedule of tests for silent corruption."""
 
 
 class Clock(Record, frozen=True, kw_only=True):
@@ -127,6 +141,11 @@ class Power(Record, frozen=True, kw_only=True):
     """Where the intensity comes from, with its year."""
     it_power_watts: Watts | None = None
     """Power that the facility can deliver to the nodes of this document."""
+    max_swing_watts: Watts | None = None
+    """Largest rise or fall of the nodes' power that the supply allows at every step of a job."""
+    smoothing: tuple[Literal["accelerator", "rack-storage", "facility-storage", "software"], ...] = ()
+    """What keeps power level between the phases of a step: a feature of the accelerators, storage in racks or in the
+    facility, or work that software adds while accelerators wait."""
 
 
 class SoftwareStack(Record, frozen=True, kw_only=True):

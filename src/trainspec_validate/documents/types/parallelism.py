@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from trainspec_validate.documents.types.base import Count, CountOrZero, Degree, Name, Record, Text
+from trainspec_validate.documents.types.precision import StateFormat
 
 Axis = Literal["data", "tensor", "pipeline", "context", "expert"]
 Locality = Literal["scale-up-domain", "node", "fabric"]
@@ -62,14 +63,32 @@ class Parallelism(Record, frozen=True, kw_only=True):
     """How hosts become ranks: sorted by topology, as the scheduler lists them, or by name."""
 
 
+class OuterOptimizer(Record, frozen=True, kw_only=True):
+    """How the changes of several groups become one change of the parameters, for local updates."""
+
+    name: Literal["sgd", "nesterov", "adam", "other"]
+    """Algorithm that takes the mean change of the groups for a gradient; `sgd` with rate 1 averages parameters."""
+    learning_rate: Annotated[float, Meta(gt=0, le=100)] | None = None
+    """Learning rate of the outer step."""
+    momentum: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    """Momentum of the outer step."""
+    exchange_format: StateFormat | None = None
+    """Number format of what groups exchange."""
+
+
 class Synchrony(Record, frozen=True, kw_only=True):
     """Whether replicas step together."""
 
-    mode: Literal["synchronous", "asynchronous", "decentralised"] = "synchronous"
-    """Modes other than `synchronous` are declared extensions."""
+    mode: Literal["synchronous", "local-update", "asynchronous", "decentralised"] = "synchronous"
+    """`local-update` lets groups of data ranks step apart and average at an interval, as DiLoCo does; `asynchronous`
+    and `decentralised` are declared extensions."""
+    num_groups: Degree | None = None
+    """Groups of data ranks that step apart, for local updates."""
+    outer_optimizer: OuterOptimizer | None = None
+    """Optimizer of the exchanges between groups, for local updates."""
     max_staleness_steps: CountOrZero | None = None
     """Largest age of a gradient or parameter that is applied, for asynchronous modes."""
     outer_interval_steps: Count | None = None
-    """Inner steps between exchanges, for decentralised modes."""
+    """Inner steps between exchanges, for local updates and decentralised modes."""
     extension: Annotated[str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$")] | None = None
     """Key under `extensions` that defines the mode."""

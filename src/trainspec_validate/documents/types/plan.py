@@ -28,7 +28,7 @@ from trainspec_validate.documents.types.base import (
 )
 from trainspec_validate.documents.types.batch import Batch
 from trainspec_validate.documents.types.communication import Communication
-from trainspec_validate.documents.types.data import Data
+from trainspec_validate.documents.types.data import Data, InitialCheckpoint, Rollout
 from trainspec_validate.documents.types.hardware import NumberFormat
 from trainspec_validate.documents.types.memory import Memory
 from trainspec_validate.documents.types.model import Model
@@ -181,6 +181,10 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     parameter in `precision.optimizer_state`."""
     data: Data | None = None
     """What is read, and in which order."""
+    initial_checkpoint: InitialCheckpoint | None = None
+    """Checkpoint that the job starts from; absent means random parameters, or that the plan does not say."""
+    rollout: Rollout | None = None
+    """Generation of the samples of reinforcement learning."""
     communication: Communication | None = None
     """How ranks talk."""
     memory: Memory | None = None

@@ -10,7 +10,8 @@ from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_training import is_example
 from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
-from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown
+from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown, word_value
+from trainspec_validate.interop.readers._shell_choices import has_marks
 from trainspec_validate.interop.readers._shell_options import PROGRAM
 from trainspec_validate.model.finding import Pointer
 
@@ -39,11 +40,16 @@ _FILLED = {
 _LAUNCHED: tuple[Pointer, ...] = (
     *(("parallelism", key) for key in ("sharding", "sharding_degree", "tensor", "context", "pipeline", "data")),
     ("communication", "overlap_parameters"),
+    ("memory", "activation_policy"),
 )
 """What a configuration of accelerate decides for a job of the Trainer."""
+_FORMAT = "ACCELERATE_MIXED_PRECISION"
+_FSDP = (
+    *("sharding_strategy", "offload_params", "version", "reshard_after_forward", "backward_prefetch"),
+    *("activation_checkpointing",),
+)
 _OVERRIDING = re.compile(r"fsdp_\w+|zero_stage|offload_(?:optimizer|param)_device|deepspeed_config_file|num_machines")
 """Options of `accelerate launch` that go before its configuration and that no program has beside them."""
-_SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
 _USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
@@ -56,6 +62,47 @@ _MATCHED: dict[str, tuple[str, tuple[Pointer, ...]]] = {
     "fp16.enabled": ("fp16", tuple(("precision", key) for key in ("compute", *STORED))),
 }
 """Settings that transformers refuses where an argument of the Trainer says otherwise, and what follows from them."""
+
+
+_VARIABLES = {
+    **{f"FSDP_{name.upper()}": f"fsdp_config.fsdp_{name}" for name in _FSDP},
+    "ACCELERATE_DEEPSPEED_ZERO_STAGE": "deepspeed_config.zero_stage",
+    "ACCELERATE_DEEPSPEED_CONFIG_FILE": "deepspeed_config.deepspeed_config_file",
+    "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "deepspeed_config.offload_optimizer_device",
+    "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE": "deepspeed_config.offload_param_device",
+    "ACCELERATE_GRADIENT_CLIPPING": "deepspeed_config.gradient_clipping",
+    "ACCELERATE_MIXED_PRECISION": "mixed_precision",
+}
+"""Variables that accelerate reads where its launcher has not set them (accelerate 1.15.0, utils/dataclasses.py)."""
+_KINDS = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DEEPSPEED"}
+
+
+def launch_variables(values: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of accelerate that a script sets as variables; a configuration that is named goes before them.
+
+    >>> launch_variables({}, {"ACCELERATE_USE_FSDP": "true", "FSDP_SHARDING_STRATEGY": "SHARD_GRAD_OP"})
+    {'accelerate.distributed_type': 'FSDP', 'accelerate.fsdp_config.fsdp_sharding_strategy': 'SHARD_GRAD_OP'}
+    """
+    if values.get("config_file") is not None:
+        return {}
+    started = "accelerate" in str(values.get(LAUNCHER))
+    asked = [kind for name, kind in _KINDS.items() if variables.get(name, "").lower() not in {"", "false", "0", "no"}]
+    found: dict[str, Any] = {f"{ACCELERATE}distributed_type": asked[0]} if len(asked) == 1 else {}
+    for name, setting in _VARIABLES.items():
+        # The launcher of accelerate sets the format anew.
+        if name in variables and (asked or name == _FORMAT) and not (started and name == _FORMAT):
+            text = variables[name]
+            found[f"{ACCELERATE}{setting}"] = word_value(text) if not has_marks(text) else f"${{{name}}}"
+    return found
+
+
+def carried(launch: Mapping[str, Any], values: Mapping[str, Any]) -> set[str]:
+    """Variables of which every value went into settings."""
+    known = {f"{ACCELERATE}{setting}": name for name, setting in _VARIABLES.items()}
+    kind = launch.get(f"{ACCELERATE}distributed_type")
+    return {known[name] for name in launch if name in known and name in values} | {
+        name for name, word in _KINDS.items() if word == kind
+    }
 
 
 def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,37 +176,14 @@ def put_launched(draft: Draft) -> Any:
             draft.put(place, value, launched.derived.get(place, ""))
         elif place in launched.unknown:
             draft.lacks(place, launched.unknown[place])
+    if offload := launched.get("memory", "offload"):
+        draft.put_records(("memory", "offload"), offload, launched.derived.get(("memory", "offload"), ""))
     sharded = str(inner.get("distributed_type")).upper() in {"FSDP", "DEEPSPEED"}
     return launched.get("parallelism", "sharding") if sharded else None
 
 
-def included_slots(text: str) -> int | None:
-    """The accelerators that `--include` of deepspeed names; None where a host has no list of them.
-
-    >>> included_slots("localhost:0,1,2,3"), included_slots("worker-0@worker-1:0,2"), included_slots("a:0@b:0,2")
-    (4, None, 3)
-    """
-    hosts = [host.partition(":")[2] for host in text.split("@")]
-    if not all(_SLOTS.fullmatch(slots) for slots in hosts):
-        return None
-    return sum(len(set(slots.split(","))) for slots in hosts)
-
-
-def _included(draft: Draft) -> tuple[int | None, str]:
-    """Ranks by the accelerators that a command of deepspeed names."""
-    named = draft.look("include")
-    slots = included_slots(named) if isinstance(named, str) else None
-    if slots is None:
-        reason = next(iter(draft.reasons("include")), "include of deepspeed names no accelerators of each host")
-        draft.lacks(("parallelism", "num_accelerators"), reason)
-        return None, ""
-    return slots, "accelerators that include of deepspeed names"
-
-
 def launched_ranks(draft: Draft, world: int | None, source: str) -> tuple[int | None, str]:
     """Ranks of a job that accelerate may start: its configuration counts where the command gives no number."""
-    if "deepspeed" in (draft.word(LAUNCHER) or "") and draft.values.get("include") is not None:
-        return _included(draft)
     configured = draft.values.get(f"{ACCELERATE}num_processes")
     if world is not None or configured is None:
         return world, source

@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     loaded_format,
     write_loaded,
 )
+from trainspec_validate.interop.readers._launched_ranks import launched
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 from trainspec_validate.model.finding import Pointer
 
@@ -71,17 +72,23 @@ _EXAMPLES = re.compile(
 """Programs among the examples of transformers and TRL that run the Trainer with its own arguments."""
 
 
-def drop_unknown_program(draft: Draft, program: str | None) -> None:
+def drop_unknown_program(draft: Draft, program: str | None, *, own: bool = False) -> None:
     """Leave open what the Trainer's own defaults say, where nothing shows that the program takes its arguments.
 
-    A parser of its own takes `--deepspeed` without a file, which the Trainer's arguments do not.
+    A parser of its own takes `--deepspeed` without a file, which the Trainer's arguments do not; `own` says that the
+    arguments are in a section of a program's own configuration.
     """
     names = {name for name, value in draft.values.items() if value is not None}
-    if len(names & _TRAINER_ALONE) >= 2 and draft.values.get("deepspeed") is not True and not names & WITHOUT_TRAINER:
+    if (
+        not own
+        and len(names & _TRAINER_ALONE) >= 2
+        and draft.values.get("deepspeed") is not True
+        and not names & WITHOUT_TRAINER
+    ):
         return
     named = program[:60] if program else "the command"
     why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
-    draft.drop_defaults(why)
+    draft.drop_defaults(why, launched(draft))
     draft.drop([pointer for pointer, how in draft.derived.items() if "transformers 5.23.0" in how], why)
     draft.unknown["parallelism", "sharding"] = why
     foreign = [name for name in ("zero_stage", "offload", "deepspeed", "max_seq_len") if name in names - draft.used]
@@ -296,6 +303,8 @@ def _write_sharding(draft: Draft) -> None:
     put_strategy(draft, [word for word in words if isinstance(word, str)], "fsdp")
     if draft.get("parallelism", "sharding") is None and _asks_for_fsdp(draft):
         draft.lacks(("parallelism", "sharding"), _ANY_STRATEGY)
+    elif reason := next(iter(draft.reasons("deepspeed")), ""):
+        draft.lacks(("parallelism", "sharding"), f"deepspeed: {reason}")
     elif draft.get("parallelism", "sharding") is None:
         draft.lacks(("parallelism", "sharding"), "the arguments ask for none, but a configuration of accelerate may")
     else:
@@ -315,7 +324,10 @@ def _write_rest(draft: Draft) -> None:
     draft.copy(
         ("model", "sequence_length"), "max_seq_length", "max_length", "model_max_length", "cutoff_len", "block_size"
     )
-    name = draft.word("model_name_or_path", "model_name", "hub_model_id")
+    names = ("model_name_or_path", "model_name", "model_path", "hub_model_id")
+    name = draft.word(*names)
+    for reason in draft.reasons(*names):
+        draft.lacks(("model", "name"), reason)
     if name and name_of(name):
         draft.put(("model", "name"), name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
     run = draft.word("run_name")

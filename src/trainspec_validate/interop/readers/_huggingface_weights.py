@@ -96,7 +96,8 @@ def drop_untrained(draft: Draft) -> bool:
     if name is None:
         return False
     draft.used.add(name)
-    why = f"{name} asks for adapters or quantised weights; the file does not state the format of what is trained"
+    asked = "a part of the weights" if draft.values[name] == "freeze" else "adapters or quantised weights"
+    why = f"{name} asks for {asked}; the file does not state the format of what is trained"
     places = [("precision", key) for key in STORED]
     draft.drop(places, why)
     draft.lacks(("precision", "frozen_parameters"), why)

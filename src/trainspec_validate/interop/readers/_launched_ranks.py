@@ -1,20 +1,33 @@
-"""Reads from what starts a program how many ranks there are: torchrun, the command of Slurm, and its lines."""
+"""Reads from what starts a program how many ranks there are: torchrun, deepspeed, Ray, MPI, Slurm and its lines."""
 
 from __future__ import annotations
 
 import re
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
+from trainspec_validate.model.finding import Pointer
 
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
 _TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-([NnG])(.*)", re.DOTALL)
 _STARTS_RANKS = re.compile(
-    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
+    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun|mpiexec"
 )
 """Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
+_MPI = re.compile(r"(?:^|\s)(?:mpirun|mpiexec)(?:\s[^\n]{0,400}?)??\s--?(?:np|n)[= ]{1,4}(\S{1,40})")
+_PYTHON = re.compile(r"python[0-9.]{0,6}")
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
+_SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
+_MANIFEST = re.compile(r"(?m)^kind:[ \t]*[\"']?(\w{1,60})")
+_NO_PODS = frozenset({"Pod", "Service", "ConfigMap", "Secret", "Namespace", "PersistentVolumeClaim", "ServiceAccount"})
+"""Kinds of manifests that start no pod, or a single one."""
+_COPIES = re.compile(r"(?m)^[ \t]*(?:parallelism|completions|replicas|numNodes):")
+"""Keys of a manifest that start several copies of a pod."""
+_RAY = ("actor_num_nodes", "actor_num_gpus_per_node")
+"""Arguments of programs that Ray runs: where the actors that train are placed."""
+_VALUED = re.compile(r"--[A-Za-z][\w-]*$|-[A-Za-z]$")
+ONE_NODE = "the default of torchrun"
 LAUNCHER = "$launcher"
 """Under which what starts the program stands among its options, with the sizes that Slurm is asked for there."""
 
@@ -26,6 +39,11 @@ def launcher_of(text: str) -> str:
     ('srun nodes=16 ntasks-per-node=4 ntasks=open', 'torchrun')
     """
     started, words = _STARTS_RANKS.search(text), text.split()
+    if started and started[0].startswith("mpi"):
+        ranks = _MPI.search(text)
+        return f"{started[0]} ranks={_size(ranks[1])}" if ranks else started[0]
+    if started and _further(words):
+        return f"{started[0]} {_further(words)}"
     if started or "srun" not in words:
         return started[0] if started else words[0].rpartition("/")[2][:60] if words else "none"
     asked = ["srun"]
@@ -34,8 +52,19 @@ def launcher_of(text: str) -> str:
         if found:
             size = (found[2] or found[4] or following).lstrip("=")
             key = found[1] or _SHORT[found[3]]
-            asked.append(f"{key}={size if size.isdecimal() and len(size) < 10 else 'open'}")
+            asked.append(f"{key}={_size(size)}")
     return " ".join(asked)
+
+
+def _further(words: list[str]) -> str:
+    """A word that may hold further options of the launcher; empty where each is an option or the value of one."""
+    pairs = zip(["", *words], words, strict=False)
+    found = (word for before, word in pairs if word.startswith("$") and not _VALUED.match(before))
+    return next((word[:60] for word in found if not word.startswith(("$(", "${")) or word.endswith("}")), "")
+
+
+def _size(text: str) -> str:
+    return text if text.isdecimal() and len(text) < 10 else "open"
 
 
 def slurm_sizes(text: str) -> dict[str, int]:
@@ -44,22 +73,83 @@ def slurm_sizes(text: str) -> dict[str, int]:
 
 
 def _asked(launcher: str) -> dict[str, int]:
-    """What a command asks Slurm for, by option."""
+    """What a command asks Slurm or MPI for, by option."""
     pairs = [word.partition("=") for word in launcher.split()[1:]]
     return {key: int(value) if value.isdecimal() else 0 for key, _, value in pairs}
 
 
+def included_slots(text: str) -> int | None:
+    """The accelerators that `--include` of deepspeed names; None where a host has no list of them.
+
+    >>> included_slots("localhost:0,1,2,3"), included_slots("worker-0@worker-1:0,2"), included_slots("a:0@b:0,2")
+    (4, None, 3)
+    """
+    hosts = [host.partition(":")[2] for host in text.split("@")]
+    if not all(_SLOTS.fullmatch(slots) for slots in hosts):
+        return None
+    return sum(len(set(slots.split(","))) for slots in hosts)
+
+
 def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
-    """Ranks by what starts the processes: torchrun, the logged arguments, or the lines for Slurm."""
+    """Ranks by what starts the processes; where they are not known, the draft has the reason."""
     stated = draft.count("world_size")
     if stated:
         return stated, "world_size of the logged arguments"
+    launcher = draft.word(LAUNCHER) or ""
+    if any(name in draft.values for name in _RAY):
+        return _of_ray(draft)
+    if "deepspeed" in launcher and draft.values.get("include") is not None:
+        return _of_included(draft)
+    found = _of_sizes(draft, text, launcher)
+    if found[0] is None:
+        _leave_open(draft, _why_open(draft, launcher))
+    return found
+
+
+def launched(draft: Draft) -> frozenset[Pointer]:
+    """Facts that stand on a default of the launcher, which no default of the program changes."""
+    how = draft.derived.get(("parallelism", "num_accelerators"), "")
+    return frozenset({("parallelism", "num_accelerators")} if ONE_NODE in how else ())
+
+
+def _leave_open(draft: Draft, why: str) -> None:
+    if why:
+        draft.lacks(("parallelism", "num_accelerators"), why)
+
+
+def _of_ray(draft: Draft) -> tuple[int | None, str]:
+    """Ranks of the actors that train, of which slime (THUDM/slime:slime/utils/arguments.py) takes nodes and sizes."""
+    counts = [draft.count(name) for name in _RAY]
+    if counts[0] and counts[1]:
+        return counts[0] * counts[1], f"{counts[0]} nodes x {counts[1]} accelerators of each, on which actors train"
+    given = ", ".join(f"{name} {count}" for name, count in zip(_RAY, counts, strict=True) if count)
+    reason = next(iter(draft.reasons(*_RAY)), "the other one of the two has a default of the program")
+    _leave_open(draft, f"{given}; {reason}" if given else reason)
+    return None, ""
+
+
+def _of_included(draft: Draft) -> tuple[int | None, str]:
+    """Ranks by the accelerators that a command of deepspeed names."""
+    named = draft.look("include")
+    slots = included_slots(named) if isinstance(named, str) else None
+    if slots is not None:
+        return slots, "accelerators that include of deepspeed names"
+    reason = next(iter(draft.reasons("include")), "")
+    if not reason and "$" in str(named):
+        reason = f"include of deepspeed is {str(named)[:60]}, which is not resolved"
+    _leave_open(draft, reason or f"include of deepspeed is {str(named)[:60]}, which lists no accelerators of each host")
+    return None, ""
+
+
+def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
+    """Ranks by nodes and processes of a node, or by tasks."""
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    launcher = draft.word(LAUNCHER) or ""
-    said = launcher if launcher.startswith("srun ") else _COMMENT.sub("", text)
+    said = launcher if launcher.startswith(("srun ", "mpi")) else _COMMENT.sub("", text)
+    if is_count(asked := _asked(launcher).get("ranks")) and per_node is None:
+        return asked, f"ranks that {launcher.split(maxsplit=1)[0]} is asked for"
     slurm = {} if _STARTS_RANKS.search(said) else {**slurm_sizes(text), **_asked(launcher)}
-    if per_node is None:
+    if per_node is None and not draft.reasons("nproc_per_node", "num_gpus"):
         per_node = next(
             (slurm[key] for key in ("ntasks-per-node", "gpus-per-node") if key in slurm and is_count(slurm[key])), None
         )
@@ -68,10 +158,13 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     open_nodes = draft.reasons("nnodes") or draft.reasons("num_nodes")
     several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
     if per_node and nodes is None and not several and _TORCHRUN.search(said):
-        return per_node, Default(f"{per_node} processes of a node, and one node, the default of torchrun")
+        further = launcher.partition(" ")[2]
+        if why := _more_nodes(text) or (f"{further} may say how many nodes" if further else ""):
+            _leave_open(draft, f"{per_node} processes of each node: {why}")
+            return None, ""
+        return per_node, Default(f"{per_node} processes of a node, and one node, {ONE_NODE}")
     if per_node and nodes is None and not several and "deepspeed" in said and draft.look("num_gpus") is not None:
-        why = f"{per_node} accelerators of each node that the hostfile of deepspeed lists, or of this one without it"
-        draft.lacks(("parallelism", "num_accelerators"), why)
+        _leave_open(draft, f"{per_node} accelerators of {_hosts(draft)}")
         return None, ""
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
@@ -84,3 +177,48 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     if is_count(slurm.get("ntasks")):
         return slurm["ntasks"], "tasks that Slurm is asked for"
     return None, ""
+
+
+def _more_nodes(text: str) -> str:
+    """What may give torchrun more nodes than its own default; empty where nothing does."""
+    single = _NO_PODS | ({"Job"} if not _COPIES.search(text) else set())
+    if kind := next((kind for kind in _MANIFEST.findall(text) if kind not in single), ""):
+        return f"the command leaves the number of nodes to the {kind} of the manifest"
+    return "PET_NNODES of the environment may say how many nodes" if "PET_NNODES" in text else ""
+
+
+def _hosts(draft: Draft) -> str:
+    """The hosts on which deepspeed starts processes."""
+    file = draft.word("hostfile")
+    if draft.reasons("hostfile"):
+        return "each host in the hostfile, whose name is not resolved"
+    return (
+        f"each host in {file[:80]}, which is not read" if file else "each host in /job/hostfile, or of this one alone"
+    )
+
+
+def _why_open(draft: Draft, launcher: str) -> str:
+    """Why the number of ranks is not known; empty where nothing in the source bears on it."""
+    per_node = draft.count("nproc_per_node", "num_gpus")
+    open_size = draft.reasons("nproc_per_node", "num_gpus")
+    open_nodes = draft.reasons("nnodes", "num_nodes")
+    if open_size:
+        return f"{'nproc_per_node' if draft.reasons('nproc_per_node') else 'num_gpus'}: {open_size[0]}"
+    if per_node and open_nodes:
+        return f"{per_node} processes of each node; nnodes: {open_nodes[0]}"
+    if per_node:
+        return f"{per_node} processes of each node; the number of nodes is not given"
+    if reasons := draft.reasons("num_processes"):
+        return f"num_processes: {reasons[0]}"
+    if _TORCHRUN.search(launcher):
+        return "torchrun is given no nproc_per_node: 1 process of each node by default, or what PET_NPROC_PER_NODE says"
+    if "deepspeed" in launcher:
+        but = "" if draft.look("exclude") is None else " but those that exclude names"
+        return f"deepspeed is given no num_gpus: it takes every accelerator of {_hosts(draft)}{but}"
+    if "accelerate" in launcher:
+        return "accelerate is given no num_processes: its configuration says it, or the accelerators that it finds"
+    if _PYTHON.fullmatch(launcher):
+        return f"{launcher} starts one process, which decides on how many of the accelerators that it finds it runs"
+    if "=open" in launcher:
+        return f"{launcher.split(maxsplit=1)[0]} is given a number of tasks that is not resolved"
+    return ""

@@ -37,6 +37,7 @@ def write_model(draft: Draft) -> None:
     _write_feed_forward(draft, hidden)
     _write_vocabulary(draft)
     _write_heads(draft)
+    _count_more(draft)
     untied = draft.flag("untie_embeddings_and_output_weights")
     shared = draft.flag("share_embeddings_and_output_weights")
     tied = shared if shared is not None else not untied
@@ -50,6 +51,25 @@ def write_model(draft: Draft) -> None:
         if family == "other":
             told = "the pattern of layers is not read; count its layers with experts"
             draft.lacks(("model", "experts", "num_layers"), told)
+
+
+def _count_more(draft: Draft) -> None:
+    """Parameters that arguments ask for and the shape leaves out: norms of queries and keys, biases of their input."""
+    normed, biased = draft.flag("qk_layernorm"), draft.flag("add_qkv_bias")
+    if draft.reasons("qk_layernorm", "add_qkv_bias"):
+        draft.more_parameters = draft.reasons("qk_layernorm", "add_qkv_bias")[0]
+        return
+    layers, heads = draft.counted("model", "num_layers"), draft.counted("model", "num_attention_heads")
+    if not (normed or biased) or not layers or not heads:
+        return
+    latent = draft.get("model", "attention") == "latent"
+    size = draft.counted("model", "head_size") or (draft.counted("model", "hidden_size") or 0) // heads
+    groups = draft.counted("model", "num_key_value_heads") or heads
+    width = (draft.count("q_lora_rank") or 0) + (draft.count("kv_lora_rank") or 0) if latent else 2 * size
+    vectors = 1 if draft.word("normalization") == "RMSNorm" else 2
+    bias = size * (heads + 2 * groups) if biased and not latent else 0
+    more = layers * ((vectors * width if normed else 0) + bias)
+    draft.more_parameters = more, more
 
 
 def _is_sequence_to_sequence(draft: Draft) -> bool:
@@ -123,6 +143,9 @@ def _write_family(draft: Draft) -> str | None:
 
 def _write_heads(draft: Draft) -> None:
     pointer = ("model", "num_key_value_heads")
+    if (window := draft.look("window_size")) is not None or draft.reasons("window_size"):
+        told = f"window_size is {shown(window)}: attention of a window, in the layers that window_attn_skip_freq leaves"
+        draft.lacks(("model", "attention"), told)
     if draft.flag("multi_latent_attention"):
         draft.put(("model", "attention"), "latent")
         draft.look("num_query_groups")
@@ -176,8 +199,10 @@ def _write_experts(draft: Draft, layers: int | None) -> None:
         deepspeed.write_experts(draft, layers)
         return
     draft.copy(("model", "experts", "num_experts"), "num_experts", "num_moe_experts")
-    draft.copy(("model", "experts", "num_active_experts"), "moe_router_topk")
-    draft.default(("model", "experts", "num_active_experts"), 2, f"the default of {ARGUMENTS}")
+    active = draft.copy(("model", "experts", "num_active_experts"), "moe_router_topk")
+    topk = "no moe_router_topk is given: 2 by default, and 1 in Megatron Core before 0.5"
+    if active is None:
+        draft.lacks(("model", "experts", "num_active_experts"), topk)
     width = draft.copy(("model", "experts", "ffn_hidden_size"), "moe_ffn_hidden_size")
     if width is None and draft.counted("model", "ffn_hidden_size"):
         width = draft.counted("model", "ffn_hidden_size")

@@ -78,8 +78,7 @@ def _write_degrees(draft: Draft) -> None:
         if stated is None and axis in {"context", "expert"} and deepspeed.is_fork(draft):
             deepspeed.write_degrees(draft)
         draft.default(("parallelism", axis), 1, f"the default of {ARGUMENTS}")
-    experts = draft.get("model", "experts") is not None
-    if experts or draft.count("expert_tensor_parallel_size") not in {None, 1}:
+    if draft.get("model", "family") != "dense-transformer" or draft.count("expert_tensor_parallel_size") != 1:
         draft.copy(("parallelism", "expert_tensor"), "expert_tensor_parallel_size")
     draft.copy(("parallelism", "data"), "data_parallel_size")
     _write_sequence(draft)
@@ -214,7 +213,12 @@ def _write_sharding(draft: Draft) -> None:
 
 
 def _write_batch(draft: Draft) -> None:
-    draft.copy(("batch", "micro_sequences"), "micro_batch_size", "batch_size")
+    if draft.flag("use_dynamic_batch_size"):
+        why = "use_dynamic_batch_size fills each micro-batch up to max_tokens_per_gpu"
+        draft.lacks(("batch", "micro_sequences"), why)
+        draft.lacks(("batch", "accumulation_steps"), why)
+    else:
+        draft.copy(("batch", "micro_sequences"), "micro_batch_size", "batch_size")
     whole = draft.copy(("batch", "global_sequences"), "global_batch_size")
     if whole is None and draft.get("batch", "global_sequences") is None and not draft.reasons("global_batch_size"):
         how = Default(f"no global batch is given: one micro-batch, after {ARGUMENTS}")

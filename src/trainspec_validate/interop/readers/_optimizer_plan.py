@@ -20,6 +20,7 @@ _OPTIMIZERS = (
     (r"soap", "soap"),
     (r"sgd", "sgd"),
 )
+_OTHER_SCHEDULE = "lr_scheduler_type; a scheduler in the configuration of DeepSpeed goes before it"
 _TRAINER = "transformers 5.23.0, TrainingArguments"
 _TRAINER_KINDS = {
     "linear": "linear",
@@ -183,6 +184,9 @@ def write_trainer(draft: Draft) -> None:
     elif put_rate(draft, "learning_rate") is None:
         draft.lacks((*_RATE, "peak"), draft.unknown.pop(_RATE, "no learning rate is given"))
     kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
+    if elsewhere and kind:
+        derived = draft.derived.get((*_RATE, "kind"), "")
+        draft.derived[*_RATE, "kind"] = derived if isinstance(derived, Default) else Default(_OTHER_SCHEDULE)
     steps = draft.get("job", "num_steps")
     if draft.word("lr_scheduler_type", "lr_scheduler") == "constant":
         _ignore_warmup(draft)
@@ -229,7 +233,8 @@ def write_deepspeed(draft: Draft, prefix: str) -> None:
     draft.copy((*_RATE, "warmup_steps"), f"{parameters}warmup_num_steps", least=0)
     draft.copy((*_RATE, "total_steps"), f"{parameters}total_num_steps")
     if kind == "warmupdecaylr":
-        draft.put((*_RATE, "final"), 0.0, "WarmupDecayLR falls to zero")
+        _put_final(draft, f"{parameters}warmup_min_lr")
+        draft.default((*_RATE, "final"), 0.0, f"WarmupDecayLR falls to warmup_min_lr, by default zero ({_DEEPSPEED})")
     if kind in _DEEPSPEED_KINDS and not draft.reasons(f"{parameters}warmup_num_steps"):
         draft.default((*_RATE, "warmup_steps"), 1000, f"the default of {_DEEPSPEED}")
     if kind == "warmupcosinelr":
@@ -415,7 +420,8 @@ def write_nemo(draft: Draft) -> None:
 def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
     """Low-rank adapters; matrices that only the model's own code names stay open."""
     draft.copy(("lora", "rank"), rank)
-    draft.lacks(("lora", "rank"), "the program's own default")
+    reason = next(iter(draft.reasons(rank)), "")
+    draft.lacks(("lora", "rank"), reason or f"no {rank} is given: the program's own default")
     scale = draft.number(alpha)
     stabilised = f"{alpha.rpartition('.')[0]}.use_rslora".lstrip(".")
     if draft.flag(stabilised):
@@ -432,7 +438,8 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
     else:
         odd = next((name for name, word in zip(plain, found, strict=True) if word is None), "")
         why = f"{odd[:60]!r} is no matrix that a plan has a word for; the model's code decides" if odd else ""
-        draft.lacks(pointer, why or "the program's own default")
+        reason = next(iter(draft.reasons(targets)), "")
+        draft.lacks(pointer, why or reason or f"no {targets} is given: the program's own default")
 
 
 def write_peft(draft: Draft) -> None:
@@ -440,11 +447,14 @@ def write_peft(draft: Draft) -> None:
     draft.look("use_peft", "use_lora", "lora_enable")
     for prefix in ("", "peft_config.", "lora_config.", "lora."):
         alpha, targets = f"{prefix}lora_alpha", [f"{prefix}{name}" for name in ("lora_target_modules", "lora_target")]
-        targets += [f"{prefix}target_modules"] if prefix else []
+        targets += [f"{prefix}target_modules"]
         ranks = [f"{prefix}{name}" for name in ("lora_r", "lora_rank", *(["r"] if prefix else []))]
         rank = next((name for name in ranks if name in draft.values), None)
         target = next((name for name in targets if name in draft.values), None)
         if rank or target or alpha in draft.values:
             put_lora(draft, rank or ranks[0], alpha, target or targets[0])
             return
-    draft.lacks(("lora",), "adapters are asked for, or weights that are quantised, and the file describes no adapter")
+    draft.lacks(
+        ("lora",),
+        "adapters are asked for, or weights that are quantised, and no setting that is read describes the adapter",
+    )

@@ -75,13 +75,13 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.lacks(("model",), "the source does not describe the model")
         return
     heads, groups = draft.counted("model", "num_attention_heads"), draft.counted("model", "num_key_value_heads")
-    if draft.get("model", "attention") is None and heads and groups:
+    if draft.get("model", "attention") is None and heads and groups and ("model", "attention") not in draft.unknown:
         variant = "full" if groups == heads else "multi-query" if groups == 1 else "grouped-query"
         of_heads = (("model", "num_attention_heads"), ("model", "num_key_value_heads"))
         draft.follow(("model", "attention"), variant, "by the number of key and value heads", *of_heads)
     shape = _shape(draft)
     if isinstance(shape, str):
-        draft.lacks(("model", "name"), "the source names no model")
+        draft.lacks(("model", "name"), "no setting that is read names the model")
         draft.lacks(("model", "num_parameters"), shape)
         if draft.get("model", "experts") is not None:
             draft.lacks(("model", "num_active_parameters"), shape)
@@ -105,9 +105,10 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     if draft.get("model", "num_parameters") is None:
         draft.follow(("model", "num_parameters"), int(counted.total) + surplus, counted_from, *inputs)
     if draft.get("model", "name") is None and not label:
-        draft.lacks(("model", "name"), "the source names no model")
+        draft.lacks(("model", "name"), "no setting that is read names the model")
     elif draft.get("model", "name") is None:
-        name = f"transformer-{(counted.total + surplus) / 1e9:.4g}b"
+        total = draft.counted("model", "num_parameters") or counted.total + surplus
+        name = f"transformer-{total / 1e9:.4g}b"
         how = "the source names no model; made of its number of parameters"
         draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
@@ -198,10 +199,10 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
             how = "product of the data, tensor, pipeline and context degrees"
             inputs = (("parallelism", "data"), *_SPLITS)
             draft.follow(("parallelism", "num_accelerators"), data * product, how, *inputs)
-    why = "the source does not say on how many accelerators the job runs; it is in the command that starts it"
+    why = "the source does not say on how many accelerators the job runs; what starts the job does"
     draft.lacks(("parallelism", "num_accelerators"), why)
     if data is None and world is None:
-        draft.lacks(("parallelism", "data"), why)
+        draft.lacks(("parallelism", "data"), draft.unknown.get(("parallelism", "num_accelerators"), why))
     whole = ("parallelism", "pipeline") not in draft.unknown
     if whole and (draft.counted("parallelism", "pipeline") or 1) == 1 and draft.get("parallelism", "schedule"):
         del draft.facts["parallelism"]["schedule"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,8 @@ _PLACES = {
 _OUTSIDE = re.compile(
     r"(?:^|\.)(?:log_level\w*|log(?:ging)?_(?:steps|strategy|dir|first_step|interval|on_each_node)|log_\w+_to_tensorboard"
     r"|report_to|output_dir|overwrite_output_dir|tensorboard\w*|wandb_\w+|steps_per_print|wall_clock_breakdown"
+    r"|do_(?:train|eval|predict)|save_(?:strategy|total_limit|only_model)|eval(?:uation)?_strategy"
+    r"|per_device_eval_batch_size|remove_unused_columns|eval_batch_size"
     r"|comms_logger(?:\.\w+)?|disable_tqdm|push_to_hub|hub_\w+|tokenizer_(?:type|model|path|name\w*)|vocab_file|merge_file"
     r"|master_(?:addr|port)|node_rank|local_rank|rdzv_\w+|weight_decay|adam_(?:beta1|beta2|eps\w*)|eval_(?:iters|interval|steps))\Z"
 )
@@ -156,6 +158,10 @@ def word_value(text: str) -> Any:
     return _WORDS.get(text.lower(), text) if text.lower() in {"true", "false"} else text
 
 
+CUT = "<cut off>"
+"""Stands for the value of a setting whose line is cut off."""
+
+
 def why_open(value: object) -> str | None:
     """Why a value is none: a reference that only the framework resolves, or a placeholder.
 
@@ -166,6 +172,8 @@ def why_open(value: object) -> str | None:
         return None
     if "${" in value or "$(" in value or "`" in value or re.match(r"\$[A-Za-z_0-9@*]", value):
         return f"the source refers to {value[:_MAX_SHOWN]}, which is not resolved"
+    if value == CUT:
+        return "the log cuts its line before the value"
     if value == "???":
         return "the source leaves it to the person who starts the job"
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
@@ -364,9 +372,10 @@ class Draft:
         if inputs:
             self.inputs[pointer] = inputs
 
-    def drop_defaults(self, why: str) -> None:
-        """Leave open every fact that stands on a default, where the program has others."""
-        self.drop([pointer for pointer, how in self.derived.items() if isinstance(how, Default)], why)
+    def drop_defaults(self, why: str, kept: Collection[Pointer] = ()) -> None:
+        """Leave open every fact that stands on a default, where the program has others; those `kept` are sure then."""
+        self.drop([at for at, how in self.derived.items() if isinstance(how, Default) and at not in kept], why)
+        self.derived.update((at, str(self.derived[at])) for at in kept)
 
     def drop(self, pointers: Iterable[Pointer], why: str) -> None:
         """Leave facts open that cannot be told after all."""
@@ -453,7 +462,7 @@ class Draft:
             kind="TrainingPlan",
             format=format,
             name=text.name,
-            facts={key: self.facts[key] for key in (*SECTIONS, *self.facts) if key in self.facts},
+            facts=without_empty({key: self.facts[key] for key in (*SECTIONS, *self.facts) if key in self.facts}),
             unknown=tuple(open_keys),
             remarks=tuple(remarks),
             derived={place: str(how) for place, how in self._kept().items()},

@@ -24,6 +24,7 @@ class Listed:
     product: str | None = None
     memory_bytes: float | None = None
     power_watts: float | None = None
+    default_power_watts: float | None = None
     link_generation: int | None = None
     link_num_lanes: int | None = None
     numa_node: int | None = None
@@ -114,13 +115,18 @@ def _memory(draft: Draft, devices: Sequence[Listed], *, in_catalog: bool, missin
 
 
 def _power(draft: Draft, devices: Sequence[Listed], *, missing: str, num_dies: int) -> None:
-    limits = {one.power_watts for one in devices}
+    defaults, limits = {one.default_power_watts for one in devices}, {one.power_watts for one in devices}
     known = sorted(value for value in limits if value is not None)
     if len(known) > 1:
         draft.remark(f"accelerators differ in power limit: {', '.join(f'{value:g} W' for value in known[:8])}")
     if known and None not in limits and num_dies == 1:
         how = "the power limit that is set" if len(known) == 1 else "the lowest of the power limits that are set"
-        draft.group("accelerator", "power_watts", value=known[0], how=how)
+        default = next(iter(defaults)) if len(defaults) == 1 else None
+        if default is not None and known[0] < default:
+            draft.group("accelerator", "power_cap_watts", value=known[0], how=f"{how}, below the default")
+            draft.group("accelerator", "power_watts", value=default, how="the default power limit")
+        else:
+            draft.group("accelerator", "power_watts", value=known[0], how=how)
     else:
         draft.group_unknown("accelerator", "power_watts", reason=missing)
 

@@ -80,6 +80,7 @@ def _nvidia_row(row: Mapping[str, str], number: int) -> Listed:
         product=row.get("name") or row.get("gpu_name"),
         memory_bytes=_query.size(row.get("memory.total"), "MiB"),
         power_watts=_query.watts(row.get("power.limit") or row.get("enforced.power.limit")),
+        default_power_watts=_query.watts(row.get("power.default_limit")),
         link_generation=plain_int(row.get("pcie.link.gen.max"), 1, 10),
         link_num_lanes=_pci.lanes(row.get("pcie.link.width.max")),
         line=number,
@@ -134,10 +135,12 @@ def _nvidia_element(gpu: xml.Element) -> Listed:
     slot = ("pci", "pci_gpu_link_info")
     power = (("gpu_power_readings", "current_power_limit"), ("gpu_power_readings", "power_limit"))
     limits = [_text(gpu, *path) for path in (*power, ("power_readings", "power_limit"))]
+    defaults = [_text(gpu, section, "default_power_limit") for section in ("gpu_power_readings", "power_readings")]
     return Listed(
         product=_text(gpu, "product_name"),
         memory_bytes=_query.size(_text(gpu, "fb_memory_usage", "total")),
         power_watts=_query.watts(next((limit for limit in limits if limit), None)),
+        default_power_watts=_query.watts(next((limit for limit in defaults if limit), None)),
         link_generation=plain_int(_text(gpu, *slot, "pcie_gen", "max_link_gen"), 1, 10),
         link_num_lanes=_pci.lanes(_text(gpu, *slot, "link_widths", "max_link_width")),
         line=gpu.line,

@@ -26,8 +26,10 @@ _ASSIGNS = re.compile(rf"({_NAME})(\+?)=")
 _SUBSTITUTION = re.compile(
     rf"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
     rf"|\$(?P<bare>{_NAME}|[0-9])"
-    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?::?(?P<kind>[-=+])(?P<default>[^{{}}]*))?\}}"
+    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+])(?P<default>[^{{}}]*))?\}}"
 )
+_MAY_BE_EMPTY = re.compile(rf"\$(?:{_NAME}|[0-9])|\$\{{(?:{_NAME}|[0-9])\}}|\$\([^()]*\)")
+"""A text that something outside of the script decides, alone."""
 _DECLARES = frozenset({"export", "local", "readonly", "declare", "typeset", "set"})
 _LEAVES = frozenset({"exit", "return"})
 _READS = frozenset({"source", "."})
@@ -104,10 +106,12 @@ class Script:
         if kind == "+":
             inside = default.strip("\"'")
             return inside if known else "" if known is not None else self._either([inside, ""], line, found[0])
-        if known or kind is None:
+        if kind is None or (known and not (found["empty"] and _MAY_BE_EMPTY.fullmatch(known))):
             return known if known is not None else found[0]
         default = default.strip("\"'")
-        if known is None:
+        if known:
+            default = self._either([default, known], line, found[0])
+        elif known is None:
             default = self._either([default, f"${name}"], line, found[0])
         if kind == "=":
             self.scopes[-1][name] = Value(default, line)
@@ -335,7 +339,7 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
         _call(script, first, command)
         return False
     if first in _READS and len(command) > 1:
-        script.sourced.append((script.choices.shown(command[1].text), command[0].line))
+        script.sourced.append((_shown_file(script, command[1].text, tokens), command[0].line))
         if not _ENVIRONMENT.search(command[1].text):
             script.unsettle()
     elif first in _TAKES:
@@ -349,6 +353,14 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
         script.scopes[-1].update({word.text: Value("", word.line) for word in command[1:]})
     script.commands.append(command)
     return first in _LEAVES
+
+
+def _shown_file(script: Script, value: str, tokens: tuple[Token, ...]) -> str:
+    """The file that a command reads in, as the script writes it where a command of its own makes the name."""
+    shown = script.choices.shown(value)
+    written = [token.text for token in tokens if token.kind == "word"]
+    place = next((k for k, word in enumerate(written[:-1]) if word in _READS), None)
+    return shown if place is None or "$(" not in shown else written[place + 1]
 
 
 def _take(script: Script, command: list[Word], tokens: tuple[Token, ...], position: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,29 +20,71 @@ _DOCUMENT = re.compile(
     r"(?P=quote)(?P<rest>[^\n]{0,400})\n(?P<body>(?:.*\n){0,400}?)[ \t]*(?P=end)[ \t]*$"
 )
 _TARGET = re.compile(r"(?:>{1,2}|\btee\b)[ \t]*[\"']?(?P<name>[^\s\"'|;&<>]{1,300})")
+_OPENS = re.compile(r"(?m)(?:^|;|&&|\|\|)[ \t]*(?:if|case|for|while|until)\b")
+_CLOSES = re.compile(r"(?m)(?:^|;)[ \t]*(?:fi|esac|done)\b")
+_CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|conf|cfg|ini)\Z", re.IGNORECASE)
+
+
+def without_configurations(text: str) -> str:
+    r"""A script in which the lines of configuration files that it writes are blank.
+
+    >>> without_configurations("cat > a.yaml <<END\na: 1\nEND\npython b.py\n")
+    'cat > a.yaml <<END\n\nEND\npython b.py\n'
+    """
+    if "<<" not in text:
+        return text
+
+    def blank(found: re.Match[str]) -> str:
+        name = _target(found)
+        if name is None or not _CONFIGURATION.search(name):
+            return found[0]
+        begin, end = (found.start("body") - found.start(), found.end("body") - found.start())
+        return found[0][:begin] + "\n" * found["body"].count("\n") + found[0][end:]
+
+    return _DOCUMENT.sub(blank, text[:_MAX_TEXT]) + text[_MAX_TEXT:]
+
+
+def _target(document: re.Match[str]) -> str | None:
+    """The file that a document is written to; None where it is added to one or goes elsewhere."""
+    words = document["words"]
+    found = _TARGET.search(f"{words if 'tee' in document[0][:20] else ''} {document['rest']}")
+    found = found or _TARGET.search(f"tee {words.strip()}" if words.strip() else "")
+    return None if found is None else found["name"]
 
 
 def written_mapping(script: Script, text: str, name: str) -> Mapping[str, Any]:
     """Settings, with dotted names, of a JSON or YAML file of this name that the script writes; else nothing.
 
-    Variables have the values that the script gives them; a document with any other one is not read.
+    Variables have the values that the script gives them; a document with any other one is not read, and no file that a
+    branch writes, that is written twice or changed.
     """
-    wanted, found = name.rpartition("/")[2], dict[str, Any]()
-    for number, document in enumerate(_DOCUMENT.finditer(text[:_MAX_TEXT])):
-        if number >= MAX_DOCUMENTS:
-            break
-        target = _TARGET.search(f"{document['words'] if 'tee' in document[0][:20] else ''} {document['rest']}")
-        target = target or _TARGET.search(f"tee {document['words'].strip()}" if document["words"].strip() else "")
-        if target is None:
-            continue
-        path = script.value((Piece(target["name"], plain=False, quoted=False),))
-        body = document["body"]
-        if not document["quote"]:
-            body = script.value((Piece(body, plain=False, quoted=True),))
-        if path.rpartition("/")[2] != wanted or has_marks(body) or has_marks(path):
-            continue
-        try:
-            found = flatten(load_mapping(ForeignText(wanted, body)).data)
-        except ForeignFormatError:
-            found = {}
-    return found
+    wanted, text = name.rpartition("/")[2], text[:_MAX_TEXT]
+    found = []
+    for document in itertools.islice(_DOCUMENT.finditer(text), MAX_DOCUMENTS):
+        target = _target(document)
+        path = "" if target is None else script.value((Piece(target, plain=False, quoted=False),))
+        if path.rpartition("/")[2] == wanted and not has_marks(path):
+            found.append(document)
+    if len(found) != 1 or _in_branch(text[: found[0].start()]) or _is_changed(text, wanted):
+        return {}
+    body = found[0]["body"]
+    if not found[0]["quote"]:
+        body = script.value((Piece(body, plain=False, quoted=True),))
+    if has_marks(body):
+        return {}
+    try:
+        return flatten(load_mapping(ForeignText(wanted, body)).data)
+    except ForeignFormatError:
+        return {}
+
+
+def _in_branch(before: str) -> bool:
+    """Whether a text ends inside an `if`, a `case` or a loop."""
+    lines = _DOCUMENT.sub("", before)
+    return len(_OPENS.findall(lines)) > len(_CLOSES.findall(lines))
+
+
+def _is_changed(text: str, name: str) -> bool:
+    """Whether a command edits a file or adds to it."""
+    plain = re.escape(name)
+    return bool(re.search(rf"(?m)\bsed[ \t]+-i[^\n]*{plain}|>>[ \t]*[\"']?[^\s\"']{{0,200}}{plain}", text))

@@ -12,6 +12,7 @@ from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.optimizer import Optimizer
 from trainspec_validate.documents.types.parallelism import Parallelism
 from trainspec_validate.documents.types.precision import Precision
+from trainspec_validate.interop.readers._launched_ranks import launched
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.interop.readers._shell_options import Started
 from trainspec_validate.model.finding import Pointer
@@ -53,8 +54,8 @@ def leave_unread_open(draft: Draft, started: Started) -> None:
 
 
 def leave_open(draft: Draft, why: str) -> None:
-    """Every default, and every key that the source does not fill in."""
-    draft.drop_defaults(why)
+    """Every default but those of the launcher, and every key that the source does not fill in."""
+    draft.drop_defaults(why, launched(draft))
     if draft.get("parallelism", "num_virtual_stages") is None and draft.get("parallelism", "schedule"):
         draft.drop([("parallelism", "schedule")], why)
     for pointer in _keys():

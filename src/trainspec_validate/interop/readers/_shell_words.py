@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ _ENDS_COMMAND = frozenset(";&|\n")
 _DOUBLE = frozenset({"&&", "||", ";;"})
 _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
+_OLDER_SUM = re.compile(r"\[([^\[\]\n]{1,400})\]")
 _ESCAPED_IN_QUOTES = frozenset('$`"\\\n')
 
 
@@ -83,6 +85,9 @@ class _Scanner:
         """A `$...`: parentheses and braces are taken whole, so that their blanks do not end the word."""
         self.buffer.append(self.step())
         opening = self.text[self.at : self.at + 1]
+        if opening == "[" and (end := _OLDER_SUM.match(self.text, self.at)):
+            self.step(end.end() - self.at)
+            self.buffer.append(f"(({end[1]}))")  # the older form of a sum
         if opening not in _CLOSING:
             return
         depth, closing = 0, _CLOSING[opening]

@@ -13,7 +13,9 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
     FILLING,
+    carried,
     laid_over,
+    launch_variables,
     launched_ranks,
     leave_loaded_open,
     leave_mismatches_open,
@@ -28,10 +30,10 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, started_ranks
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of, place_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
@@ -42,6 +44,7 @@ from trainspec_validate.interop.readers._shell_options import (
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.finding import Pointer
 
 _HEAD = 256 * 1024
 _MODEL = re.compile(r'"model_type"\s*:')
@@ -56,6 +59,12 @@ _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ 
 _NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
 """Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
+_CONTESTED: tuple[Pointer, ...] = (
+    *(("batch", key) for key in ("micro_sequences", "accumulation_steps", "global_sequences")),
+    *(("optimizer", "learning_rate", key) for key in ("peak", "kind", "warmup_steps", "final")),
+    *(("optimizer", "name"), ("optimizer", "clipping", "kind"), ("optimizer", "clipping", "threshold")),
+)
+"""What each section of a configuration with several trainings may state."""
 _SPLITS = ("sequence_parallel_size", "seq_parallel_size", "ulysses_sequence_parallel_size", "ring_attn_size", "sp_size")
 """Arguments of programs that give the ranks over which they split one sequence."""
 _INSIDE = "text_config."
@@ -126,10 +135,11 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
-    launch = launch or _written(started, text.text)
+    launch = launch or _written(started, text.text) or launch_variables(started.values, started.script.variables)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
+        draft.carried.update(carried(launch, draft.values))
         _trained(draft, *started_ranks(draft, text.text), swift=swift)
         _leave_launcher_open(draft, launch)
         drop_unknown_program(draft, draft.word(PROGRAM))
@@ -143,11 +153,15 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
 
 
 def _written(started: Started, text: str) -> dict[str, Any]:
-    """Settings of the DeepSpeed configuration that the script writes before it names it."""
-    name = started.values.get("deepspeed")
-    if not isinstance(name, str):
-        return {}
-    return {f"{DEEPSPEED}{key}": value for key, value in written_mapping(started.script, text, name).items()}
+    """Settings of the configurations of DeepSpeed and accelerate that the script writes before it names them."""
+
+    def settings(mark: str, name: object) -> dict[str, Any]:
+        found = written_mapping(started.script, text, name) if isinstance(name, str) else {}
+        return {f"{mark}{key}": value for key, value in found.items()}
+
+    found = settings(ACCELERATE, started.values.get("config_file"))
+    inner = found.get(f"{ACCELERATE}deepspeed_config.deepspeed_config_file")
+    return found | settings(DEEPSPEED, started.values.get("deepspeed", inner))
 
 
 def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
@@ -158,15 +172,28 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(values, lines_in(loaded, written), written)
         _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+        if section:
+            drop_unknown_program(draft, f"the reader of the section {section}", own=True)
+            _leave_stated_twice_open(draft)
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)
         leave_loaded_open(draft)
-        if section or WITHOUT_TRAINER & draft.values.keys():
-            drop_unknown_program(draft, f"the reader of the section {section}" if section else None)
+        if not section and WITHOUT_TRAINER & draft.values.keys():
+            drop_unknown_program(draft, None)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
+
+
+def _leave_stated_twice_open(draft: Draft) -> None:
+    """Leave open what another section of a program's own configuration states as well."""
+    for name, value in draft.values.items():
+        place = tuple((place_of(name) or "").split(".")) if "." in name and value is not None else ()
+        if place and place[0] in {"batch", "optimizer"}:
+            stated = [at for at in [*_CONTESTED] if tuple(map(str, at))[: len(place)] == place]
+            told = f"{name.lstrip('.')} states it as well, and the program decides"
+            draft.drop([at for at in stated if draft.get(*map(str, at)) is not None], told)
 
 
 def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -179,7 +206,8 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if len(found) != 1 or "" in found:
         return flat, ""
     [section] = found
-    short = {name: name.removeprefix(f"{section}.") for name in flat}
+    # Other settings at the top are those of the program, and mean what it makes of them.
+    short = {name: name.removeprefix(f"{section}.") if "." in name else f".{name}" for name in flat}
     if len(set(short.values())) < len(flat):
         return flat, ""
     return {short[name]: value for name, value in flat.items()}, section
@@ -198,26 +226,26 @@ def _leave_named_open(draft: Draft, launch: Mapping[str, Any]) -> None:
 
 def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     """What files of accelerate and DeepSpeed may set that the command names."""
-    launched = draft.word("config_file")
+    file = draft.word("config_file")
     if any(name.startswith(ACCELERATE) for name in launch):
         _leave_named_open(draft, launch)
         return
     if "accelerate" in (draft.word(LAUNCHER) or ""):
         leave_loaded_open(draft)
-    if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
-        told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
+    if file and "accelerate" in (draft.word(LAUNCHER) or ""):
+        told = f"config_file names the file {file[:120]}, which is not read: import it as well"
         draft.remark(told, "config_file")
-        leave_groups_open(draft, launched)
+        leave_groups_open(draft, file)
     elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
         leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
     _leave_named_open(draft, launch)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
-    launched = put_launched(draft)
+    configured = put_launched(draft)
     world, source = launched_ranks(draft, world, source)
     write_training(draft)
-    leave_mismatches_open(draft, launched)
+    leave_mismatches_open(draft, configured)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
     _leave_split_sequences_open(draft)
@@ -228,7 +256,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     complete(draft, world, source)
     leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
     if swift or is_factory(draft):
-        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
+        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     return draft
 
 

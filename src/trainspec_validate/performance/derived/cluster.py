@@ -29,9 +29,9 @@ def memory_bytes(group: NodeGroup) -> float | None:
 
 
 def power_watts(group: NodeGroup) -> float | None:
-    """Power of one accelerator: the document's figure, else the catalog's."""
-    known = listed(group)
-    return group.accelerator.power_watts or (known.power_watts if known else None)
+    """Power of one accelerator: the cap that is set, else the document's limit, else the catalog's."""
+    own, known = group.accelerator, listed(group)
+    return own.power_cap_watts or own.power_watts or (known.power_watts if known else None)
 
 
 def total(group: NodeGroup) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import HostLink, NodeGroup
 from trainspec_validate.model.catalog import accelerators, links, pcie_bandwidth
+from trainspec_validate.performance.derived.cluster import power_watts
 from trainspec_validate.performance.derived.speed import step_time
 
 
@@ -58,7 +59,7 @@ def machine_of_group(cluster: ClusterProfile, index: int) -> Machine:
         index=index,
         memory_bytes_per_rank=memory / per if memory else None,
         memory_bytes_per_second_per_rank=bandwidth / per if bandwidth else None,
-        watts_per_accelerator=own.power_watts or (known.power_watts if known else None),
+        watts_per_accelerator=power_watts(group),
         peak_rates=rates,
         num_ranks_per_node=group.num_accelerators_per_node * per,
     )

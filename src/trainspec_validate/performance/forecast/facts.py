@@ -163,10 +163,12 @@ def layout_of(plan: TrainingPlan) -> Layout:
     """How a plan divides its work.
 
     Raises:
-        Unpredictable: the plan states no sequence length, or counts that contradict each other, or it shards over
-            some of the context ranks of a sequence only.
+        Unpredictable: groups of replicas step apart, the plan states no sequence length, or counts that contradict
+            each other, or it shards over some of the context ranks of a sequence only.
     """
     p, length = plan.parallelism, plan.model.sequence_length
+    if plan.synchrony.mode == "local-update":
+        raise Unpredictable("groups of data ranks step apart, and their exchanges are not predicted")
     if length is None:
         raise Unpredictable("the plan states no sequence length")
     # A plan counts the context ranks among those that share a copy (TS-PAR-004), a layout does not.

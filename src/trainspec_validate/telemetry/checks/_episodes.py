@@ -10,12 +10,15 @@ from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import Interval, paired
 from trainspec_validate.telemetry.checks._progress import Progress, Update, find_progress
 from trainspec_validate.telemetry.checks._restarts import Restart, restarts
+from trainspec_validate.telemetry.checks._rows import source_format
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import Location, PlacedEvent, RunView
 
 FAULT, CLEARED = "train.fault.detected", "train.fault.cleared"
 RECOVERY = "train.recovery.begin"
 OUTCOME = "train.recovery.outcome"
+OUTCOMES = frozenset({CLEARED, "train.recovery.end"})
+ONE_SIDED = "the source of the stream reports faults, and cannot report what came of them"
 LONGEST_SECONDS = 1e9
 """No phase lasts thirty years."""
 PHASES = ("detect", "decide", "restart", "restore", "replay")
@@ -168,6 +171,13 @@ def recovered_episodes(run: RunView) -> Sequence[Episode]:
     if not found:
         raise NotApplicable("no fault of the run needed a recovery")
     return found
+
+
+def can_have_outcome(run: RunView, fault: PlacedEvent) -> bool:
+    """Whether the format that a fault was written in also has events for what came of it."""
+    heads = [head for head in run.heads if head.location.file == fault.location.file]
+    formats = [source_format(run, head) for head in heads if head.record.emitter == fault.emitter]
+    return not formats or any(each is None or each.events is None or each.events & OUTCOMES for each in formats)
 
 
 class _Builder:

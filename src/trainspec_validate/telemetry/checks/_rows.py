@@ -20,6 +20,7 @@ from trainspec_validate.telemetry.checks._words import (
     names_in_words,
     subjects_in_words,
 )
+from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat
 from trainspec_validate.telemetry.view.run_view import PlacedHead, RunView, Series
 
 IMPORTED = "org.trainspec.import"
@@ -60,6 +61,12 @@ def when(run: RunView, time_us: int) -> str:
 def clock_of(head: PlacedHead) -> str:
     """What the head of an imported log says of its times: utc, local, relative or none; utc where it says nothing."""
     return str(_origin(head).get("clock", "utc"))
+
+
+def source_format(run: RunView, head: PlacedHead) -> StreamFormat | None:
+    """The format that the records of a head were written in, before any conversion; None where it is unknown."""
+    name = _origin(head).get("format") or run.files[head.location.file].format
+    return FORMATS.get(str(name))
 
 
 def _origin(head: PlacedHead) -> Mapping[str, Any]:

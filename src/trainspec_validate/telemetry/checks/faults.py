@@ -8,7 +8,14 @@ from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._budget import actions_of, class_in_policy, path_of
-from trainspec_validate.telemetry.checks._episodes import Episode, episodes, recovered_episodes
+from trainspec_validate.telemetry.checks._episodes import (
+    FAULT,
+    ONE_SIDED,
+    Episode,
+    can_have_outcome,
+    episodes,
+    recovered_episodes,
+)
 from trainspec_validate.telemetry.checks._intervals import may_grow
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._words import few
@@ -25,7 +32,9 @@ ACTIONS = {
 @check("TS-TEL-048")
 def fault_closed(run: RunView) -> Iterator[Violation]:
     """Every fault is cleared, answered by a recovery that ended, or is what the run ended with."""
-    found = episodes(run)
+    found = [episode for episode in episodes(run) if can_have_outcome(run, episode.fault)]
+    if not found and run.events_named(FAULT):
+        raise NotApplicable(ONE_SIDED)
     ended = last_end(run)
     failed = ended is not None and word(ended, "train.run.status") not in {"completed", None}
     if failed and not found:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.metrics import Metric, by_name, catalog, metrics
 from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Unsupported, Violation, check
+from trainspec_validate.telemetry.checks._rows import source_format
 from trainspec_validate.telemetry.checks._seen import (
     by_attempt,
     by_writer,
@@ -46,6 +47,8 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         if run.num_samples:
             return
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
+        if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
+            raise NotApplicable(f"the file holds events alone, and none of the run ({lost})")
         if run.files and not run.damage and all(FORMATS[file.format].has_free_names for file in run.files):
             raise NotApplicable(f"no value has a name that is known ({lost})")
         help_text = "; ".join(["write samples", "missing input never yields a pass", *([lost] if lost else [])])
@@ -55,6 +58,7 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
     anywhere = frozenset().union(*written.values()) if written else frozenset()
     unread = {damage.location.file for damage in run.damage}
     errors = {(event.emitter, event.attempt) for event in run.events_named("train.device.error")}
+    writers_of_events = {(event.emitter, event.attempt) for event in run.events}
     contested = {
         (trail.attempt, scope)
         for trail in run.trails_of(Trouble.SECOND_WRITER)
@@ -67,11 +71,19 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         empty = [
             scope for scope in head.record.scopes if scope not in mine and (head.record.att, scope) not in contested
         ]
+        if writer in writers_of_events and _has_no_metrics(run, head):
+            continue
         if _is_short(run, head.record.att):
             empty = [] if run.is_live else [scope for scope in empty if scope not in anywhere]
         if empty and (mine or head.location.file not in unread):
             found.append(_emptiness(head, empty, is_silent=not mine))
     yield from few(found)
+
+
+def _has_no_metrics(run: RunView, head: PlacedHead) -> bool:
+    """Whether the format that a stream was written in holds events alone."""
+    found = source_format(run, head)
+    return found is not None and found.metrics == frozenset()
 
 
 def _is_short(run: RunView, attempt: int) -> bool:

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
-from trainspec_validate.telemetry.checks._episodes import PHASES, Episode, recovered_episodes, time_in_words
+from trainspec_validate.telemetry.checks._episodes import (
+    ONE_SIDED,
+    PHASES,
+    Episode,
+    can_have_outcome,
+    recovered_episodes,
+    time_in_words,
+)
 from trainspec_validate.telemetry.checks._intervals import may_grow
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._words import few
@@ -27,7 +34,9 @@ EVENTS = {
 @check("TS-REC-001")
 def episode_complete(run: RunView) -> Iterator[Violation]:
     """Every fault that the job comes back from has all marks of its recovery, or an end that says that it failed."""
-    found = recovered_episodes(run)
+    found = [episode for episode in recovered_episodes(run) if can_have_outcome(run, episode.fault)]
+    if not found:
+        raise NotApplicable(ONE_SIDED)
     ended = last_end(run)
     judged = [e for e in found if not may_grow(run) or e.resumed is not None or e.failed is not None]
     if not judged:

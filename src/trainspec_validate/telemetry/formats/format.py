@@ -186,6 +186,31 @@ _KERNEL_LINE = (
     r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
     r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
 )
+_JOBS_OF_SLURM = _search(r'"jobs"\s{0,8}:\s{0,8}\[\s{0,64}\{')
+_ENTRY_OF_ACCOUNTING = _search(r'"(?:allocation_nodes|derived_exit_code)"\s{0,8}:')
+_OF_CONTROLLER = _search(r'"job_state"\s{0,8}:')
+"""What entries of `squeue` and `scontrol` have, and entries of `sacct` do not."""
+
+
+def _is_accounting(head: bytes) -> bool:
+    if _starts_with_brace(head):
+        return bool(_JOBS_OF_SLURM(head) and _ENTRY_OF_ACCOUNTING(head)) and not _OF_CONTROLLER(head)
+    columns = set(head.lstrip().split(b"\n", 1)[0].strip().split(b"|")[:1_000])
+    return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
+
+
+_ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
+_OF_EVENT = _search(r'"(?:involvedObject|regarding)"\s{0,8}:\s{0,8}\{')
+_OF_POD = _search(r'"kind"\s{0,8}:\s{0,8}"Pod(?:List)?"')
+_POD_STATUS = _search(r'"phase"\s{0,8}:\s{0,8}"(?:Pending|Running|Succeeded|Failed|Unknown)"')
+
+
+def _is_kubernetes_list(head: bytes) -> bool:
+    if not _starts_with_brace(head) or not _ITEMS(head):
+        return False
+    return _OF_EVENT(head) or (_OF_POD(head) and _POD_STATUS(head))
+
+
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
     StreamFormat(
@@ -194,6 +219,18 @@ _FORMATS = (
         is_binary=True,
     ),
     StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
+    StreamFormat(
+        *("slurm-accounting", "accounting of Slurm: sacct --json or --parsable2", _is_accounting),
+        metrics=frozenset(),
+        events=_INTERVALS | {"train.fault.detected"},
+        module="slurm_accounting",
+    ),
+    StreamFormat(
+        *("kubernetes-list", "events or pods of Kubernetes: kubectl get -o json", _is_kubernetes_list),
+        metrics=frozenset(),
+        events=frozenset({"train.attempt.start", "train.attempt.end", "train.fault.detected", "train.device.error"}),
+        module="kubernetes_list",
+    ),
     StreamFormat(
         *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
         snapshot=True,

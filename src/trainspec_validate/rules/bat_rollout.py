@@ -1,0 +1,110 @@
+"""Rules on rollouts of reinforcement learning, and on the checkpoint that a job starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.data import Rollout
+from trainspec_validate.model.units import number
+from trainspec_validate.performance.derived.cluster import total
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+
+
+def _rollout(plan: TrainingPlan) -> Rollout:
+    if plan.rollout is None:
+        raise NotApplicable("the plan generates no samples")
+    return plan.rollout
+
+
+@rule("TS-BAT-046")
+def rollout_batch(plan: TrainingPlan) -> Iterator[Violation]:
+    """What a rollout generates is what its updates train on."""
+    own, batch = _rollout(plan), plan.batch.global_sequences
+    if own.num_updates is None:
+        raise NotApplicable("the plan does not state the updates of a rollout")
+    if plan.batch.ramp:
+        raise NotApplicable("the batch grows, so that rollouts differ")
+    generated = own.num_prompts * own.num_responses_per_prompt * own.num_passes
+    trained = batch * own.num_updates
+    if generated != trained:
+        passes = f" x {own.num_passes} passes" if own.num_passes > 1 else ""
+        whole, rest = divmod(generated, batch)
+        wanted = f"set num_updates to {whole}" if not rest else f"a multiple of {number(batch)} responses"
+        yield Violation(
+            at(plan, "rollout", "num_updates"),
+            f"{number(own.num_prompts)} prompts x {number(own.num_responses_per_prompt)} responses{passes} are "
+            f"{number(generated)}, but {number(own.num_updates)} updates train on {number(trained)} sequences",
+            wanted,
+            related=((at(plan, "batch", "global_sequences"), "sequences of one update"),),
+        )
+
+
+@rule("TS-BAT-047")
+def rollout_staleness(plan: TrainingPlan) -> Iterator[Violation]:
+    """The last update on a rollout is as many steps late as there are updates before it."""
+    own = _rollout(plan)
+    if own.max_staleness_steps is None or own.num_updates is None:
+        raise NotApplicable("the plan does not state both the updates of a rollout and the largest staleness")
+    least = own.num_updates - 1
+    if own.max_staleness_steps < least:
+        yield Violation(
+            at(plan, "rollout", "max_staleness_steps"),
+            f"the last of {number(own.num_updates)} updates trains on responses that are {number(least)} steps old, "
+            f"but the largest staleness is {number(own.max_staleness_steps)}",
+            f"{least} or more, or fewer updates for a rollout",
+        )
+
+
+@rule("TS-BAT-048")
+def staleness_stated(plan: TrainingPlan) -> Iterator[Violation]:
+    """Where generation runs next to training, the plan says how old responses can be."""
+    own = _rollout(plan)
+    if not own.num_accelerators:
+        raise NotApplicable("generation and training take turns on the accelerators of the job")
+    if own.max_staleness_steps is None:
+        yield Violation(
+            at(plan, "rollout", "num_accelerators"),
+            f"{number(own.num_accelerators)} accelerators generate while others train, but the plan does not say how "
+            "old responses can be",
+            "state max_staleness_steps",
+        )
+
+
+@rule("TS-BAT-049")
+def rollout_room(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Accelerators that generate have a place next to those that train."""
+    own = _rollout(plan)
+    if not own.num_accelerators:
+        raise NotApplicable("generation and training take turns on the accelerators of the job")
+    wanted = own.node_group or plan.node_group
+    groups = [group for group in cluster.node_groups if wanted in {None, group.name}]
+    if not groups:
+        raise NotApplicable("the cluster has no node group of that name")
+    there = sum(total(group) for group in groups)
+    shared = wanted == plan.node_group
+    ranks = max(group.accelerator.num_ranks_per_accelerator for group in groups)
+    training = -(-plan.parallelism.num_accelerators // ranks) if shared else 0
+    if own.num_accelerators + training > there:
+        yield Violation(
+            at(plan, "rollout", "num_accelerators"),
+            f"{number(own.num_accelerators)} accelerators generate"
+            + (f" and {number(training)} train" if training else "")
+            + f", but {cluster.metadata.name} has {number(there)}",
+            f"at most {max(0, there - training)}",
+            related=((at(cluster, "node_groups"), f"{number(there)} accelerators"),),
+        )
+
+
+@rule("TS-BAT-050")
+def initial_checkpoint(plan: TrainingPlan) -> Iterator[Violation]:
+    """The checkpoint that a job starts from is identified by what it holds."""
+    start = plan.initial_checkpoint
+    if start is None:
+        raise NotApplicable("the plan names no checkpoint that the job starts from")
+    if start.save_id is None and start.digest is None:
+        yield Violation(
+            at(plan, "initial_checkpoint", "reference"),
+            "the checkpoint is named by its place alone, where another one can be later",
+            "add its save_id, or its digest as sha256:<64 hexadecimal digits>",
+        )
