@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections import Counter
@@ -112,14 +113,16 @@ def header(path: Path) -> tuple[int, list[Tensor]]:
             if len(start) < _LENGTH.size:
                 raise UnreadableError("ends before the length of its header")
             (length,) = _LENGTH.unpack(start)
+            left = os.fstat(file.fileno()).st_size - _LENGTH.size
+            if length > left:
+                raise UnreadableError(f"ends within its header: it says {length:,} bytes, and {left:,} follow")
             with within():
                 JSON_BYTES.check(length)
             content = file.read(length)
     except OSError as error:
         raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
-    if len(content) < length or not content.startswith(b"{"):
-        what = f"ends within its header of {length:,} bytes" if len(content) < length else "has no header: { is missing"
-        raise UnreadableError(what)
+    if not content.startswith(b"{"):
+        raise UnreadableError("has no header: { is missing")
     try:
         value = read_json(content)
     except UnreadableError as error:
