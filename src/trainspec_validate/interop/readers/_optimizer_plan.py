@@ -454,4 +454,7 @@ def write_peft(draft: Draft) -> None:
         if rank or target or alpha in draft.values:
             put_lora(draft, rank or ranks[0], alpha, target or targets[0])
             return
-    draft.lacks(("lora",), "adapters are asked for, or weights that are quantised, and the file describes no adapter")
+    draft.lacks(
+        ("lora",),
+        "adapters are asked for, or weights that are quantised, and no setting that is read describes the adapter",
+    )

@@ -75,7 +75,7 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.lacks(("model",), "the source does not describe the model")
         return
     heads, groups = draft.counted("model", "num_attention_heads"), draft.counted("model", "num_key_value_heads")
-    if draft.get("model", "attention") is None and heads and groups:
+    if draft.get("model", "attention") is None and heads and groups and ("model", "attention") not in draft.unknown:
         variant = "full" if groups == heads else "multi-query" if groups == 1 else "grouped-query"
         of_heads = (("model", "num_attention_heads"), ("model", "num_key_value_heads"))
         draft.follow(("model", "attention"), variant, "by the number of key and value heads", *of_heads)
@@ -107,7 +107,8 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "no setting that is read names the model")
     elif draft.get("model", "name") is None:
-        name = f"transformer-{(counted.total + surplus) / 1e9:.4g}b"
+        total = draft.counted("model", "num_parameters") or counted.total + surplus
+        name = f"transformer-{total / 1e9:.4g}b"
         how = "the source names no model; made of its number of parameters"
         draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
