@@ -374,3 +374,29 @@ def test_sources_are_those_of_the_code(path: Path) -> None:
     cited = set(CITATION.findall(path.read_text(encoding="utf-8")))
     assert cited or path.name == "index.md"
     assert cited - known == set()
+
+
+# --- scale classes ------------------------------------------------------------------------------------------
+
+
+def test_failures_by_scale() -> None:
+    nodes, between, quiet, interval, effective, spares = cells("scale.md", "16,384", under="Failures")
+    assert (nodes, between, spares) == ("2,048", "108.2 min", "22")
+    assert number(between.removesuffix(" min")) == pytest.approx(1e6 / 2048 / 6.5 * 1.44, abs=0.1)
+    assert quiet == "0.0 %"
+    assert number(interval.removesuffix(" min")) * 60 == pytest.approx(math.sqrt(2 * 2 * 108.2 * 60), rel=0.03)
+    assert 96 < number(effective) < 97
+
+
+def test_tiers_by_scale() -> None:
+    assert cells("scale.md", "1,024", under="Network")[:2] == ["2", "2"]  # 64 ports: 2,048 in two tiers
+    assert cells("scale.md", "16,384", under="Network")[:2] == ["3", "2"]  # 64 ports: 65,536 in three tiers
+    assert cells("scale.md", "131,072", under="Network")[:2] == ["4", "2"]  # 512 ports: arXiv:2605.04333
+
+
+def test_power_and_telemetry_by_scale() -> None:
+    full, swing, records, a_day = cells("scale.md", "131,072", under="Power and telemetry")
+    assert number(full.removesuffix(" MW")) == pytest.approx(16384 * 8 * 700 * 1.8 / 1e6, rel=0.01)
+    assert number(swing.removesuffix(" MW")) == pytest.approx(0.23 * number(full.removesuffix(" MW")), rel=0.01)
+    assert number(records) == 131072 * 20 / 10
+    assert number(a_day.removesuffix(" GB")) == pytest.approx(262144 * 150 * 86400 / 1e9, rel=0.01)

@@ -189,3 +189,29 @@ def test_values_that_readers_of_yaml_take_differently_are_reported(
     assert says in f"{found.message} ({found.help})"
     file.write_text(text, encoding="utf-8")
     assert not validate([file]).findings
+
+
+@pytest.mark.parametrize(
+    ("day", "is_one"),
+    [
+        ("2026-01-31", True),
+        ("2024-02-29", True),
+        ("2000-02-29", True),
+        ("2026-02-29", False),
+        ("2026-02-30", False),
+        ("2026-04-31", False),
+        ("2026-13-01", False),
+        ("2026-00-10", False),
+        ("0206-01-10", False),
+        ("2206-01-10", False),
+        ("2026-1-10", False),
+    ],
+)
+def test_a_day_is_one_of_the_calendar(day: str, is_one: bool, tmp_path: Path) -> None:
+    base = BASES["ClusterProfile"]
+    source = {"title": "page", "reference": "https://example.org/page", "accessed": day}
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({**base, "metadata": {"name": "example-cluster", "sources": [source]}}), "utf-8")
+    found = [(finding.requirement, finding.help) for finding in validate([path]).findings]
+    told = "write a day of the calendar in this century as year-month-day, such as 2026-01-31"
+    assert found == ([] if is_one else [("TS-DOC-010", told)])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -203,6 +204,105 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert (tmp_path / "old").read_text(encoding="utf-8") == "half"
 
 
+LOADED = """
+import os, signal, sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+
+class Interrupts(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[3]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts())
+module, function = sys.argv[1:3]
+loaded = set(sys.modules)
+start = getattr(import_module(module), function)
+print(sorted(name for name in set(sys.modules) - loaded if name in {"click", "typing", "argparse"}))
+sys.exit(start())
+"""
+SCRIPTS = {
+    program: entry
+    for folder in (".", "record", "conformance")
+    for program, entry in tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"][
+        "scripts"
+    ].items()
+}
+
+
+@pytest.mark.parametrize("program", sorted(SCRIPTS))
+def test_an_interrupt_while_a_program_is_loaded_is_quiet(program: str, tmp_path: Path) -> None:
+    """It ends by the signal, which a shell reports as 130, and nothing large is loaded before that is so."""
+    module, _, function = SCRIPTS[program].partition(":")
+    first = "argparse" if program == "trainspec-record" else "click"
+    words = [sys.executable, "-c", LOADED, module, function, first]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert done.stdout in {"[]\n", ""}
+
+
+AT_THE_END = """
+import atexit, os, signal, sys
+from importlib import import_module
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+module, function = sys.argv[1:3]
+sys.argv[1:] = ["--help"]
+sys.exit(getattr(import_module(module), function)())
+"""
+
+
+@pytest.mark.parametrize("program", sorted(SCRIPTS))
+def test_an_interrupt_while_a_program_is_left_is_quiet(program: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", AT_THE_END, *SCRIPTS[program].split(":")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert "Exit codes:" in done.stdout or "Commands" in done.stdout
+
+
+MISTAKEN = {
+    "as an error of a library": """
+    try:
+        os.kill(os.getpid(), number)
+    except KeyboardInterrupt:
+        raise ImportError("the library failed")
+""",
+    "as a refusal": """
+    try:
+        os.kill(os.getpid(), number)
+    except KeyboardInterrupt:
+        raise terminal.Failure("cannot be read")
+""",
+    "by a callback": """
+    thing = type("Thing", (), {})()
+    reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), number))
+    del thing
+""",
+}
+
+
+@pytest.mark.parametrize("way", sorted(MISTAKEN))
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_that_is_taken_for_something_else(number: signal.Signals, code: int, way: str, tmp_path: Path) -> None:
+    """Foreign code turns an interrupt into an error of its own, and Python drops one that a callback raises."""
+    text = f"""
+import os, signal, sys, weakref
+import click
+from trainspec_validate.cli import terminal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+number = {int(number)}
+
+@click.command()
+def command():
+{MISTAKEN[way]}
+
+sys.exit(terminal.run(command, "program", []))
+"""
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 WITH_WORKERS = """
 import os, signal, sys, time
 from trainspec_validate.telemetry.fold import large
@@ -265,10 +365,12 @@ def test_handlers_are_given_back() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
 
+    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
     with pytest.raises(Terminated) as caught:
         end()
     assert caught.value.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
 
 
 # --- read-only places ----------------------------------------------------------------------------------------

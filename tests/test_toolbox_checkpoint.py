@@ -160,6 +160,8 @@ def test_a_file_of_many_blocks_is_hashed_whole(tmp_path: Path) -> None:
         ("optimizer/part.pt  cut 40", "optimizer/part.pt"),
         ("optimizer/part.pt  flipped", "optimizer/part.pt"),
         ("model.safetensors  cut 1", "model.safetensors"),
+        ("model.safetensors  cut 9", "model.safetensors"),
+        ('model.safetensors  text "\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f{}"', "model.safetensors"),
     ],
 )
 def test_a_damaged_file_is_not_sealed(root: Path, damage: str, path: str) -> None:
@@ -169,6 +171,32 @@ def test_a_damaged_file_is_not_sealed(root: Path, damage: str, path: str) -> Non
     assert f"Error: {root.as_posix()}/{path}: " in result.stderr
     assert "restore the file from another copy, or leave it out with --unsealed" in " ".join(result.stderr.split())
     assert invoke("seal", root, "--unsealed", path).exit_code == 0
+
+
+def test_a_container_that_programs_read_differently_is_not_sealed(root: Path) -> None:
+    content = (root / "optimizer/part.pt").read_bytes()
+    (root / "optimizer/part.pt").write_bytes(content + b"abc")
+    result = invoke("seal", root)
+    assert (result.exit_code, (root / "trainspec-manifest.json").exists()) == (2, False)
+    assert "optimizer/part.pt: the container is a zip container that programs read in different ways" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ("__0_0.distcp  text x", ": .metadata, which is written after all shards, is missing"),
+        (
+            'model.bin.index.json json {"weight_map": {"w": "../x"}}',
+            "model.bin.index.json: the file name '../x'",
+        ),
+        (f"model.bin.index.json json {'[' * 70}{']' * 70}", "model.bin.index.json: the index passes a limit"),
+    ],
+)
+def test_a_seal_names_an_interrupted_save_and_what_was_not_examined(tmp_path: Path, tree: str, words: str) -> None:
+    build(tmp_path, tree)
+    result = invoke("seal", tmp_path)
+    assert (result.exit_code, (tmp_path / "trainspec-manifest.json").exists()) == (1, True)
+    assert words in result.output
 
 
 def test_a_seal_names_what_a_checkpoint_lacks(tmp_path: Path) -> None:

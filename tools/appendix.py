@@ -12,6 +12,7 @@ import appendix_collectives
 import appendix_energy
 import appendix_memory
 import appendix_reliability
+import appendix_scale
 import appendix_step_time
 from appendix_text import page, section, table
 
@@ -31,6 +32,7 @@ WRITERS = {
     "reliability.md": appendix_reliability.write,
     "batch.md": appendix_batch.write,
     "energy.md": appendix_energy.write,
+    "scale.md": appendix_scale.write,
 }
 SUBJECTS = {
     "collectives.md": "time of a collective; ring or tree; what hierarchy and rank order do; roles of ranks",
@@ -39,6 +41,7 @@ SUBJECTS = {
     "reliability.md": "interval of saves; effective time; spares; detection; blast radius",
     "batch.md": "gradient noise; time against compute; learning rate; elastic sizes",
     "energy.md": "from the devices to the facility; joules of a token",
+    "scale.md": "what changes from 8 to 131,072 accelerators: failures, network, power, telemetry",
 }
 INTRODUCTION = """
 The models behind the predictions and recommendations of the tools: formulas, worked examples and tables. Every number

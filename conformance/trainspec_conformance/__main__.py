@@ -1,5 +1,14 @@
-"""Runs the suite as `python -m trainspec_conformance`."""
+"""Starts `trainspec-conformance`: an interrupt ends it without a traceback, also while it is being loaded."""
 
-from trainspec_conformance.cli import main
+from __future__ import annotations
 
-main()
+from trainspec_validate.cli.entry import start
+
+
+def main() -> None:
+    """Load the command and run it."""
+    start("trainspec_conformance.cli")
+
+
+if __name__ == "__main__":
+    main()

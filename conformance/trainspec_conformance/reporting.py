@@ -34,7 +34,7 @@ from trainspec_validate.documents.types.conformance_report import (
 )
 from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.requirements import DATA_DIRECTORY, load_index
-from trainspec_validate.system.neutral import printable
+from trainspec_validate.system.neutral import neutral, printable
 
 REPORT = "report.json"
 LEVELS: tuple[ConformanceLevel, ...] = ("described", "observable", "recoverable", "efficient")
@@ -196,6 +196,7 @@ def _is_evidence(path: Path) -> bool:
 
 
 def text(report: ConformanceReport) -> bytes:
-    """A report as the JSON of its file."""
+    """A report as the JSON of its file, which can be printed into the log of a job."""
     plain: Any = {"kind": "ConformanceReport", **msgspec.to_builtins(report)}
-    return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
+    found = msgspec.json.format(msgspec.json.encode(plain), indent=1).decode()
+    return f"{neutral(found, 'json')}\n".encode()

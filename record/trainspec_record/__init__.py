@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from trainspec_record.silent import NO_RUN, SilentRun
 
+TYPE_CHECKING = False  # as in `typing`, which would be loaded before a program can say what an interrupt does
 if TYPE_CHECKING:
+    from typing import Any
+
     from trainspec_record.recording import Run
 
 __all__ = ["run"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False  # see the module of the package
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class SilentSpan:

@@ -15,11 +15,12 @@ This module is the public interface; everything else may change with any release
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from trainspec_validate._version import __version__
 
+TYPE_CHECKING = False  # as in `typing`, which would be loaded before a program can say what an interrupt does
 if TYPE_CHECKING:
+    from typing import Any
+
     from trainspec_validate.checking.selection import Selection
     from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
     from trainspec_validate.model.finding import (

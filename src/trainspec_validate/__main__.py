@@ -1,5 +1,5 @@
 """Runs `trainspec-validate` as `python -m trainspec_validate`."""
 
-from trainspec_validate.cli.validate import main
+from trainspec_validate.cli.entry import validate
 
-main()
+validate()

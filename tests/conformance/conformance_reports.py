@@ -16,7 +16,8 @@ from trainspec_validate.documents.types.conformance_report import (
     TrialReport,
 )
 
-HOSTILE = "</style></title><script>alert(1)</script>\x1b[31m\u202e\"'&<img src=x onerror=alert(1)>]]>"
+COMMANDS = "##[error]a##vso[b]##teamcity[c"
+HOSTILE = "</style></title><script>alert(1)</script>\x1b[31m\u202e\"'&<img src=x onerror=alert(1)>]]>" + COMMANDS
 DIGEST = "0" * 64
 
 

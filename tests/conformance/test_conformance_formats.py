@@ -10,12 +10,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from conformance_reports import HOSTILE, hostile, report, scenario_report, trial
+from conformance_reports import COMMANDS, HOSTILE, hostile, report, scenario_report, trial
 from trainspec_conformance.formats import FORMATS, write_all
 from trainspec_conformance.reporting import text
 
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.conformance_report import ConformanceReport
+from trainspec_validate.system.neutral import hazard
 
 MIXED = report(
     scenario_report("kill-rank", "fail", trial(1), trial(2, failed="it did not end")),
@@ -65,6 +66,16 @@ def test_a_hostile_stack_gives_a_form_that_can_be_read(name: str, tmp_path: Path
     assert not {"script", "img", "b", "iframe", "link"} & {tag for tag, _ in page.elements}
     assert not [one for _, attributes in page.elements for one in attributes if one.startswith("on")]
     assert any("<script>alert(1)</script>" in text for text in page.texts), "the text itself is shown"
+
+
+def test_no_form_holds_a_command_of_a_build_system(tmp_path: Path) -> None:
+    """A job prints its reports, or uploads them to a place that shows them as a log."""
+    write_all(hostile(), tmp_path)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    texts["report.json"] = text(hostile()).decode()
+    assert {name for name, found in texts.items() if hazard(found)} == set()
+    assert COMMANDS in "".join(Page(texts["report.html"]).texts)
+    assert COMMANDS in json.loads(texts["report.json"])["stack"]["metadata"]["name"]
 
 
 # --- page -----------------------------------------------------------------------------------------------------

@@ -73,3 +73,16 @@ def verdict(tmp_path: Path) -> Callable[..., Verdict]:
         return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)
 
     return run
+
+
+@pytest.fixture
+def helps(tmp_path: Path) -> Callable[..., list[str]]:
+    """The help of each finding on excerpts laid over the base documents."""
+
+    def run(
+        *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = "", select: tuple[str, ...] = ()
+    ) -> list[str]:
+        _write_set(tmp_path, cluster, plan, checkpoint)
+        return [finding.help for finding in validate([tmp_path], Selection(select=select)).findings]
+
+    return run

@@ -249,3 +249,29 @@ def test_corruption_is_noticed_by_its_layer(findings: Findings, latency: float, 
 def test_another_node_takes_longer(findings: Findings, restart: float, wrong: bool) -> None:
     path = fault("node-loss", restart_seconds=restart)
     assert bool(findings(checkpoint=path, select=("TS-CKP-060",))) is wrong
+
+
+# With steps of 150 s, 90 s hold no first step: the step itself is allowed for, and nothing more.
+@pytest.mark.parametrize(
+    ("step", "budget", "ok"), [(30, 90, True), (30, 91, False), (150, 240, True), (150, 241, False)]
+)
+def test_a_step_longer_than_the_limit_is_allowed_for(findings: Findings, step: float, budget: float, ok: bool) -> None:
+    checkpoint = {
+        "interval": {"steps": None, "seconds": 1800, "step_seconds": step},
+        "job": {"step_seconds_p99": None},
+        "recovery": [{"fault": "process-loss", "budget_seconds": budget, "first_step_seconds": step}],
+    }
+    found = findings(checkpoint=checkpoint, select=("TS-CKP-042",))
+    assert found == (set() if ok else {("TS-CKP-042", "recovery.0.budget_seconds")})
+
+
+@pytest.mark.parametrize(("limit", "ok"), [(0, False), (2, False), (4, True), (100, True)])
+def test_restarts_by_the_planned_time_of_the_plan(findings: Findings, limit: int, ok: bool) -> None:
+    job = {"planned_seconds": None, "mean_time_between_failures_seconds": 600e3 / 4}
+    found = findings(checkpoint={"job": job, "restart": {"max_restarts": limit}}, select=("TS-CKP-103", "TS-CKP-110"))
+    assert found == (set() if ok else {("TS-CKP-110", "restart.max_restarts")})
+
+
+def test_no_restart_is_enough_for_a_short_plan(findings: Findings) -> None:
+    checkpoint = {"job": {"planned_seconds": None}, "restart": {"max_restarts": 0}}
+    assert not findings(plan={"job": {"planned_seconds": 3600}}, checkpoint=checkpoint, select=("TS-CKP-110",))

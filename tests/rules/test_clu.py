@@ -464,3 +464,19 @@ def test_power_of_an_accelerator_that_the_catalog_has_none_for(findings: Finding
     device = {"model": model, "memory_bandwidth_bytes_per_second": 4e12, "power_watts": power}
     found = findings(cluster=group(accelerator=device), select=("TS-CLU-076",))
     assert found == ({("TS-CLU-076", f"{GROUP}.accelerator.power_watts")} if wrong else set())
+
+
+@pytest.mark.parametrize(
+    ("rate", "requirement", "words"),
+    [
+        (504e9, "TS-CLU-016", "is its rate in bits"),
+        (7.9e9, "TS-CLU-064", "is an eighth of it"),
+        (30e9, "TS-CLU-064", ""),
+    ],
+)
+def test_a_host_link_off_by_eight_is_told_so(
+    helps: Callable[..., list[str]], rate: float, requirement: str, words: str
+) -> None:
+    (told,) = helps(cluster=group(host_link={"bandwidth_bytes_per_second": rate}), select=(requirement,))
+    assert words in told
+    assert ("eighth" in told or "bits" in told) is bool(words)

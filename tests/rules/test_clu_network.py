@@ -350,3 +350,31 @@ def test_a_rate_in_bits_is_called_one(tmp_path: Path, rate: float, help_: str) -
     (found,) = [f for f in validate([file]).findings if f.requirement == "TS-CLU-065"]
     assert help_ in found.help
     assert ("a rate in bits" in found.help) is (rate == 400e9)
+
+
+@pytest.mark.parametrize(
+    ("technology", "generation", "wrong"),
+    [
+        ("ethernet", "NDR", True),
+        ("ethernet", "xdr", True),
+        ("efa", "ndr400", True),
+        ("slingshot", "HDR-200", True),
+        ("infiniband", "400GbE", True),
+        ("infiniband", "rocev2", True),
+        ("infiniband", "v3", True),  # of EFA
+        ("infiniband", "11", True),  # of Slingshot
+        ("infiniband", "NDR", False),
+        ("infiniband", "connectx-7", False),
+        ("infiniband", "fdr10", False),
+        ("ethernet", "400gbe", False),
+        ("ethernet", "v3", False),
+        ("slingshot", "11", False),
+        ("other", "ndr", False),
+    ],
+)
+def test_a_generation_belongs_to_its_link_layer(
+    findings: Findings, technology: str, generation: str, wrong: bool
+) -> None:
+    cluster = nic(technology=technology, generation=generation)
+    found = findings(cluster=cluster, select=("TS-CLU-079",))
+    assert found == ({("TS-CLU-079", "node_groups.0.nics.0.generation")} if wrong else set())

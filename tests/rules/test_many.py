@@ -27,7 +27,10 @@ ROOM = "there are more nodes, and the documents name no group"
 UNNAMED = "a measurement of one of several groups names it, which the same requirement reports instead"
 ANSWERED: dict[tuple[str, str], str] = {
     **{(change, "TS-CKP-056"): ROOM for change in ("unused_group", "open_group", "larger_group")},
-    **{("larger_group", identifier): ROOM for identifier in ("TS-PAR-002", "TS-BAT-021", "TS-CLU-034", "TS-TOP-012")},
+    **{
+        ("larger_group", identifier): ROOM
+        for identifier in ("TS-PAR-002", "TS-BAT-021", "TS-BAT-049", "TS-CLU-034", "TS-TOP-012")
+    },
     **{(change, "TS-CLU-044"): UNNAMED for change in ("split_groups", "unused_group", "open_group", "larger_group")},
 }
 """Findings that a change answers, by the name of the change and the requirement, with why."""

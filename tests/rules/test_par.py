@@ -324,3 +324,29 @@ def test_experts_of_an_unknown_model_are_not_judged(findings, verdict) -> None:
     found = findings(plan={**plan, "model": {"family": None}}, select=("TS-PAR-003",))
     assert "TS-PAR-003" not in {requirement for requirement, _ in found}
     assert verdict("TS-PAR-003", plan={**plan, "model": {"family": None}}) is Verdict.NOT_RUN
+
+
+# GLM-4.5-Air: 46 layers, the first without experts, one shared expert in each of the others (arXiv:2508.06471).
+GLM_AIR = """
+model: {name: glm-4.5-air, family: moe-transformer, num_parameters: 106.85e9, num_active_parameters: 12.1e9,
+  num_layers: 46, hidden_size: 4096, num_attention_heads: 96, num_key_value_heads: 8, head_size: 128,
+  ffn_hidden_size: 10944, gated_ffn: true, vocabulary_size: 151552, sequence_length: 4096, attention: grouped-query,
+  experts: {num_experts: 128, num_active_experts: 8, num_shared_experts: 1, ffn_hidden_size: 1408, num_layers: 45}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("num_shared_experts: 1, ", "", "experts.num_shared_experts: 1,"),
+        ("num_shared_experts: 1", "num_shared_experts: 2", "experts.num_shared_experts: 1,"),
+        ("num_layers: 45", "num_layers: 43", "experts.num_layers: 45,"),
+        ("gated_ffn: true", "gated_ffn: false", "gated_ffn: true,"),
+    ],
+)
+def test_a_mixture_with_one_slip_is_told_which(
+    helps: Callable[..., list[str]], right: str, wrong: str, told: str
+) -> None:
+    assert helps(plan=GLM_AIR, select=("TS-PAR-019",)) == []
+    (help_text,) = helps(plan=GLM_AIR.replace(right, wrong), select=("TS-PAR-019",))
+    assert told in help_text

@@ -29,6 +29,7 @@ from tests.examples import examples
 from trainspec_validate.model.finding import Evidence, Related
 from trainspec_validate.report.run_page import page
 from trainspec_validate.report.run_page.markup import Html, cut, element, join
+from trainspec_validate.system.neutral import hazard
 from trainspec_validate.telemetry.view.run_view import Damage, Location, RunView, StreamFile, Subject, Trouble
 
 HOSTILE = [
@@ -94,6 +95,14 @@ def test_what_a_stream_says_is_still_readable() -> None:
     found = parse(page(told_by_a_stranger("<b>bold</b>"), report(finding(message="x < 1 & y > 2"))))
     assert "Run <b>bold</b>" in next(found.all("title")).text
     assert "x < 1 & y > 2" in found.find("findings").text
+
+
+def test_the_page_holds_no_command_of_a_build_system() -> None:
+    """Also where it is a file: a job prints it, or `--output /dev/stdout` does."""
+    word = "##[error]a##vso[b]##teamcity[c::error::d"
+    text = page(told_by_a_stranger(word), report(finding(message=word, path=word)), unread=(word,))
+    assert hazard(text) == ""
+    assert f"Run {word}" in next(parse(text).all("title")).text
 
 
 def test_what_hides_or_turns_text_is_written_out() -> None:

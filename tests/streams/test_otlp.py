@@ -268,8 +268,12 @@ def test_events() -> None:
 
 @pytest.mark.parametrize("indent", [None, 1, 4])
 def test_a_document_over_many_lines(indent: int | None) -> None:
-    text = json.dumps(json.loads(metrics(gauge("train.learning_rate", point(0.5)))), indent=indent)
-    found = read_text(f"{text}\n{text}\n")
+    text, later = (
+        json.dumps(json.loads(metrics(gauge("train.learning_rate", point(0.5, seconds)))), indent=indent)
+        for seconds in (5.0, 6.0)
+    )
+    found = read_text(f"{text}\n{later}\n")
+    assert not found.refusals
     assert found.values("train.learning_rate") == [0.5, 0.5]
     assert [offset for offset, item in found.items if item in found.samples] == [0, len(text) + 1]
 

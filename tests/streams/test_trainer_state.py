@@ -10,6 +10,7 @@ from reading import read_text
 
 from tests.streams_made.foreign_logs import trainer_entries, trainer_state
 from trainspec_validate.pipeline.detect import search
+from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.telemetry.formats import detect
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.json_list import JsonList
@@ -37,6 +38,21 @@ def test_entries_are_records_with_their_step() -> None:
     assert found.losses.clock == "none"
     assert found.lost["unknown-name", "eval_wer"] == 1
     assert not found.refusals
+
+
+def test_a_checkpoint_before_the_first_entry_is_of_its_step(tmp_path: Path) -> None:
+    found = read_text(trainer_state([], global_step=64))
+    assert [(sample.step, sample.m) for sample in found.samples] == [(64, {"train.step.count": 64.0})]
+    assert found.losses.clock == "none"
+    (tmp_path / "trainer_state.json").write_text(trainer_state([], global_step=64))
+    report = validate([str(tmp_path / "trainer_state.json")])
+    assert report.findings == ()
+    assert report.unjudged, "one value of a run is no verdict"
+
+
+@pytest.mark.parametrize("step", [None, -1, 1.5, [64], {"step": 64}, True, 10**30])
+def test_a_step_that_is_none_gives_no_record(step: object) -> None:
+    assert read_text(trainer_state([], global_step=step)).samples == []
 
 
 def test_sets_of_evaluations_have_their_names() -> None:

@@ -33,7 +33,7 @@ SECTIONS = {
         "Tools": ("ci", "editor", "python", "agents", "own-rules", "propose"),
     },
     "reference": {
-        "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy"),
+        "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy", "scale"),
         "Metrics": ("metrics", "events", "metric-names"),
         "Evidence": ("public-logs",),
     },

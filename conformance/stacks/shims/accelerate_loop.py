@@ -41,6 +41,9 @@ class Run:
     def restore(self) -> None:
         """Load the newest checkpoint, where the run is to go on."""
         found = sorted(self._store.glob("step_*"), key=lambda path: int(path.name[5:])) if self._rank.resumes else []
+        if found and self._rank.gate is not None:
+            newest = self._rank.gate.newest()
+            found = [] if newest is None else [newest]
         if found:
             self._accelerator.load_state(str(found[-1]))
             self._step = int(found[-1].name[5:])
@@ -84,6 +87,10 @@ class Run:
         self._accelerator.wait_for_everyone()
         self._rank.saved(self._step, name)
         if self._accelerator.is_main_process:
+            if self._rank.gate is not None:
+                from trainspec_record.checkpoints import seal_in_background  # noqa: PLC0415 - with the gate alone
+
+                seal_in_background(self._store / name)
             kept = sorted(self._store.glob("step_*"), key=lambda path: int(path.name[5:]))
             for old in kept[: -self._rank.job["num_kept"]]:
                 shutil.rmtree(old)

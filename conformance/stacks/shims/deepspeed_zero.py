@@ -53,7 +53,12 @@ class Run:
     def restore(self) -> None:
         """Load the checkpoint that `latest` names, where the run is to go on."""
         name = None
-        if self._rank.resumes and (Path(self._rank.checkpoints) / "latest").exists():
+        if self._rank.gate is not None:
+            newest = self._rank.gate.newest() if self._rank.resumes else None
+            if newest is not None:
+                _, state = self._engine.load_checkpoint(self._rank.checkpoints, tag=newest.name)
+                self._step, name = state["step"], newest.name
+        elif self._rank.resumes and (Path(self._rank.checkpoints) / "latest").exists():
             path, state = self._engine.load_checkpoint(self._rank.checkpoints)
             if path is not None:
                 self._step = state["step"]
@@ -91,6 +96,15 @@ class Run:
                 with self._rank.telling_failure(self._step, name):
                     self._engine.save_checkpoint(self._rank.checkpoints, tag=name, client_state={"step": self._step})
                 self._rank.saved(self._step, name)
+                if self._rank.gate is not None:
+                    self._seal(name)
+
+    def _seal(self, name: str) -> None:
+        from trainspec_record.checkpoints import seal_in_background  # noqa: PLC0415 - with the gate alone
+
+        torch.distributed.barrier()
+        if self._rank.rank == 0:
+            seal_in_background(Path(self._rank.checkpoints) / name)
 
 
 def main(path: str) -> None:

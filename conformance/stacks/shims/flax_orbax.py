@@ -75,6 +75,9 @@ class Run:
     def restore(self) -> None:
         """Load the newest checkpoint, where the run is to go on."""
         newest = self._manager.latest_step() if self._rank.resumes else None
+        if self._rank.gate is not None and self._rank.resumes:
+            found = self._rank.gate.newest()
+            newest = None if found is None else int(found.name)
         if newest is not None:
             wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._state)
             self._state = self._manager.restore(newest, args=ocp.args.StandardRestore(wanted))
@@ -106,6 +109,11 @@ class Run:
                 is_saved = self._manager.save(step, args=ocp.args.StandardSave(self._state))
             if is_saved:
                 self._rank.saved(step, str(step))
+                if self._rank.gate is not None and self._rank.rank == 0:
+                    from trainspec_record.checkpoints import seal_in_background  # noqa: PLC0415 - with the gate alone
+
+                    self._manager.wait_until_finished()
+                    seal_in_background(Path(self._rank.checkpoints) / str(step))
             if self._manager.reached_preemption(step):
                 break
         self._manager.close()

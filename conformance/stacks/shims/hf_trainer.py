@@ -79,10 +79,17 @@ def main(path: str) -> None:
         report_to=[],
         disable_tqdm=True,
     )
+    callbacks: list[TrainerCallback] = []
     found = get_last_checkpoint(rank.checkpoints) if rank.resumes and Path(rank.checkpoints).is_dir() else None
+    if rank.gate is not None:
+        from trainspec_record.adapters.transformers import SealCallback  # noqa: PLC0415 - with the gate alone
+
+        callbacks.append(SealCallback())
+        newest = rank.gate.newest() if rank.resumes else None
+        found = None if newest is None else str(newest)
     samples = Samples(job["samples_per_epoch"], job["seed"])
     trainer = TellingTrainer(
-        model=model, args=arguments, train_dataset=samples, callbacks=[Telling(rank, model, found)]
+        model=model, args=arguments, train_dataset=samples, callbacks=[Telling(rank, model, found), *callbacks]
     )
     trainer.rank = rank
     trainer.train(resume_from_checkpoint=found)

@@ -96,6 +96,11 @@ def main(path: str) -> None:
         every_n_train_steps=job["checkpoint_interval_steps"],
         save_on_exception=True,
     )
+    callbacks = [Telling(rank), saves]
+    if rank.gate is not None:
+        from trainspec_record.adapters.lightning import SealCallback  # noqa: PLC0415 - with the gate alone
+
+        callbacks.append(SealCallback())
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=job["num_ranks"],
@@ -105,13 +110,16 @@ def main(path: str) -> None:
         logger=False,
         enable_progress_bar=False,
         default_root_dir=rank.checkpoints,
-        callbacks=[Telling(rank), saves],
+        callbacks=callbacks,
         plugins=[TellingIO(rank)],
     )
     samples = Samples(job["samples_per_epoch"], job["seed"])
     loader = torch.utils.data.DataLoader(samples, batch_size=rank.micro_batch, shuffle=False)
     last = Path(rank.checkpoints) / "last.ckpt"
     found = str(last) if rank.resumes and last.exists() else None
+    if rank.gate is not None and rank.resumes:
+        newest = rank.gate.newest()
+        found = None if newest is None else str(newest)
     trainer.fit(Module(job), loader, ckpt_path=found)
 
 

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+MANIFEST = "trainspec-manifest.json"
+SEAL_SECONDS = 20.0
+"""What the last seal of a run may take."""
+
 
 class Trace:
     """The records of one process; each is written at once, so that a kill loses none."""
@@ -27,6 +31,42 @@ class Trace:
         self._file.flush()
 
 
+class Gate:
+    """The gate of a resume: the newest checkpoint that is as it was sealed, and saves that count once they are."""
+
+    def __init__(self, trace: Trace, store: str, *, refuses: bool) -> None:
+        self._trace, self._store, self._refuses = trace, Path(store), refuses
+        self._saves: list[tuple[int, Path]] = []
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint that is whole; the first rank tells of those that are not."""
+        from trainspec_record.checkpoints import newest_good  # noqa: PLC0415 - a stack without the gate needs none
+
+        return newest_good(self._store, refused=self._refused) if self._store.is_dir() else None
+
+    def _refused(self, path: Path, problem: str) -> None:
+        if self._refuses:
+            self._trace.tell("refused", checkpoint=path.name, reason=problem[:200])
+
+    def saved(self, step: int, checkpoint: str) -> None:
+        """A save has ended, and is sealed while training continues."""
+        self._saves.append((step, self._store / checkpoint))
+
+    def tell(self, wait_seconds: float = 0.0) -> None:
+        """Tell of each save whose manifest is there by now, or soon."""
+        end = time.monotonic() + wait_seconds
+        while self._saves:
+            step, path = self._saves[0]
+            beside = path.with_name(f"{path.name}.{MANIFEST}")
+            if (path / MANIFEST).is_file() or beside.is_file():
+                self._trace.tell("save", checkpoint=path.name, step=step, stage="committed")
+                del self._saves[0]
+            elif time.monotonic() < end:
+                time.sleep(0.01)
+            else:
+                return
+
+
 class Rank:
     """What one rank of a stack knows of its task, and tells of its training."""
 
@@ -37,6 +77,7 @@ class Rank:
         self.resumes = bool(task["resume"] or num_restarts)
         self.checkpoints = task["checkpoint_directory"]
         self.trace = Trace(task["trace_directory"], "rank", self.attempt, rank)
+        self.gate = None if "RESUME_GATE" not in os.environ else Gate(self.trace, self.checkpoints, refuses=rank == 0)
         self._began = time.monotonic()
 
     @property
@@ -52,6 +93,8 @@ class Rank:
 
     def stepped(self, step: int, loss: float, learning_rate: float, sample_ids: list[int]) -> None:
         """An update has ended; waits until it took as long as the task asks for."""
+        if self.gate is not None:
+            self.gate.tell()
         self.trace.tell(
             "step", rank=self.rank, step=step, loss=loss, learning_rate=learning_rate, sample_ids=sample_ids
         )
@@ -60,7 +103,9 @@ class Rank:
 
     def saved(self, step: int, checkpoint: str) -> None:
         """The stack has said that a save is done; one rank tells it."""
-        if self.rank == 0:
+        if self.rank == 0 and self.gate is not None:
+            self.gate.saved(step, checkpoint)
+        elif self.rank == 0:
             self.trace.tell("save", checkpoint=checkpoint, step=step, stage="committed")
 
     @contextmanager
@@ -74,6 +119,8 @@ class Rank:
 
     def ended(self, step: int) -> None:
         """The loop has ended; one rank tells it."""
+        if self.gate is not None:
+            self.gate.tell(SEAL_SECONDS)
         if self.rank == 0:
             reason = "completed" if step >= self.job["num_steps"] else "preempted"
             self.trace.tell("end", reason=reason, step=step)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.checkpoints.boundary import AMBIGUOUS, CUT
 from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.opening import check_cost
@@ -24,6 +25,8 @@ from trainspec_validate.system.budget import OverLimitError
 _SHOWN = 20
 _DAMAGE: frozenset[Aspect] = frozenset({"container", "files", "tiling", "checksum", "shards"})
 """What says that bytes of a format are wrong or missing; other matters are policy and do not depend on a manifest."""
+_NAMED: frozenset[Aspect] = frozenset({"mark", "paths", "limits"})
+"""What says that a save was interrupted, names a file elsewhere, or was not examined: a reason to look, no damage."""
 
 
 class SealError(Exception):
@@ -71,7 +74,7 @@ def seal(checkpoint: Checkpoint, facts: Facts, progress: Progress | None = None)
 
 
 def check_damage(checkpoint: Checkpoint, unsealed: Collection[str]) -> list[str]:
-    """What is missing from a checkpoint by its own indexes, in words; what is there must not be damaged.
+    """What a checkpoint lacks by its own indexes and marks, or was not examined, in words; nothing may be damaged.
 
     A manifest vouches for bytes, and readers of it compare no checksum of the format any more.
 
@@ -79,12 +82,14 @@ def check_damage(checkpoint: Checkpoint, unsealed: Collection[str]) -> list[str]
         SealError: a file that would be sealed is damaged.
     """
     ignored = {MANIFEST_NAME, SIGNATURE_NAME, *unsealed}
-    told = [(one.path, one.message) for one in checkpoint.troubles if one.aspect in _DAMAGE and one.path not in ignored]
-    wrong = [(path, words) for path, words in told if path in checkpoint.tree]
+    told = [one for one in checkpoint.troubles if one.path not in ignored]
+    damaged = [one for one in told if one.aspect in _DAMAGE or one.help in {AMBIGUOUS, CUT}]
+    wrong = [(one.path, one.message) for one in damaged if one.path in checkpoint.tree]
     wrong += [(path, words) for path, words in compared(checkpoint, {path for path, _ in wrong} | ignored) if words]
     remedy = "restore the file from another copy, or leave it out with --unsealed"
     _refuse(checkpoint, ((path, f"{words}; {remedy}") for path, words in wrong))
-    return [f"{checkpoint.place(path)}: {words}" for path, words in told]
+    named = [*damaged, *(one for one in told if one.aspect in _NAMED)]
+    return [f"{checkpoint.place(one.path)}: {one.message}" for one in named]
 
 
 def _refuse(checkpoint: Checkpoint, obstacles: Iterable[tuple[str, str]]) -> None:

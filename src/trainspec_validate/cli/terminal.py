@@ -83,8 +83,8 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
     try:
-        with ended_by_signals():
-            code = _run(command, program, arguments)
+        with ended_by_signals() as signals:
+            code = _run(command, program, arguments, signals)
             out.flush()
     except (KeyboardInterrupt, Failure) as error:
         code = _code_of(error)
@@ -93,27 +93,31 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     return _delivered(code, out)
 
 
-def _run(command: click.Command, program: str, arguments: Sequence[str] | None) -> int:
+def _run(command: click.Command, program: str, arguments: Sequence[str] | None, signals: list[Terminated]) -> int:
     try:
         result = command.main(args=arguments, prog_name=program, standalone_mode=False)
-        return result if isinstance(result, int) else OK
-    except click.Abort as abort:
-        if isinstance(abort.__cause__, EOFError):  # of any file: click takes it for the end of what it asks a person
-            _apologise(program, abort.__cause__)
-            return OUR_FAULT
-        return _code_of(abort.__cause__)
-    except click.ClickException as error:
-        _refuse(error)
-        return WRONG_USE
     except KeyboardInterrupt as error:
         return _code_of(error)
     except Exception as error:
-        lacking = (refusal_of_the_system(error) or _lost_directory()) if isinstance(error, OSError) else ""
-        if lacking:
-            _refuse(Failure(lacking))
-            return WRONG_USE
-        _apologise(program, error)
-        return OUR_FAULT
+        return signals[0].exit_code if signals else _code_of_failure(program, error)
+    return signals[0].exit_code if signals else result if isinstance(result, int) else OK
+
+
+def _code_of_failure(program: str, error: Exception) -> int:
+    """Say what went wrong, and give the exit code."""
+    if isinstance(error, click.Abort):
+        if not isinstance(error.__cause__, EOFError):
+            return _code_of(error.__cause__)
+        error = error.__cause__  # of any file: click takes it for the end of what it asks a person
+    elif isinstance(error, click.ClickException):
+        _refuse(error)
+        return WRONG_USE
+    lacking = (refusal_of_the_system(error) or _lost_directory()) if isinstance(error, OSError) else ""
+    if lacking:
+        _refuse(Failure(lacking))
+        return WRONG_USE
+    _apologise(program, error)
+    return OUR_FAULT
 
 
 def _lost_directory() -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from trainspec_validate.documents.types.base import DAY, TIME
 from trainspec_validate.model.aliases import REMEDIES, VALUES, fold
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.quantities import UNIT_WORDS, in_words, read_quantity, written
@@ -24,11 +25,14 @@ _TYPE_WORDS: Final = {
 FORMS: Final = {
     "^[A-Za-z0-9][A-Za-z0-9._+-]*$": "use letters, digits and . _ + - only, and start with a letter or a digit",
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "write a date as year-month-day, such as 2026-01-31",
+    DAY: "write a day of the calendar in this century as year-month-day, such as 2026-01-31",
     r"^[a-z0-9]+(\.[a-z0-9-]+)+$": "use a domain name of yours from right to left, such as org.example",
     "^[a-z][A-Za-z0-9_]*([.][A-Za-z0-9_-]+)*$": "write the keys from the top, joined by dots: parallelism.context",
     "^sha256:[0-9a-f]{64}$": "write sha256: and 64 hexadecimal digits in lower case",
 }
-"""Every pattern of the schemas, in words."""
+"""Every pattern of the schemas of documents, in words."""
+_OTHER_FORMS: Final = {TIME: "write a time of the calendar in UTC, such as 2026-01-31T13:45:00Z"}
+"""Patterns of manifests and reports."""
 _NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _YES: Final = {**dict.fromkeys(("true", "yes", "on", "y", "1"), "true")}
 _NO: Final = {**dict.fromkeys(("false", "no", "off", "n", "0"), "false")}
@@ -244,7 +248,7 @@ def _said(bound: float, unit: str) -> str:
 
 def _form(value: str, subschema: Schema) -> str:
     pattern = str(subschema.get("pattern", ""))
-    remedy = FORMS.get(pattern, f"the form is {pattern}")
+    remedy = FORMS.get(pattern) or _OTHER_FORMS.get(pattern) or f"the form is {pattern}"
     strange = look_alike(value)
     remedy = f"{remedy}; {strange}" if strange else remedy
     tidy = re.sub(r"[^A-Za-z0-9._+-]+", "-", value).lstrip("._+-").rstrip("-") if pattern == _NAME else ""

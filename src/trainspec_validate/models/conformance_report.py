@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
-from trainspec_validate.models.base import Count, Extensions, Name, Seconds, Text
+from trainspec_validate.models.base import TIME, Count, Extensions, Name, Seconds, Text
 from trainspec_validate.models.conformance import Claims, ConformanceLevel, StackDescriptor
 
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 RequirementId = Annotated[str, Meta(pattern=r"^TS-[A-Z]{3}-[0-9]{3}$")]
 Moment = Literal["detected", "decided", "restored", "first-step", "caught-up"]
 Verdict = Literal["pass", "fail", "unsupported", "not-run", "error"]
-Time = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+Time = Annotated[str, Meta(pattern=TIME)]
 
 
 class Evidence(DocumentPart):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
-from trainspec_validate.models.base import Count, Degree, Extensions, SoftwareComponent, Text, Tokens
+from trainspec_validate.models.base import TIME, Count, Degree, Extensions, SoftwareComponent, Text, Tokens
 from trainspec_validate.models.checkpoint import StateItem
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -60,7 +60,7 @@ class CheckpointManifest(Document):
     """Optimizer updates that are in the state."""
     num_tokens: Tokens | None = None
     """Tokens that were consumed up to that step."""
-    created: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")] | None = None
+    created: Annotated[str, Meta(pattern=TIME)] | None = None
     """Time at which the manifest was written, in UTC, as YYYY-MM-DDThh:mm:ssZ."""
     run: Text | None = None
     """Run that the checkpoint belongs to, as its streams call it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.documents.load import LoadError, load_text, read_file
+from trainspec_validate.model.suggest import did_you_mean, meant
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import is_document_name, walk
 from trainspec_validate.pipeline.references import tree_of
@@ -74,7 +75,8 @@ class Trees:
         refusal = self._refusals.get(_real(root))
         help_text = f"give its file too, or write {key}: {{file: ...}}"
         searched = f"; the search ended early, since {refusal}" if refusal else ""
-        return Absent(f"names {key} {name!r}, which was not given", help_text + searched)
+        near = _near(self._texts(root, deep=True), kind, name)
+        return Absent(f"names {key} {name!r}, which was not given", near + help_text + searched)
 
     def namesakes(self, path: str, kind: str, name: str) -> list[Path]:
         """The files in the tree of `path` that declare this kind and name, in the order of their paths."""
@@ -140,6 +142,18 @@ def _matches(texts: Iterable[_Text], kind: str, name: str) -> list[Path]:
             elif _kind(data) == kind and _at(data, "metadata", "name") == name:
                 found.append(text.path)
     return found or unread
+
+
+def _near(texts: Iterable[_Text], kind: str, name: str) -> str:
+    """The file that declares this kind and a name that is nearly the one, as a question; empty where none does."""
+    names: dict[str, Path] = {}
+    for text in texts:
+        data = text.data() if kind.encode() in text.content else None
+        own = _at(data, "metadata", "name")
+        if _kind(data) == kind and isinstance(own, str):
+            names.setdefault(own, text.path)
+    nearest = did_you_mean(name, names)
+    return f"{meant(name, nearest)} {names[nearest].as_posix()} declares it; else " if nearest else ""
 
 
 def _refers(text: _Text, path: str, key: str, name: str) -> bool:

@@ -9,7 +9,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.model.units import number, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.policy import durable_seconds
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import interval_seconds, job_nodes, job_place, mtbf_seconds
 
 SPARE_QUANTILE = 0.99
@@ -176,16 +176,33 @@ def no_progress_limit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 @rule("TS-CKP-103")
 def restarts_suffice(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """The limit of restarts is not below the failures that the planned time brings."""
-    planned, limit = checkpoint.job.planned_seconds, checkpoint.restart.max_restarts
+    planned = checkpoint.job.planned_seconds
     if planned is None:
         raise NotApplicable("the planned time is not stated")
-    between = mtbf_seconds(checkpoint, cluster)
+    yield from _too_few_restarts(checkpoint, cluster, planned, job_place(checkpoint, "planned_seconds"))
+
+
+@rule("TS-CKP-110")
+def restarts_suffice_plan(
+    checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile
+) -> Iterator[Violation]:
+    """The same by the planned time of the plan, where the policy states none."""
+    planned = plan.job.planned_seconds if plan.job else None
+    if planned is None or checkpoint.job.planned_seconds is not None:
+        raise NotApplicable("the policy states the planned time, or the plan does not")
+    yield from _too_few_restarts(checkpoint, cluster, planned, at(plan, "job", "planned_seconds"))
+
+
+def _too_few_restarts(
+    checkpoint: CheckpointPolicy, cluster: ClusterProfile, planned: float, place: Place
+) -> Iterator[Violation]:
+    limit, between = checkpoint.restart.max_restarts, mtbf_seconds(checkpoint, cluster)
     if interval_seconds(checkpoint) > between:
         raise NotApplicable("the job fails more often than it saves")
     expected = planned / between
     if limit < round(expected):
         message = f"{number(limit)} restarts, but {expected:.3g} failures are expected in {seconds(planned)}"
-        related = ((job_place(checkpoint, "planned_seconds"), f"one failure in {seconds(between)}"),)
+        related = ((place, f"one failure in {seconds(between)}"),)
         yield Violation(
             at(checkpoint, "restart", "max_restarts"), message, f"{math.ceil(expected)} or more", related=related
         )

@@ -16,6 +16,7 @@ from trainspec_validate.performance.derived.cluster import (
     listed,
     memory_bytes,
     own_pcie_rate,
+    within,
 )
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
@@ -30,6 +31,8 @@ _MEMORY_SHARE = (0.7, 9.0)
 _SHARED_HOST = 4
 """Accelerators per node from which host memory grows with device memory."""
 _CORES_PER_SOCKET = (2, 300)
+_BITS_TOLERANCE = 0.1
+"""For a rate before or after the coding of the link, which is 1.5 to 6 % of it."""
 _CORES_PER_ACCELERATOR = 2
 _NUMA_NODES_PER_SOCKET = 32
 """Linux lists 34 NUMA nodes for two Grace processors with four GPUs, the memory of the GPUs among them."""
@@ -82,7 +85,15 @@ def _host_link(link: HostLink) -> tuple[str, str, str] | None:
 def _link_rate(link: HostLink, own: float, nominal: float) -> tuple[str, str, str]:
     name = f"PCIe {link.generation} x{link.num_lanes}" if link.technology == "pcie" else link.technology
     message = f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
-    return "bandwidth_bytes_per_second", message, f"write {units.base(nominal)}, or what was measured"
+    right = f"write {units.base(nominal)}, or what was measured"
+    if within(own, 8 * nominal, _BITS_TOLERANCE):
+        right = f"write {units.base(nominal)}: {units.base(own)} is its rate in bits"
+    elif within(own, nominal / 8, _BITS_TOLERANCE):
+        right = (
+            f"write {units.base(nominal)}: {units.base(own)} is an eighth of it, as if bits were divided twice; "
+            "where it was measured, the link negotiated fewer lanes, so correct num_lanes or the slot"
+        )
+    return "bandwidth_bytes_per_second", message, right
 
 
 @rule("TS-CLU-064")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from trainspec_validate.documents.types import ClusterProfile
@@ -31,6 +32,9 @@ _TRANSPORTS: Mapping[str, frozenset[str]] = {
     "dcn": frozenset({"dcn", "tcp"}),
 }
 """Transports that a link layer can carry; `other` on either side fits everything."""
+_OF_INFINIBAND = re.compile(r"(?:[sdqfehnxg]dr)(?:-?[0-9]+)?")
+"""Rates of a lane in the roadmap of InfiniBand, with the rate of the port or without."""
+_OF_ETHERNET = re.compile(r"rocev?[12]?|[0-9]+ ?g(?:b?e|base-?.*)|ethernet")
 
 
 @rule("TS-CLU-020")
@@ -121,8 +125,8 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
                 f"{count} compute NICs do not spread evenly over {size} accelerators",
-                f"write those that carry collectives, a multiple or a divisor of {size} where all are served alike; "
-                "NICs for storage have role: storage",
+                "give interfaces that carry no collectives role: storage or management; where all of them do, correct "
+                f"num_per_node or num_accelerators_per_node, or accept that some of the {size} get more than others",
             )
         elif count > _MAX_NICS_PER_ACCELERATOR * size and not all(nic.num_per_accelerator > 1 for _, nic in nics):
             yield Violation(
@@ -219,6 +223,37 @@ def nic_rate_built(cluster: ClusterProfile) -> Iterator[Violation]:
         yield from _wrong_rate(cluster, i, j, nic)
     if not judged:
         raise NotApplicable("no other NIC of a kind that has standard rates")
+
+
+@rule("TS-CLU-079")
+def nic_generation(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The generation of a NIC is one of its own link layer."""
+    judged = False
+    for i, j, nic in all_nics(cluster):
+        if nic.generation is None or nic.technology == "other":
+            continue
+        judged = True
+        owner = _link_layer(nic)
+        if owner is not None:
+            yield Violation(
+                at(cluster, "node_groups", i, "nics", j, "generation"),
+                f"{nic.generation} is a generation of {owner}, but {nic.name!r} is {nic.technology}",
+                f"write a generation of {nic.technology} or leave it out, or correct technology to {owner}",
+                related=((at(cluster, "node_groups", i, "nics", j, "technology"), "the link layer"),),
+            )
+    if not judged:
+        raise NotApplicable("no NIC states its generation")
+
+
+def _link_layer(nic: Nic) -> str | None:
+    """The other link layer that a generation belongs to; None where it is one of the NIC's own, or of none."""
+    generation = (nic.generation or "").strip().casefold()
+    if nic.technology != "infiniband":
+        return "infiniband" if _OF_INFINIBAND.fullmatch(generation) else None
+    if _OF_ETHERNET.fullmatch(generation):
+        return "ethernet"
+    owners = [technology for technology, name in links().nic_rate_bytes_per_second if name == generation]
+    return None if not owners or nic.technology in owners else owners[0]
 
 
 def _row(nic: Nic) -> float | None:

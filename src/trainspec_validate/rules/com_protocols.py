@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.communication import CollectiveChoice
 from trainspec_validate.documents.types.hardware import NodeGroup
+from trainspec_validate.performance.derived.cluster import listed
 from trainspec_validate.performance.derived.job import axis_span
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._libraries import vendors
 from trainspec_validate.rules._machine import job_nodes
 from trainspec_validate.rules.com import communication
 
@@ -28,9 +28,10 @@ def _rows(plan: TrainingPlan, protocol: str) -> list[tuple[int, CollectiveChoice
 def protocol_hardware(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Stores of 128 bytes arrive whole on every link that carries them."""
     found = _rows(plan, "low-latency-128")
-    if vendors(cluster) != frozenset({"nvidia"}):
-        raise NotApplicable("the conditions are known for accelerators of NVIDIA only")
     nodes = job_nodes(plan, cluster)
+    known = listed(nodes.group)
+    if (known.vendor if known else nodes.group.accelerator.vendor or "").casefold() != "nvidia":
+        raise NotApplicable("the conditions are known for accelerators of NVIDIA only")
     for index, row in found:
         span = axis_span(plan, row.axis)
         inside = span is not None and span.num_ranks <= max(nodes.domain_num_ranks, 1)

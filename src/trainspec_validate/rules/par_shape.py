@@ -18,6 +18,10 @@ PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""
 MAX_ROUNDING = 0.5
 """A count with one digit can be rounded by half of itself, as 1 trillion is; by more it would say nothing."""
+_MAX_SLIPS = 2
+"""Corrections that a message proposes."""
+_MAX_DENSE_LAYERS = 3
+"""Layers without experts at the start of a mixture: 1 in Kimi K2 and GLM-4.5-Air, 3 in DeepSeek-V3."""
 HEADS_FACTOR = 4
 """All heads together are 0.5 to 2.4 times as wide as the hidden size in published models."""
 
@@ -221,14 +225,31 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _other_flag(model: Model) -> str:
-    """The flag of the shape, absent or wrong, with whose other value the shape has the parameters that are declared."""
+    """A likely slip of the shape, with whose other value the shape has the parameters that are declared."""
+    found = [
+        f"{key}: {value}, with which the shape has {billions(implied[1])}"
+        for key, value, other in _other_shapes(model)
+        if (implied := implied_parameters(other)) is not None
+        and not _outside(model.num_parameters, implied[0], implied[2])
+    ]
+    return f"write {' or '.join(found[:_MAX_SLIPS])}; or correct the count" if found else ""
+
+
+def _other_shapes(model: Model) -> Iterator[tuple[str, str, Model]]:
+    """Key and value of each single slip that is made often, with the model in which it is corrected."""
     for key in ("gated_ffn", "tied_embeddings") if model.family in TRANSFORMERS else ():
         other = not getattr(model, key)
-        implied = implied_parameters(changed(model, **{key: other}))
-        if implied is not None and not _outside(model.num_parameters, implied[0], implied[2]):
-            value = str(other).lower()
-            return f"write {key}: {value}, with which the shape has {billions(implied[1])}, or correct the count"
-    return ""
+        yield key, str(other).lower(), changed(model, **{key: other})
+    experts, layers = model.experts, model.num_layers
+    if experts is not None and layers is not None:
+        for shared in (0, 1, 2):
+            if shared != experts.num_shared_experts:
+                fields = changed(experts, num_shared_experts=shared)
+                yield "experts.num_shared_experts", str(shared), changed(model, experts=fields)
+        for dense in range(_MAX_DENSE_LAYERS + 1):
+            if 0 < layers - dense != (experts.num_layers or layers) and (model.ffn_hidden_size or not dense):
+                fields = changed(experts, num_layers=layers - dense)
+                yield "experts.num_layers", str(layers - dense), changed(model, experts=fields)
 
 
 @rule("TS-PAR-020")

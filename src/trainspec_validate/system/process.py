@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -105,27 +106,51 @@ def fill_descriptors() -> None:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Turn the signals that end a process into `Terminated`, unless somebody ignores or handles them already."""
-    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
-    process = os.getpid()
+def ended_by_signals() -> Iterator[list[Terminated]]:
+    """Turn the signals that end a process into `Terminated`, unless somebody ignores or handles them already.
+
+    Gives the list of those that were received: one that interrupts a foreign library may be raised as an error of that
+    library, or not at all.
+    """
+    process, received = os.getpid(), list[Terminated]()
 
     def end(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != process:  # a copy of the process, which has nothing to clear up
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        raise Terminated(number)
+        received.append(Terminated(number))
+        raise received[-1]
 
-    taken = []
+    taken = dict[int, Any]()
     if threading.current_thread() is threading.main_thread():  # no other may set a handler
-        taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+        numbers = [getattr(signal, name) for name in ("SIGINT", *_ENDING) if hasattr(signal, name)]
+        handlers = {number: signal.getsignal(number) for number in numbers}
+        unhandled = signal.SIG_DFL, signal.default_int_handler
+        taken = {number: handler for number, handler in handlers.items() if handler in unhandled}
     for number in taken:
         signal.signal(number, end)
     try:
+        with _unraised_in_silence():
+            yield received
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _unraised_in_silence() -> Iterator[None]:
+    """Say nothing of a signal that came where Python can raise no exception, such as in the callback of a reference."""
+    before = sys.unraisablehook
+
+    def hook(told: sys.UnraisableHookArgs) -> None:
+        if not isinstance(told.exc_value, Terminated):
+            before(told)
+
+    sys.unraisablehook = hook
+    try:
         yield
     finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+        sys.unraisablehook = before
 
 
 def die_quietly() -> None:

@@ -89,7 +89,8 @@ def seal_(  # noqa: PLR0913, PLR0917
     device, a name that is no UTF-8, a directory that cannot be listed, a file that changes meanwhile, a file that
     its own format shows to be damaged.
 
-    Exits with 1, with the manifest written, where the checkpoint names files that are missing.
+    Exits with 1, with the manifest written, where a file or mark is missing that the checkpoint by its own words has,
+    or where a part was not examined, as it passes a limit.
 
     A signature goes into model.sig, in the format of OpenSSF Model Signing.
     """

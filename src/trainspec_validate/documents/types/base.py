@@ -43,6 +43,20 @@ Extensions = dict[
 ]
 
 
+def _day(centuries: str) -> str:
+    """A pattern of the days that the calendar has, leap years heeded, for a schema to refuse all others."""
+    long = "(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+    short = "(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8])"
+    leap = f"(({centuries})(0[48]|[2468][048]|[13579][26])|2000)-02-29"
+    return f"(({centuries})[0-9]{{2}}-({long}|{short})|{leap})"
+
+
+DAY = f"^{_day('20')}$"
+"""A day of this century, as YYYY-MM-DD."""
+TIME = f"^{_day('19|20')}T([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)Z$"
+"""A time in UTC, as YYYY-MM-DDThh:mm:ssZ; the clock of a machine that was never set begins in 1970."""
+
+
 class Source(Record, frozen=True, kw_only=True):
     """Where a figure comes from, precise enough that another person finds it."""
 
@@ -50,7 +64,7 @@ class Source(Record, frozen=True, kw_only=True):
     """Title of the page, paper, file or thread."""
     reference: Text
     """Address, DOI, arXiv id, or repository with commit and path."""
-    accessed: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
+    accessed: Annotated[str, Meta(pattern=DAY)] | None = None
     """Day on which the figure was read, as YYYY-MM-DD."""
     note: Text | None = None
     """What was taken from the source, and what was derived."""

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from trainspec_validate.documents.types.base import Count, Extensions, Name, Record, Seconds, Text
+from trainspec_validate.documents.types.base import TIME, Count, Extensions, Name, Record, Seconds, Text
 from trainspec_validate.documents.types.conformance import Claims, ConformanceLevel, StackDescriptor
 
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 RequirementId = Annotated[str, Meta(pattern=r"^TS-[A-Z]{3}-[0-9]{3}$")]
 Moment = Literal["detected", "decided", "restored", "first-step", "caught-up"]
 Verdict = Literal["pass", "fail", "unsupported", "not-run", "error"]
-Time = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+Time = Annotated[str, Meta(pattern=TIME)]
 
 
 class Evidence(Record, frozen=True, kw_only=True):

@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from trainspec_validate.documents.types.base import Count, Degree, Extensions, Record, SoftwareComponent, Text, Tokens
+from trainspec_validate.documents.types.base import (
+    TIME,
+    Count,
+    Degree,
+    Extensions,
+    Record,
+    SoftwareComponent,
+    Text,
+    Tokens,
+)
 from trainspec_validate.documents.types.checkpoint import StateItem
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -56,7 +65,7 @@ class CheckpointManifest(Record, frozen=True, kw_only=True, tag_field="kind", ta
     """Optimizer updates that are in the state."""
     num_tokens: Tokens | None = None
     """Tokens that were consumed up to that step."""
-    created: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")] | None = None
+    created: Annotated[str, Meta(pattern=TIME)] | None = None
     """Time at which the manifest was written, in UTC, as YYYY-MM-DDThh:mm:ssZ."""
     run: Text | None = None
     """Run that the checkpoint belongs to, as its streams call it."""

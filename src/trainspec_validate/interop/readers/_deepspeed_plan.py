@@ -124,6 +124,8 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     half, brain = draft.flag(f"{prefix}fp16.enabled"), draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled")
     unresolved = any(draft.values.get(f"{prefix}{name}.enabled") == "auto" for name in ("fp16", "bf16"))
     if half is None and brain is None and unresolved:
+        sent = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
+        draft.put(("precision", "reduction"), sent)
         for key in ("compute", "parameters", "gradients", "reduction"):
             draft.lacks(("precision", key), "the source says auto: the program that starts the job fills it in")
         return
@@ -369,7 +371,9 @@ def _write_offload(draft: Draft, prefix: str) -> None:
             )
     if entries:
         draft.put_records(("memory", "offload"), entries)
-        why = "the configuration sets up recomputation, but the model decides which layers use it"
+        section = any(name.startswith(f"{prefix}activation_checkpointing.") for name in draft.values)
+        asked = "the configuration sets up recomputation, but the model decides which layers use it"
+        why = asked if section else "the training program decides on recomputation"
         draft.lacks(("memory", "activation_policy"), why)
     for name in ("partition_activations", "cpu_checkpointing"):
         place = f"{prefix}activation_checkpointing.{name}"

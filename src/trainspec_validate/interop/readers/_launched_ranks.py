@@ -190,6 +190,8 @@ def _more_nodes(text: str) -> str:
 def _hosts(draft: Draft) -> str:
     """The hosts on which deepspeed starts processes."""
     file = draft.word("hostfile")
+    if draft.reasons("hostfile"):
+        return "each host in the hostfile, whose name is not resolved"
     return (
         f"each host in {file[:80]}, which is not read" if file else "each host in /job/hostfile, or of this one alone"
     )

@@ -109,9 +109,18 @@ def write_model(draft: Draft) -> None:
     if kind == "mla":
         _write_latent(draft)
     layers, size = draft.counted("model", "num_layers"), draft.counted("model", "head_size")
-    if draft.flag("use_qk_norm") and layers and size:
-        draft.more_parameters = 2 * layers * size, 2 * layers * size
+    normed = sum(draft.flag(name) is True for name in ("use_post_attn_norm", "use_post_ffw_norm"))
+    width = normed * (draft.counted("model", "hidden_size") or 0)
+    width += 2 * (size or 0) if draft.flag("use_qk_norm") else 0
+    draft.more_parameters = (layers or 0) * width, (layers or 0) * width
+    if draft.count("sliding_window_size") and draft.word("decoder_block") not in _WHOLE_BLOCKS:
+        told = f"some layers have a window of {draft.count('sliding_window_size')} tokens, the others have none"
+        draft.lacks(("model", "attention"), told)
     _write_experts(draft)
+
+
+_WHOLE_BLOCKS = frozenset({None, "llama2", "mistral", "mixtral", "gpt3", "deepseek", "qwen3", "qwen3_moe", "gemma"})
+"""Kinds of blocks without windows, whatever their size is set to."""
 
 
 def _write_block(draft: Draft) -> None:

@@ -143,6 +143,9 @@ def _write_family(draft: Draft) -> str | None:
 
 def _write_heads(draft: Draft) -> None:
     pointer = ("model", "num_key_value_heads")
+    if (window := draft.look("window_size")) is not None or draft.reasons("window_size"):
+        told = f"window_size is {shown(window)}: attention of a window, in the layers that window_attn_skip_freq leaves"
+        draft.lacks(("model", "attention"), told)
     if draft.flag("multi_latent_attention"):
         draft.put(("model", "attention"), "latent")
         draft.look("num_query_groups")
@@ -196,8 +199,10 @@ def _write_experts(draft: Draft, layers: int | None) -> None:
         deepspeed.write_experts(draft, layers)
         return
     draft.copy(("model", "experts", "num_experts"), "num_experts", "num_moe_experts")
-    draft.copy(("model", "experts", "num_active_experts"), "moe_router_topk")
-    draft.default(("model", "experts", "num_active_experts"), 2, f"the default of {ARGUMENTS}")
+    active = draft.copy(("model", "experts", "num_active_experts"), "moe_router_topk")
+    topk = "no moe_router_topk is given: 2 by default, and 1 in Megatron Core before 0.5"
+    if active is None:
+        draft.lacks(("model", "experts", "num_active_experts"), topk)
     width = draft.copy(("model", "experts", "ffn_hidden_size"), "moe_ffn_hidden_size")
     if width is None and draft.counted("model", "ffn_hidden_size"):
         width = draft.counted("model", "ffn_hidden_size")

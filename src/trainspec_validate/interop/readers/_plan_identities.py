@@ -75,7 +75,7 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.lacks(("model",), "the source does not describe the model")
         return
     heads, groups = draft.counted("model", "num_attention_heads"), draft.counted("model", "num_key_value_heads")
-    if draft.get("model", "attention") is None and heads and groups:
+    if draft.get("model", "attention") is None and heads and groups and ("model", "attention") not in draft.unknown:
         variant = "full" if groups == heads else "multi-query" if groups == 1 else "grouped-query"
         of_heads = (("model", "num_attention_heads"), ("model", "num_key_value_heads"))
         draft.follow(("model", "attention"), variant, "by the number of key and value heads", *of_heads)
@@ -107,7 +107,8 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "no setting that is read names the model")
     elif draft.get("model", "name") is None:
-        name = f"transformer-{(counted.total + surplus) / 1e9:.4g}b"
+        total = draft.counted("model", "num_parameters") or counted.total + surplus
+        name = f"transformer-{total / 1e9:.4g}b"
         how = "the source names no model; made of its number of parameters"
         draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
@@ -240,11 +241,19 @@ def complete_batch(draft: Draft) -> None:
         )
     for key in ("global_sequences", "micro_sequences", "accumulation_steps"):
         if draft.get("batch", key) is None:
-            draft.lacks(("batch", key), "the source does not state it, nor the values that it follows from")
+            draft.lacks(("batch", key), f"the source does not state it; {_product(draft, key)}")
     length = draft.counted("model", "sequence_length")
     if whole and length and draft.get("batch", "global_tokens") is None:
         how = "sequences of a step x sequence length"
         draft.follow(("batch", "global_tokens"), whole * length, how, _WHOLE, ("model", "sequence_length"))
+
+
+def _product(draft: Draft, key: str) -> str:
+    """The identity that a part of the batch obeys, and what it lacks."""
+    names = {_WHOLE: "the global batch", _DATA: "the data degree", _MICRO: "the micro-batch", _STEPS: "the steps"}
+    others = {place: name for place, name in names.items() if place != ("batch", key)}
+    lacking = [name for place, name in others.items() if draft.counted(*map(str, place)) is None]
+    return f"it follows from {', '.join(others.values())}, of which the source lacks {', '.join(lacking) or 'none'}"
 
 
 def _divide(draft: Draft, target: Pointer, how: str, inputs: tuple[Pointer, Pointer, Pointer]) -> None:

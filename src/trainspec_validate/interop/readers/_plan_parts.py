@@ -158,6 +158,10 @@ def word_value(text: str) -> Any:
     return _WORDS.get(text.lower(), text) if text.lower() in {"true", "false"} else text
 
 
+CUT = "<cut off>"
+"""Stands for the value of a setting whose line is cut off."""
+
+
 def why_open(value: object) -> str | None:
     """Why a value is none: a reference that only the framework resolves, or a placeholder.
 
@@ -168,6 +172,8 @@ def why_open(value: object) -> str | None:
         return None
     if "${" in value or "$(" in value or "`" in value or re.match(r"\$[A-Za-z_0-9@*]", value):
         return f"the source refers to {value[:_MAX_SHOWN]}, which is not resolved"
+    if value == CUT:
+        return "the log cuts its line before the value"
     if value == "???":
         return "the source leaves it to the person who starts the job"
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None

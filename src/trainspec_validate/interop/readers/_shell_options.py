@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of, slurm_sizes
 from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
@@ -54,6 +55,11 @@ _FURTHER = re.compile(
 """Words that stand for further options, by what they are called."""
 PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
+_TRAINS_NOTHING = re.compile(
+    r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
+    r"|serve|server|microbenchmark)(?:[_.-]|$)"
+)
+"""Parts of the names of programs that use a model, or make data or checkpoints for one."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
@@ -348,6 +354,21 @@ def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Start
 
 def _num_fitting(started: Started | None, pattern: re.Pattern[str]) -> int:
     return 0 if started is None else sum(_fits(pattern, name) for name in started.options) + 1
+
+
+def trains_nothing(programs: Iterable[str]) -> bool:
+    """Whether each program that is known by name generates, evaluates or converts.
+
+    >>> [trains_nothing([name]) for name in ("run_text_generation.py", "train_and_eval.py", "eval.py", "$SCRIPT")]
+    [True, False, True, False]
+    """
+    known = [program for program in programs if not _UNRESOLVED.search(program)]
+    return bool(known) and all(_TRAINS_NOTHING.search(name) and "train" not in name for name in known)
+
+
+def without_training(program: str) -> ForeignFormatError:
+    """The error for a source that starts no training."""
+    return ForeignFormatError(f"{program[:60]} is no program that trains", help="give the script of the training")
 
 
 def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:

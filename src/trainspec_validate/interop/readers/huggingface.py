@@ -33,7 +33,7 @@ from trainspec_validate.interop.readers._huggingface_weights import is_factory, 
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of, place_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
@@ -44,12 +44,14 @@ from trainspec_validate.interop.readers._shell_options import (
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.finding import Pointer
 
 _HEAD = 256 * 1024
 _MODEL = re.compile(r'"model_type"\s*:')
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
+_MODELS = frozenset({"model_name_or_path", "model_name", "model_path"})
 _OPTION = re.compile(r"""--per_device_train_batch_size["']?[\s=,]""")
 _FORMATS = frozenset({"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision", "pure_bf16"})
 """Settings that name a format; without one of them the configuration of accelerate decides."""
@@ -58,6 +60,12 @@ _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ 
 _NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
 """Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
+_CONTESTED: tuple[Pointer, ...] = (
+    *(("batch", key) for key in ("micro_sequences", "accumulation_steps", "global_sequences")),
+    *(("optimizer", "learning_rate", key) for key in ("peak", "kind", "warmup_steps", "final")),
+    *(("optimizer", "name"), ("optimizer", "clipping", "kind"), ("optimizer", "clipping", "threshold")),
+)
+"""What each section of a configuration with several trainings may state."""
 _SPLITS = ("sequence_parallel_size", "seq_parallel_size", "ulysses_sequence_parallel_size", "ring_attn_size", "sp_size")
 """Arguments of programs that give the ranks over which they split one sequence."""
 _INSIDE = "text_config."
@@ -167,6 +175,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
         if section:
             drop_unknown_program(draft, f"the reader of the section {section}", own=True)
+            _leave_stated_twice_open(draft)
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)
@@ -176,6 +185,16 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
+
+
+def _leave_stated_twice_open(draft: Draft) -> None:
+    """Leave open what another section of a program's own configuration states as well."""
+    for name, value in draft.values.items():
+        place = tuple((place_of(name) or "").split(".")) if "." in name and value is not None else ()
+        if place and place[0] in {"batch", "optimizer"}:
+            stated = [at for at in [*_CONTESTED] if tuple(map(str, at))[: len(place)] == place]
+            told = f"{name.lstrip('.')} states it as well, and the program decides"
+            draft.drop([at for at in stated if draft.get(*map(str, at)) is not None], told)
 
 
 def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -189,7 +208,8 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
         return flat, ""
     [section] = found
     # Other settings at the top are those of the program, and mean what it makes of them.
-    short = {name: name.removeprefix(f"{section}.") if "." in name else f".{name}" for name in flat}
+    kept = {name: name if "." in name or name in _MODELS else f".{name}" for name in flat}
+    short = {name: kept[name].removeprefix(f"{section}.") for name in flat}
     if len(set(short.values())) < len(flat):
         return flat, ""
     return {short[name]: value for name, value in flat.items()}, section

@@ -15,8 +15,15 @@ from trainspec_validate.interop.readers._plan_identities import complete, keep_m
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_commands import Script
-from trainspec_validate.interop.readers._shell_options import Found, Option, Reader, script_of
+from trainspec_validate.interop.readers._shell_commands import Script, Word
+from trainspec_validate.interop.readers._shell_options import (
+    Found,
+    Option,
+    Reader,
+    script_of,
+    trains_nothing,
+    without_training,
+)
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -28,6 +35,7 @@ _OWN = (
 _YAML = re.compile(rf"(?m)^(?P<key>{_OWN})[ \t]*:")
 _WORD = re.compile(rf"(?:^|[\s\"'])(?P<key>{_OWN})=")
 _LOG = re.compile(r"Config param (?P<key>[A-Za-z0-9_]{1,80}): ?(?P<value>[^\n]{0,4096})")
+_PROGRAM = re.compile(r"(?i)^(?:\S*/)?[\w${}-]+\.py$|^maxtext\.[\w.${}-]+$")
 _BASE = "base.yml"
 _FEWEST = 2
 _OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_output_directory"})
@@ -137,13 +145,26 @@ def _logged(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
     return values, lambda names: {name: places[name] for name in names if name in places}
 
 
+def _programs(script: Script, command: list[Word]) -> list[str]:
+    """The program that a command starts, a file or a module after `-m`, by each name that it may have."""
+    words = [part for word in command for part in script.choices.shown(word.text).split(" or ")]
+    return [word.removesuffix(".py").replace(".", "/").rpartition("/")[2] for word in words if _PROGRAM.search(word)]
+
+
 def _words(script: Script) -> tuple[Mapping[str, Any], Lines]:
     reader = Reader(script, _pair)
     found = Found()
+    idle: list[str] = []
     for command in script.commands:
         if any(_WORD.match(" " + word.text) or has_marks(word.text) for word in command):
+            programs = _programs(script, command)
+            if trains_nothing(programs):
+                idle += programs
+                continue
             for name, possible in reader.read(command).options.items():
                 found.options[name] = [*found.options.get(name, []), *possible]
+    if idle and not found.options:
+        raise without_training(idle[0])
     for name, value in script.variables.items():
         # A setting that stands first on its line reads like an assignment of the shell.
         if name not in found.options and re.fullmatch(_OWN, name):

@@ -18,13 +18,16 @@ from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Draft, word_value
+from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
+from trainspec_validate.interop.readers._shell_choices import Alternatives
 from trainspec_validate.interop.readers._shell_options import (
     PROGRAM,
     Option,
     Options,
     draft_of,
     options_of_script,
+    trains_nothing,
+    without_training,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
 from trainspec_validate.interop.readers._worlds import settled
@@ -37,11 +40,19 @@ _FLAG = re.compile(
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
 _OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
 """Names of programs that read arguments with Megatron-LM's own parser."""
+_CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
+_COUNTED = re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0, 0\): ([0-9]{1,15})\b")
 _PLAIN_SCALAR = re.compile(
     r"""(?m)^([ \t]*--[A-Za-z][\w-]{0,100}):[ \t]+(?=[^\s#]*[|;&<>()])"""
     r"""([^\s"'`\\\[{#|>&*!%@][^\s"'`\\]{0,4096})(?=[ \t]*$|[ \t]+#)"""
 )
 """A setting of a YAML file, `--name: value`, with signs that mean something else to a shell."""
+_TUNING = ("MNLI", "QQP", "RACE", "RET-FINETUNE-NQ")
+"""Tasks of Megatron-LM that train a model."""
+_TRAINED = frozenset({"lr", "epochs", "train_iters", "train_samples"})
+"""Arguments of which a task of Megatron-LM that trains has one, and one that evaluates or generates has none."""
+_UNUSED = ("img_h", "img_w", "patch_dim", "num_channels", "num_classes", "bert_binary_head")
+"""Arguments with a default that every model has in a log, whether it sees or not."""
 _FEWEST_FLAGS = 3
 _HEAD = 256 * 1024
 
@@ -73,6 +84,15 @@ def read(text: ForeignText) -> Fragment:
             "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"
         )
 
+    named = started.values.get(PROGRAM)
+    programs = [str(name) for name in (named.values if isinstance(named, Alternatives) else [named or "$"])]
+    if trains_nothing(programs):
+        raise without_training(programs[0])
+    tasks = {None, *_TUNING}
+    idle = started.values.get("task") not in tasks and not _TRAINED & started.values.keys()
+    if idle or started.values.get("retro_tasks") is not None:
+        raise ForeignFormatError("the command evaluates, or prepares data", help="give the script of the training")
+
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
         write_plan(draft)
@@ -96,15 +116,22 @@ def read(text: ForeignText) -> Fragment:
 def logged_arguments(text: str) -> Options:
     """The table of arguments that Megatron-LM prints when it starts: a name, dots, a value."""
     options: dict[str, Option] = {}
-    for line, content in enumerate(text.split("\n"), 1):
+    contents = text.split("\n")
+    for line, content in enumerate(contents, 1):
         left, dots, right = content.partition(" ...")
         if not dots or len(content) > 4096:
             continue
         name = left.rpartition(" ")[2].rpartition(":")[2]
         if re.fullmatch(r"[a-z][a-z0-9_]*", name):
-            value = right.lstrip(".").strip()
+            value = right.lstrip(".").strip() or _continued(contents[line] if line < len(contents) else "")
             options.setdefault(name, Option(_logged_value(value), line))
     return options
+
+
+def _continued(content: str) -> str:
+    """The value that a writer of several ranks put on the next line."""
+    found = _CONTINUED.fullmatch(content[:4096])
+    return found[1] if found else CUT
 
 
 def _logged_value(text: str) -> object:
@@ -113,15 +140,30 @@ def _logged_value(text: str) -> object:
     return word_value(text)
 
 
+def _is(options: Options, name: str, value: object) -> bool:
+    return name in options and options[name].value is value
+
+
+def _take_counted(draft: Draft, text: str) -> None:
+    """The parameters that Megatron-LM itself counts, where one rank holds the whole model."""
+    whole = all((draft.counted("parallelism", axis) or 1) == 1 for axis in ("tensor", "pipeline", "expert"))
+    found = set(_COUNTED.findall(text)) if whole else set()
+    if len(found) == 1:
+        draft.put(("model", "num_parameters"), int(found.pop()), "counted by Megatron-LM on the rank that holds it all")
+
+
 def _read_log(text: ForeignText) -> Fragment:
     options = logged_arguments(text.text)
     if not options:
         raise ForeignFormatError("no table of arguments is found", help="give the log of rank 0 from its beginning")
+    if _is(options, "vision_pretraining", False):
+        options = {name: option for name, option in options.items() if name not in _UNUSED}
     draft = draft_of(options)
     world, source = started_ranks(draft, "")
     write_plan(draft, logged=True)
     write_megatron(draft)
     settle(draft, ARGUMENTS)
+    _take_counted(draft, text.text)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
-from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_clipping, put_lora, put_rate
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
@@ -15,6 +15,9 @@ from trainspec_validate.interop.readers._worlds import settled
 
 _SOURCE = "pytorch/torchtune@bd2a0fc7:recipes/full_finetune_distributed.py"
 _HEAD = 256 * 1024
+_UNTRAINED = frozenset({"tasks", "prompt", "max_new_tokens", "quantizer"})
+_TRAINED = frozenset({"optimizer", "loss", "epochs", "lr_scheduler"})
+"""Settings of recipes that evaluate, generate or quantise, and of those that train."""
 _BUILDER = re.compile(r"(?m)^[ \t]+_component_[ \t]*:[ \t]*torchtune\.models\.")
 _RECIPE = re.compile(r"(?m)^model[ \t]*:")
 _FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
@@ -36,6 +39,8 @@ def read(text: ForeignText) -> Fragment:
         ForeignFormatError: it is no mapping.
     """
     source = load_mapping(text)
+    if _UNTRAINED & source.data.keys() and not _TRAINED & source.data.keys():
+        raise ForeignFormatError("the recipe trains nothing: no optimizer", help="give the configuration of a training")
 
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(_with_targets(values), lines_in(source))

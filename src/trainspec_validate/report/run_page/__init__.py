@@ -14,6 +14,7 @@ from trainspec_validate.report.run_page.sections import SECTIONS
 from trainspec_validate.report.run_page.sections.summary import header
 from trainspec_validate.report.run_page.style import DEFINITIONS, STYLE
 from trainspec_validate.report.run_page.words import utc
+from trainspec_validate.system.neutral import neutral
 from trainspec_validate.telemetry.view.run_view import RunView
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -27,7 +28,7 @@ def page(
 ) -> str:
     """The page of a run, with what was found in it; equal input makes equal text.
 
-    `unread` says which input could not be read, and why.
+    `unread` says which input could not be read, and why. The text can be printed into the log of a job, a file too.
     """
     context = Context(view, report, requirements or {}, frame(view), tuple(unread))
     body = element(
@@ -49,7 +50,7 @@ def page(
         element("title", f"Run {view.run or 'without a name'}"),
         element("style", verbatim(STYLE)),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+    return neutral(f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n", "markup")
 
 
 def _links() -> Iterator[Html]:

@@ -8,13 +8,16 @@ https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import BinaryIO, Final
 
 from trainspec_validate.telemetry.formats.thrift import Walk
 
+MARK: Final = b"PAR1"
+"""How a Parquet file begins and ends."""
+_AT_ONCE_BYTES: Final = 1_000_000
 _LIST, _STRUCT = 9, 12
 _INTEGERS: Final = frozenset({4, 5, 6})
 _GROUPS: Final = 4
@@ -63,6 +66,15 @@ class RowGroup:
     def num_columns(self) -> int:
         """How many columns it has."""
         return len(self.numbers) // _WIDTH
+
+    @property
+    def end(self) -> int:
+        """The byte after the pages of its columns, of those that it describes."""
+        return max((self._end(first) for first in range(0, len(self.numbers), _WIDTH)), default=0)
+
+    def _end(self, first: int) -> int:
+        _, _, packed, data, dictionary, _ = self.numbers[first : first + _WIDTH]
+        return 0 if _NONE in {packed, data} else packed + (data if dictionary == _NONE else min(data, dictionary))
 
     def column(self, number: int) -> Part:
         """What the footer says of a column.
@@ -154,3 +166,22 @@ def _description(walk: Walk) -> tuple[int, ...]:
     if not _NONE <= dictionary < _MOST:
         raise ValueError("a column states a place that is none")
     return (*(said[field] for field in _KEPT), dictionary, int(has_deltas))
+
+
+def check_alone(content: BinaryIO, groups: Sequence[RowGroup], footer: int) -> None:
+    """Refuse a file that another was appended to: only the last footer is read. `footer` is the place where it begins.
+
+    Raises:
+        ValueError: behind the pages, where indexes and the footer are, one file ends and another begins.
+    """
+    place = min(max((group.end for group in groups), default=len(MARK)), footer)
+    content.seek(place)
+    before = b""
+    while place < footer:
+        piece = content.read(min(_AT_ONCE_BYTES, footer - place))
+        if not piece:
+            break
+        if MARK + MARK in before + piece:
+            raise ValueError("another Parquet file was appended to it, and only one of them is read; split the file")
+        before, place = piece[1 - 2 * len(MARK) :], place + len(piece)
+    content.seek(0)

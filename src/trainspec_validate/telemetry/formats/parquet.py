@@ -24,7 +24,8 @@ from trainspec_validate.documents.types.stream import Sample, encode_record
 from trainspec_validate.system.boundary import open_regular, untrusted
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.fit import told
-from trainspec_validate.telemetry.formats.footer import RowGroup, row_groups
+from trainspec_validate.telemetry.formats.footer import MARK as _MARK
+from trainspec_validate.telemetry.formats.footer import RowGroup, check_alone, row_groups
 from trainspec_validate.telemetry.formats.items import Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
 from trainspec_validate.telemetry.formats.pages import TextSize, check_pages, unpacked_bytes
@@ -56,7 +57,6 @@ _FIXED = (*_WHOLE, *_TEXTS, "json")
 _MOST_FOOTER: Final = Limit("the footer of a Parquet file", 64 * 1024 * 1024, "bytes")
 """4,000 columns of 100 row groups need about 60 MB."""
 _MOST_ENTRIES: Final = Limit("a list in the footer of a Parquet file", 100_000, "entries")
-_MARK: Final = b"PAR1"
 _MARK_BYTES: Final = len(_MARK)
 _END: Final = struct.Struct("<I4s")
 """The last bytes of a file: the length of the footer, and the mark."""
@@ -277,7 +277,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO, tuple[RowGroup, ...]]]:
     }
     with untrusted(_unsound), open_regular(path) as content:
         buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
-        groups = row_groups(_footer(content))
+        footer = _footer(content)
+        groups = row_groups(footer)
+        check_alone(content, groups, content.seek(-_END.size - len(footer), 2))
         metadata = pq.ParquetFile(content, **limits).metadata
         if metadata.num_row_groups != len(groups):
             raise ValueError("its footer can be read in two ways")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final, Protocol, cast
 
 from trainspec_validate.system.budget import Limit
+from trainspec_validate.telemetry.formats.copies import without_copies
 from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.frames import frames
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
@@ -67,6 +68,7 @@ def read(
     if format.module == "native":
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
+        lines = without_copies(lines, format.mark)
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, format.mark)
         if format.has_rhythm:

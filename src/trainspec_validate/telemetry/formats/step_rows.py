@@ -55,7 +55,11 @@ class StepRows:
         if not self._is_started:
             self._is_started = True
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
-        more = {"att": self._attempt, "emitter": self._head.get("emitter"), "a": dict(a or {})}
+        more = {
+            "att": self._attempt,
+            "emitter": self._head.get("emitter") or self._transcript.emitter,
+            "a": dict(a or {}),
+        }
         yield offset, self._transcript.sample(time_us, values, step=step, **more)
 
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:

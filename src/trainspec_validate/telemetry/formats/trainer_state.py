@@ -10,6 +10,7 @@ from trainspec_validate.telemetry.formats.dialects import HUGGINGFACE
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_list import JsonList
 from trainspec_validate.telemetry.formats.scalars import Scalars
+from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LIST = "log_history"
@@ -23,10 +24,12 @@ class Reader:
         self._transcript = transcript
         self._list = JsonList(_LIST)
         self._scalars = Scalars(transcript, HUGGINGFACE)
+        self._has_entries = False
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The records of the entries that end on a line."""
         for place, entry in self._list.line(offset, text):
+            self._has_entries = True
             if isinstance(entry, Refusal):
                 yield place, entry
             elif not isinstance(entry, dict):
@@ -45,7 +48,10 @@ class Reader:
         yield from self._scalars.row((offset, None, step, values))
 
     def end(self) -> Iterator[Found]:
-        """The damage of a document that is not whole."""
+        """The damage of a document that is not whole; of one that logged nothing yet, the step that it is of."""
         rest = self._list.end()
         if isinstance(rest, Refusal):
             yield 0, rest
+        elif not self._has_entries and (step := fit.step(rest.get("global_step"))) is not None:
+            self._transcript.lose("time", "time", "the file has no time; it counts as the first second", 0)
+            yield from StepRows(self._transcript).row(0, None, step, {}, trained=True)

@@ -13,6 +13,7 @@ _STARTS = {"run_start": "run", "block_start": "block", "eval_start": "eval", "ep
 _STOPS = {"run_stop": "run", "block_stop": "block", "eval_stop": "eval", "epoch_stop": "epoch"}
 _POWER = {"power_measurement_start", "power_measurement_stop"}
 _STATUS = {"success": ("completed", "completed"), "aborted": ("failed", "operator")}
+_ALONE = "write the log of each run to a file of its own"
 _SLACK_US = 1_000_000
 _JITTER_US = 10_000
 """What clocks of the processes of a run differ by, which write its last entries."""
@@ -99,6 +100,8 @@ class Intervals:
         opened.append(_Open(offset, identifier, time_us, positions))
         transcript = self._transcript
         if kind == "run":
+            if self._stated_end_us is not None:
+                yield offset, Refusal("run_start after run_stop: the log holds another run", _ALONE, "interval")
             run = {"train.run.id": transcript.run}
             attempt = {"train.run.attempt": transcript.given.attempt}
             yield offset, transcript.event(time_us, "train.run.start", id=identifier, a=run)

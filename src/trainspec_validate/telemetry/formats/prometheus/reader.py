@@ -144,8 +144,7 @@ class Reader:
         subject = self._subject((time_us, *sorted(place.items())), offset)
         series_at = hash((time_us, point.name, frozenset(point.labels.items())))
         if series_at in self._seen:
-            before = self._seen[series_at]
-            return None if before == point.value else _twice(point, before)
+            return self._again(offset, point, self._seen[series_at])
         self._seen[series_at] = point.value
         if known:
             self._own(subject, known, series, point)
@@ -155,6 +154,14 @@ class Reader:
         for key, value in values.items():
             parts = keys.split(key) or (key, {})
             self._put(subject, keys.join(parts[0], {**series, **parts[1]}), value, offset)
+        return None
+
+    def _again(self, offset: int, point: Point, before: fit.Number) -> Refusal | None:
+        """A series that is there again at the same time."""
+        if before != point.value:
+            return _twice(point, before)
+        message = "series are there again with the same labels, time and value; each is read once"
+        self._transcript.lose("value", "series", message, offset)
         return None
 
     def _state(self, offset: int, point: Point) -> Refusal | None:
