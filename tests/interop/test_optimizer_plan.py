@@ -126,6 +126,23 @@ def test_deepspeed() -> None:
     assert section(found) == {"name": "adam", "clipping": clipped(0.5), "learning_rate": rate}
 
 
+@pytest.mark.parametrize(
+    ("kind", "parameters", "name"),
+    [
+        ("Adam", {}, "adamw"),
+        ("Adam", {"adam_w_mode": True, "torch_adam": True}, "adamw"),
+        ("Adam", {"adam_w_mode": False}, "adam"),
+        ("AdamW", {"adam_w_mode": False}, "adamw"),
+    ],
+)
+def test_adam_of_deepspeed_decouples_weight_decay_unless_told(
+    kind: str, parameters: dict[str, bool], name: str
+) -> None:
+    optimizer = {"type": kind, "params": {"lr": 3e-4, **parameters}}
+    found = read("ds.json", json.dumps({**DEEPSPEED, "optimizer": optimizer}))
+    assert section(found)["name"] == name
+
+
 def test_what_a_configuration_of_deepspeed_leaves_to_the_program_is_unknown() -> None:
     rest = {key: value for key, value in DEEPSPEED.items() if key not in {"optimizer", "scheduler"}}
     found = read("ds.json", json.dumps({**rest, "gradient_clipping": "auto"}))

@@ -218,7 +218,7 @@ def _ignore_warmup(draft: Draft) -> None:
 
 def write_deepspeed(draft: Draft, prefix: str) -> None:
     """Optimizer, clipping and scheduler of a DeepSpeed configuration; without an entry the program decides."""
-    put_name(draft, ("", ""), f"{prefix}optimizer.type")
+    _put_deepspeed_name(draft, prefix)
     if draft.get("optimizer", "name") is None and not prefix:
         draft.lacks(("optimizer", "name"), "the training program makes the optimizer")
     put_clipping(draft, (0.0, ""), f"{prefix}gradient_clipping")
@@ -239,6 +239,18 @@ def write_deepspeed(draft: Draft, prefix: str) -> None:
         draft.default((*_RATE, "warmup_steps"), 1000, f"the default of {_DEEPSPEED}")
     if kind == "warmupcosinelr":
         _put_share(draft, f"{parameters}cos_min_ratio", (1e-4, _DEEPSPEED))
+
+
+def _put_deepspeed_name(draft: Draft, prefix: str) -> None:
+    """The optimizer; Adam decouples weight decay, as AdamW does, unless `adam_w_mode` is false."""
+    word, mode = f"{prefix}optimizer.type", f"{prefix}optimizer.params.adam_w_mode"
+    is_coupled = draft.flag(mode) is False
+    if (draft.word(word) or "").casefold() != "adam" or is_coupled:
+        put_name(draft, ("", ""), word)
+    elif draft.reasons(mode):
+        draft.lacks(("optimizer", "name"), draft.reasons(mode)[0])
+    else:
+        draft.put(("optimizer", "name"), "adamw", f"Adam with adam_w_mode, the default of {_DEEPSPEED}")
 
 
 def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:
