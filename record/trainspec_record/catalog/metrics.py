@@ -184,6 +184,10 @@ NETWORK_CONGESTION_NOTIFICATIONS: Final = Metric(
     "train.network.congestion.notifications", "counter", "{packet}", ("nic",), ("C30",), "optional",
     series=("network.io.direction",)
 )
+NETWORK_CONGESTION_PAUSES: Final = Metric(
+    "train.network.congestion.pauses", "counter", "{packet}", ("nic",), ("C30",), "optional",
+    series=("network.io.direction",)
+)
 NETWORK_LATENCY: Final = Metric(
     "train.network.latency", "histogram", "s", ("pair",), ("C60",), "required", profile="full",
     series=("train.network.source", "train.network.target"), declared=("train.probe.size", "train.probe.transport",
