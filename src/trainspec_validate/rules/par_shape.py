@@ -231,12 +231,12 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
 
 def _other_flag(model: Model) -> str:
     """A likely slip of the shape, with whose other value the shape has the parameters that are declared."""
-    implied = implied_parameters(model)
+    low, likely, high = implied_parameters(model) or (0.0, 0.0, 0.0)
     extra = least_mtp_parameters(model)
     tables = (model.vocabulary_size or 0) * (model.hidden_size or 0) * (1 if model.tied_embeddings else 2)
-    for left_out in (0, tables) if implied and extra else ():
-        if not _outside(model.num_parameters, implied[0] + extra - left_out, implied[2] + extra - left_out):
-            right = f"write {billions(implied[1])}"
+    for left_out in (0, tables) if likely and extra else ():
+        if not _outside(model.num_parameters, low + extra - left_out, high + extra - left_out):
+            right = f"write {billions(likely)}"
             return f"count the embeddings, and not the layers for multi-token prediction: {right}"
     found = [
         f"{key}: {value}, with which the shape has {billions(implied[1])}"
