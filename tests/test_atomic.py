@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
 import shutil
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from trainspec_conformance import cli as conformance_program
@@ -150,6 +153,40 @@ def test_a_body_that_raises_leaves_what_was_there(mistake: type[BaseException]) 
             write_half(name)
     assert Path("old").read_text(encoding="utf-8") == OLD
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_an_interrupt_at_any_line_leaves_the_old_or_the_new(overwrite: bool) -> None:
+    """And nothing else next to it: a signal may come between the content, the name and the end."""
+    seen = set()
+    for number in itertools.count():
+        lines, was_interrupted = itertools.count(), False
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code.co_filename != atomic.__file__:
+                return None
+            if event == "line" and next(lines) == number:  # noqa: B023 - it is removed within the turn
+                raise KeyboardInterrupt
+            return trace
+
+        if overwrite:
+            Path("file").write_text(OLD, encoding="utf-8")
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            write_atomically("file", "new", overwrite=overwrite)
+        except KeyboardInterrupt:
+            was_interrupted = True
+        finally:
+            sys.settrace(before)
+        found = {path.name: path.read_text(encoding="utf-8") for path in Path().iterdir()}
+        assert found in ([{"file": OLD}, {"file": "new"}] if overwrite else [{}, {"file": "new"}])
+        seen.add(found.get("file"))
+        Path("file").unlink(missing_ok=True)
+        if not was_interrupted:
+            break
+    assert number > 30
+    assert seen == {OLD if overwrite else None, "new"}
 
 
 @pytest.mark.parametrize("failing", ["fsync", "fchmod"])

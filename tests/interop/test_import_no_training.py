@@ -32,11 +32,14 @@ def test_programs_that_use_a_model_are_refused(program: str) -> None:
     assert caught.value.help == "give the script of the training"
 
 
-@pytest.mark.parametrize("options", ["--task LAMBADA --strict-lambada", "--retro-tasks db-build"])
+@pytest.mark.parametrize(
+    "options",
+    ["--task LAMBADA --strict-lambada", "--task MSDP-PROMPT --num-prompt-examples 20", "--retro-tasks db-build"],
+)
 def test_tasks_that_train_nothing_are_refused(options: str) -> None:
     with pytest.raises(ForeignFormatError, match="evaluates, or prepares data"):
         script("tasks/main.py", options)
-    assert at(script("tasks/main.py", "--task RACE"), "model", "num_layers") == 4
+    assert at(script("tasks/main.py", "--task RACE --lr 1e-5 --epochs 3"), "model", "num_layers") == 4
 
 
 @pytest.mark.parametrize("program", ["pretrain_gpt.py", "train_and_eval.py", "$SCRIPT.py"])

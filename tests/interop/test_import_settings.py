@@ -104,6 +104,7 @@ def test_a_script_that_only_writes_a_configuration_is_no_configuration() -> None
 
 
 SECTION = """seed: 42
+model_name: acme-7b
 max_steps: 500
 max_grad_norm: 0.5
 actor:
@@ -124,6 +125,7 @@ def test_a_section_of_another_program_has_the_defaults_of_that_program() -> None
     assert set(fragment.facts["optimizer"]["learning_rate"]) == {"peak", "warmup_steps"}
     for key in ("optimizer.name", "optimizer.clipping.kind", "communication.overlap_gradients"):
         assert "the section actor.training_args" in reasons(fragment)[key]
+    assert fragment.facts["model"] == {"name": "acme-7b"}
     assert "job" not in fragment.facts
     assert "max_grad_norm" in remarks_of(fragment)
 
@@ -134,7 +136,7 @@ def test_a_schedule_of_an_unread_configuration_goes_before_the_one_of_the_argume
     assert at(plain, "optimizer", "learning_rate", "kind") == "cosine"
     fragment = script(f"torchrun --nproc_per_node 8 run_clm.py {options} --deepspeed ds.json\n")
     assert at(fragment, "optimizer", "learning_rate", "kind") is None
-    assert reasons(fragment)["optimizer.learning_rate.kind"].startswith("cosine by default, and ds.json")
+    assert reasons(fragment)["optimizer.learning_rate.kind"].startswith("cosine by the arguments, and ds.json")
     assert at(fragment, "optimizer", "learning_rate", "peak") == 1e-4
 
 
@@ -219,3 +221,14 @@ def test_groups_that_lost_every_member_are_left_out() -> None:
     kept = without_refused(fragment)
     assert "communication" not in kept.facts
     assert not any(value == {} for value in kept.facts.values())
+
+
+def test_a_part_of_the_batch_that_is_open_names_what_it_lacks() -> None:
+    fragment = huggingface.read_trainer(ForeignText("a.yaml", "per_device_train_batch_size: 2\ndo_train: true\n"))
+    assert reasons(fragment)["batch.global_sequences"].endswith("of which the source lacks the data degree")
+    zero = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "train_batch_size": 8}
+    told = reasons(deepspeed.read(ForeignText("ds.json", json.dumps(zero))))
+    assert told["memory.activation_policy"] == "the training program decides on recomputation"
+    zero["activation_checkpointing"] = {"partition_activations": True}
+    told = reasons(deepspeed.read(ForeignText("ds.json", json.dumps(zero))))
+    assert "sets up recomputation" in told["memory.activation_policy"]

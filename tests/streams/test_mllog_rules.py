@@ -152,3 +152,16 @@ def test_statistics_tell_of_each_update() -> None:
     found = read_text(text([entry("global_batch_size", 32), *statistics, *evaluations(4, 8)]))
     assert found.values(COUNT) == [1.0, 2.0, 3.0, 4.0]
     assert found.heads[0].report_interval_steps == 1
+
+
+# --- counts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("counts", "num"), [((0, 0, 0), 1), ((0, 0), 0), ((0, 0, 64), 0)])
+def test_counts_of_samples_that_stay_zero(counts: tuple[int, ...], num: int) -> None:
+    """Sums over the whole run are left out: they can have the right count where reports do not."""
+    reports = [
+        entry("tracked_stats", {"train_loss": 2.5}, step=32 * n, samples_count=count) for n, count in enumerate(counts)
+    ]
+    found = refusals([*reports, entry("tracked_stats", {"throughput": 9.5}, step=96, samples_count=960)])
+    assert [code for code, message, _ in found if "samples_count is 0 in all 3 entries" in message] == ["rate"] * num

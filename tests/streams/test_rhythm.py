@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from reading import Result, read_bytes, read_text
 
+from trainspec_validate import Severity
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.telemetry.formats.format import detect_beyond
 
@@ -235,3 +236,22 @@ def test_an_evaluation_explains_a_silence_once_it_has_ended(tmp_path: Path) -> N
     start, later = entry("run_start", time_ms=0), entry("tracked_stats", {"throughput": 9.5}, 1_610_000)
     assert "TS-TEL-033" not in errors(log(start, *reports, begun, ended, later), tmp_path)
     assert "TS-TEL-033" in errors(log(start, *reports, later), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_stopped", "severity"),
+    [
+        ("block", True, Severity.WARNING),
+        ("epoch", True, Severity.WARNING),
+        ("block", False, Severity.ERROR),
+        ("eval", True, Severity.ERROR),
+    ],
+)
+def test_what_the_rules_of_mlperf_let_be_open(tmp_path: Path, kind: str, is_stopped: bool, severity: Severity) -> None:
+    """The checker of MLPerf says that an epoch may be open as a run ends, and asks for no pairs of blocks."""
+    block = entry("block_start", time_ms=1_000), entry("block_stop", time_ms=20_000)
+    run = entry("run_start", time_ms=0), entry("run_stop", None, 60_000, status="success")
+    path = tmp_path / "log.txt"
+    path.write_text(log(run[0], *block, entry(f"{kind}_start", time_ms=30_000), *run[1:][: int(is_stopped)]), "utf-8")
+    found = [finding for finding in validate(path).findings if finding.span and finding.span.line == 6]
+    assert {(finding.requirement, finding.severity) for finding in found} == {("TS-TEL-043", severity)}

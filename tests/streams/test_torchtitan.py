@@ -166,3 +166,24 @@ def test_milliseconds_stand_in_for_microseconds() -> None:
     found = read_text('{"log_type_name": "step_end", "time_ms": 5, "step": 1, "value": 2, "rank": 0}\n')
     assert found.samples[0].time_us == 5_000
     assert found.lost["meaning", "seq_id"] == 1
+
+
+def test_a_rank_that_starts_again_begins_an_attempt() -> None:
+    """A job that restarts appends to the log of its rank, and numbers its lines anew."""
+
+    def life(start_us: int) -> str:
+        log = Log(0)
+        for step in (1, 2, 3):
+            log.add("step_end", start_us + step * 1_000_000, step=step, value=900.0)
+        return log.add("checkpoint_save_start", start_us + 4_000_000, step=3).text
+
+    found = read_text(life(1_000_000) + life(9_000_000))
+    assert [(head.emitter, head.att) for head in found.heads] == [("training.rank0", 0), ("training.rank0", 1)]
+    assert [(sample.step, sample.att, sample.seq) for sample in found.samples] == [
+        *((step, 0, step - 1) for step in (1, 2, 3)),
+        *((step, 1, step - 1) for step in (1, 2, 3)),
+    ]
+    assert [event.id for event in found.events] == ["checkpoint_save-1", "checkpoint_save-2"]
+    assert found.lost["step", "attempt"] == 1
+    assert found.lost["meaning", "checkpoint_save_start"] == 2
+    assert not found.refusals

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from trainspec_validate.checking.registry import Check, NotApplicable, Violation
 from trainspec_validate.documents.types import Document
-from trainspec_validate.model.finding import Outcome, Unjudged, Verdict, verdict_of
+from trainspec_validate.model.finding import Outcome, Severity, Unjudged, Verdict, verdict_of
 from trainspec_validate.model.requirements import Requirement
 
 MAX_FINDINGS = 1_000
@@ -30,6 +30,13 @@ class CheckInput:
     """What is judged in words, such as `streams`."""
     whose: str
     """Whose these are in words, such as `of run 'r-1'`."""
+
+
+def severity_of(violation: Violation[Any], requirement: Requirement) -> Severity:
+    """How heavy a violation is: as its requirement says, or a warning at most."""
+    if not violation.at_most_warning:
+        return requirement.severity
+    return min(requirement.severity, Severity.WARNING, key=lambda severity: severity.rank)
 
 
 def evaluate(
@@ -55,7 +62,9 @@ def evaluate(
     except Exception as error:
         error.add_note(f"while judging the {given.things} {given.whose} by {requirement.id}")
         raise
-    return found, Outcome(requirement.id, verdict_of(requirement.severity, len(found)), len(found))
+    severities = (severity_of(violation, requirement) for violation in found)
+    worst = max(severities, default=requirement.severity, key=lambda severity: severity.rank)
+    return found, Outcome(requirement.id, verdict_of(worst, len(found)), len(found))
 
 
 def evaluate_all(

@@ -33,8 +33,8 @@ class Violation(Generic[PlaceT]):
     """For violations in streams."""
     related: tuple[tuple[PlaceT, str], ...] = ()
     """Other places to look at, with a few words on why."""
-    on_some_groups: bool = False
-    """True where the plan leaves its node group open and other groups would do: a warning at most."""
+    at_most_warning: bool = False
+    """Whether it is accepted elsewhere: on other node groups that a plan leaves open, or by the rules of a log."""
 
 
 class Registered(Protocol):

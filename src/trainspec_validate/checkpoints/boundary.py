@@ -16,6 +16,7 @@ from trainspec_validate.system.boundary import reason_of, refusal_of
 from trainspec_validate.system.budget import OverLimitError
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
+CUT = "restore the file from another copy; it is shorter than its header would be"
 BROKEN = "restore the file from another copy"
 _SHOWN = 200
 

@@ -68,8 +68,8 @@ KEY_BYTES = Limit("a key in PEM", 1_000_000, "bytes")
 
 
 @contextmanager
-def within() -> Iterator[None]:
-    """Refuse a file that passes a limit, in the words of a reader.
+def within(kind: type[LimitError] = LimitError) -> Iterator[None]:
+    """Refuse a file that passes a limit, in the words of a reader, by an error of a kind.
 
     Raises:
         LimitError: it passes one; the text names it.
@@ -77,4 +77,4 @@ def within() -> Iterator[None]:
     try:
         yield
     except OverLimitError as error:
-        raise LimitError(f"passes a limit: {error}") from error
+        raise kind(f"passes a limit: {error}") from error

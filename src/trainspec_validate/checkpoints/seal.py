@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.checkpoints.boundary import AMBIGUOUS
+from trainspec_validate.checkpoints.boundary import AMBIGUOUS, CUT
 from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.opening import check_cost
@@ -83,7 +83,7 @@ def check_damage(checkpoint: Checkpoint, unsealed: Collection[str]) -> list[str]
     """
     ignored = {MANIFEST_NAME, SIGNATURE_NAME, *unsealed}
     told = [one for one in checkpoint.troubles if one.path not in ignored]
-    damaged = [one for one in told if one.aspect in _DAMAGE or one.help == AMBIGUOUS]
+    damaged = [one for one in told if one.aspect in _DAMAGE or one.help in {AMBIGUOUS, CUT}]
     wrong = [(one.path, one.message) for one in damaged if one.path in checkpoint.tree]
     wrong += [(path, words) for path, words in compared(checkpoint, {path for path, _ in wrong} | ignored) if words]
     remedy = "restore the file from another copy, or leave it out with --unsealed"

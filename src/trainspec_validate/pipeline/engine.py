@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainspec_validate.checking.answers import severity_of
 from trainspec_validate.documents.load import Source
 from trainspec_validate.documents.types import Document, Unknown, UnknownValueError
 from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
@@ -154,17 +155,11 @@ def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: 
         singular_of_one(violation.message),
         singular_of_one(violation.help),
         paths[id(violation.place.document)],
-        severity=_severity(violation, requirement),
+        severity=severity_of(violation, requirement),
         pointer=violation.place.pointer,
         points_at_key=violation.place.key,
         related=related,
     )
-
-
-def _severity(violation: Violation, requirement: Requirement) -> Severity:
-    if not violation.on_some_groups:
-        return requirement.severity
-    return min(requirement.severity, Severity.WARNING, key=lambda severity: severity.rank)
 
 
 def _outcome(requirement: Requirement, tally: _Tally) -> Outcome:

@@ -155,7 +155,7 @@ def _possible(names: tuple[str, ...], violation: Violation, others: list[str]) -
     message = f"if the job runs in node group {_listed(names, 'or')}: {violation.message}"
     instead = f"set node_group to {_listed(others, 'or')}" if others else ""
     remedy = "; or ".join(filter(None, (violation.help, instead)))
-    return replace(violation, message=message, help=remedy, on_some_groups=True)
+    return replace(violation, message=message, help=remedy, at_most_warning=True)
 
 
 def _listed(names: set[str] | list[str] | tuple[str, ...], last: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from trainspec_validate.checking.answers import CheckInput, evaluate_all
+from trainspec_validate.checking.answers import CheckInput, evaluate_all, severity_of
 from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan
 from trainspec_validate.model.finding import CheckResult, CutRecord, Finding, Related, Span
 from trainspec_validate.model.requirements import Index, Requirement
@@ -124,6 +124,7 @@ def _findings(violations: Sequence[tuple[Requirement, Violation]], index: Index,
             violation.message,
             violation.help,
             path,
+            severity=severity_of(violation, requirement),
             span=span,
             related=tuple(_related(place, words, places) for place, words in violation.related),
             evidence=violation.evidence,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.boundary import CUT, judged
 from trainspec_validate.checkpoints.limits import JSON_BYTES, within
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault
@@ -37,6 +37,10 @@ _BITS = {
     **dict.fromkeys(("I32", "U32", "F32"), 32),
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
 }
+
+
+class _CutError(LimitError):
+    """A header is larger than the format allows, and than the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
     try:
         length, tensors = header(checkpoint.root / path)
     except LimitError as error:
-        checkpoint.report("limits", path, f"the file {error}", "split the file")
+        remedy = CUT if isinstance(error, _CutError) else "split the file"
+        checkpoint.report("limits", path, f"the file {error}", remedy)
         return None
     except UnreadableError as error:
         checkpoint.report("container", path, f"the file {error}", "restore the file from another copy")
@@ -114,10 +119,10 @@ def header(path: Path) -> tuple[int, list[Tensor]]:
                 raise UnreadableError("ends before the length of its header")
             (length,) = _LENGTH.unpack(start)
             left = os.fstat(file.fileno()).st_size - _LENGTH.size
+            with within(_CutError if length > left else LimitError):
+                JSON_BYTES.check(length)
             if length > left:
                 raise UnreadableError(f"ends within its header: it says {length:,} bytes, and {left:,} follow")
-            with within():
-                JSON_BYTES.check(length)
             content = file.read(length)
     except OSError as error:
         raise UnreadableError(f"cannot be read: {reason_of(error)}") from error

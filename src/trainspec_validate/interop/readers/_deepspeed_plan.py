@@ -371,7 +371,9 @@ def _write_offload(draft: Draft, prefix: str) -> None:
             )
     if entries:
         draft.put_records(("memory", "offload"), entries)
-        why = "the configuration sets up recomputation, but the model decides which layers use it"
+        section = any(name.startswith(f"{prefix}activation_checkpointing.") for name in draft.values)
+        asked = "the configuration sets up recomputation, but the model decides which layers use it"
+        why = asked if section else "the training program decides on recomputation"
         draft.lacks(("memory", "activation_policy"), why)
     for name in ("partition_activations", "cpu_checkpointing"):
         place = f"{prefix}activation_checkpointing.{name}"

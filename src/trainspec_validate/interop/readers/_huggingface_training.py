@@ -131,7 +131,8 @@ def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED
     """Leave open what a configuration of DeepSpeed or accelerate may set, where the Trainer's defaults say it."""
     weak = [place for place, how in draft.derived.items() if isinstance(how, Default) and place[0] in groups]
     for place, value in [(place, draft.get(*map(str, place))) for place in weak]:
-        draft.drop([place], f"{value} by default, and {file[:120]}, which is not read, may set it")
+        by = "by the arguments" if draft.derived.get(place) == _optimizer_plan.OTHER_SCHEDULE else "by default"
+        draft.drop([place], f"{value} {by}, and {file[:120]}, which is not read, may set it")
 
 
 def write_training(draft: Draft) -> None:
@@ -306,7 +307,10 @@ def _write_sharding(draft: Draft) -> None:
     elif reason := next(iter(draft.reasons("deepspeed")), ""):
         draft.lacks(("parallelism", "sharding"), f"deepspeed: {reason}")
     elif draft.get("parallelism", "sharding") is None:
-        draft.lacks(("parallelism", "sharding"), "the arguments ask for none, but a configuration of accelerate may")
+        draft.lacks(
+            ("parallelism", "sharding"),
+            "the arguments ask for none, but a configuration or variables of accelerate may",
+        )
     else:
         recomputed = draft.flag("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
         if recomputed:

@@ -20,7 +20,7 @@ _OPTIMIZERS = (
     (r"soap", "soap"),
     (r"sgd", "sgd"),
 )
-_OTHER_SCHEDULE = "lr_scheduler_type; a scheduler in the configuration of DeepSpeed goes before it"
+OTHER_SCHEDULE = "lr_scheduler_type; a scheduler in the configuration of DeepSpeed goes before it"
 _TRAINER = "transformers 5.23.0, TrainingArguments"
 _TRAINER_KINDS = {
     "linear": "linear",
@@ -186,7 +186,7 @@ def write_trainer(draft: Draft) -> None:
     kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
     if elsewhere and kind:
         derived = draft.derived.get((*_RATE, "kind"), "")
-        draft.derived[*_RATE, "kind"] = derived if isinstance(derived, Default) else Default(_OTHER_SCHEDULE)
+        draft.derived[*_RATE, "kind"] = derived if isinstance(derived, Default) else Default(OTHER_SCHEDULE)
     steps = draft.get("job", "num_steps")
     if draft.word("lr_scheduler_type", "lr_scheduler") == "constant":
         _ignore_warmup(draft)

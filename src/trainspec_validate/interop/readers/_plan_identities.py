@@ -241,11 +241,19 @@ def complete_batch(draft: Draft) -> None:
         )
     for key in ("global_sequences", "micro_sequences", "accumulation_steps"):
         if draft.get("batch", key) is None:
-            draft.lacks(("batch", key), "the source does not state it, nor the values that it follows from")
+            draft.lacks(("batch", key), f"the source does not state it; {_product(draft, key)}")
     length = draft.counted("model", "sequence_length")
     if whole and length and draft.get("batch", "global_tokens") is None:
         how = "sequences of a step x sequence length"
         draft.follow(("batch", "global_tokens"), whole * length, how, _WHOLE, ("model", "sequence_length"))
+
+
+def _product(draft: Draft, key: str) -> str:
+    """The identity that a part of the batch obeys, and what it lacks."""
+    names = {_WHOLE: "the global batch", _DATA: "the data degree", _MICRO: "the micro-batch", _STEPS: "the steps"}
+    others = {place: name for place, name in names.items() if place != ("batch", key)}
+    lacking = [name for place, name in others.items() if draft.counted(*map(str, place)) is None]
+    return f"it follows from {', '.join(others.values())}, of which the source lacks {', '.join(lacking) or 'none'}"
 
 
 def _divide(draft: Draft, target: Pointer, how: str, inputs: tuple[Pointer, Pointer, Pointer]) -> None:

@@ -51,6 +51,7 @@ _MODEL = re.compile(r'"model_type"\s*:')
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
+_MODELS = frozenset({"model_name_or_path", "model_name", "model_path"})
 _OPTION = re.compile(r"""--per_device_train_batch_size["']?[\s=,]""")
 _FORMATS = frozenset({"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision", "pure_bf16"})
 """Settings that name a format; without one of them the configuration of accelerate decides."""
@@ -207,7 +208,8 @@ def _unnested(flat: dict[str, Any]) -> tuple[dict[str, Any], str]:
         return flat, ""
     [section] = found
     # Other settings at the top are those of the program, and mean what it makes of them.
-    short = {name: name.removeprefix(f"{section}.") if "." in name else f".{name}" for name in flat}
+    kept = {name: name if "." in name or name in _MODELS else f".{name}" for name in flat}
+    short = {name: kept[name].removeprefix(f"{section}.") for name in flat}
     if len(set(short.values())) < len(flat):
         return flat, ""
     return {short[name]: value for name, value in flat.items()}, section

@@ -47,8 +47,10 @@ _PLAIN_SCALAR = re.compile(
     r"""([^\s"'`\\\[{#|>&*!%@][^\s"'`\\]{0,4096})(?=[ \t]*$|[ \t]+#)"""
 )
 """A setting of a YAML file, `--name: value`, with signs that mean something else to a shell."""
-_EVALUATES = frozenset({"LAMBADA", "WIKITEXT103", "ICT-ZEROSHOT-NQ", "RETRIEVER-EVAL"})
-"""Values of `--task` for which tasks/main.py of Megatron-LM trains nothing."""
+_TUNING = ("MNLI", "QQP", "RACE", "RET-FINETUNE-NQ")
+"""Tasks of Megatron-LM that train a model."""
+_TRAINED = frozenset({"lr", "epochs", "train_iters", "train_samples"})
+"""Arguments of which a task of Megatron-LM that trains has one, and one that evaluates or generates has none."""
 _UNUSED = ("img_h", "img_w", "patch_dim", "num_channels", "num_classes", "bert_binary_head")
 """Arguments with a default that every model has in a log, whether it sees or not."""
 _FEWEST_FLAGS = 3
@@ -86,7 +88,9 @@ def read(text: ForeignText) -> Fragment:
     programs = [str(name) for name in (named.values if isinstance(named, Alternatives) else [named or "$"])]
     if trains_nothing(programs):
         raise without_training(programs[0])
-    if started.values.get("task") in _EVALUATES or started.values.get("retro_tasks") is not None:
+    tasks = {None, *_TUNING}
+    idle = started.values.get("task") not in tasks and not _TRAINED & started.values.keys()
+    if idle or started.values.get("retro_tasks") is not None:
         raise ForeignFormatError("the command evaluates, or prepares data", help="give the script of the training")
 
     def make(values: dict[str, Any]) -> Draft:

@@ -82,11 +82,11 @@ def grouped(faults: Iterable[Fault]) -> Iterator[Violation]:
 
 def damaged(run: RunView, requirement: str) -> Iterator[Violation]:
     """What the reader found against a requirement, line by line; of many lines in one file, the last share one."""
-    by_file: dict[int, list[Violation]] = {}
+    by_file: dict[tuple[int, bool], list[Violation]] = {}
     for damage in run.damage:
         if damage.requirement == requirement:
-            found = Violation(damage.location, damage.message, damage.help)
-            by_file.setdefault(damage.location.file, []).append(found)
+            found = Violation(damage.location, damage.message, damage.help, at_most_warning=damage.is_accepted)
+            by_file.setdefault((damage.location.file, damage.is_accepted), []).append(found)
     for mine in by_file.values():
         yield from few(mine)
 

@@ -111,4 +111,5 @@ def note_damage(facts: FileFacts, offset: int, fault: Refusal) -> None:
     facts.num_unread += 1
     _MOST_DAMAGED.check(facts.num_unread)
     if len(facts.damage) < MAX_DAMAGE:
-        facts.damage.append(Damage(fault.requirement, Location(facts.number, offset), fault.message, fault.help))
+        location = Location(facts.number, offset)
+        facts.damage.append(Damage(fault.requirement, location, fault.message, fault.help, fault.is_accepted))

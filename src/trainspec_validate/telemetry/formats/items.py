@@ -59,6 +59,8 @@ class Refusal:
     message: str
     help: str = ""
     code: RefusalCode = "syntax"
+    is_accepted: bool = False
+    """Whether the rules of the program that wrote the file let it be, so that it is a warning at most."""
 
     @property
     def requirement(self) -> str:

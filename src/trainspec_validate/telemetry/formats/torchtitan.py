@@ -26,6 +26,7 @@ _SPANS = {
     "checkpoint_load": ("train.checkpoint.restore.begin", "train.checkpoint.restore.end"),
 }
 _MAX_RANKS = 1_000_000
+_MOST_ATTEMPTS = 10_000
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class _Rank:
     emitter: str
     host: str | None
     rank: int | None
+    attempt: int
     last_seq: int = -1
     num_spans: int = 0
     open: dict[str, str] = field(default_factory=dict)
@@ -82,14 +84,28 @@ class Reader:
         number = fit.rank(entry.get("global_rank", entry.get("rank")))
         source = fit.identity(entry.get("source")) or "torchtitan"
         known = self._ranks.get((source, number))
-        if known or len(self._ranks) >= _MAX_RANKS:
+        attempt, num_spans = self._transcript.given.attempt, 0
+        if known and self._has_restarted(offset, known, entry):
+            attempt, num_spans = known.attempt + 1, known.num_spans
+        elif known or len(self._ranks) >= _MAX_RANKS:
             return known
         emitter = fit.identity(f"{source}.rank{number}") or source
-        known = self._ranks[source, number] = _Rank(emitter, fit.identity(entry.get("host_name")), number)
-        more = {"emitter": emitter, "host": known.host, "rank": number, "producer": producer("torchtitan")}
+        host = fit.identity(entry.get("host_name"))
+        known = self._ranks[source, number] = _Rank(emitter, host, number, attempt, num_spans=num_spans)
+        more = {"emitter": emitter, "att": attempt, "host": known.host, "rank": number}
+        more["producer"] = producer("torchtitan")
         scopes = ("job", "rank") if number == 0 else ("rank",)
         yield offset, self._transcript.head(time_us, scopes, **more)  # type: ignore[arg-type]
         return known
+
+    def _has_restarted(self, offset: int, rank: _Rank, entry: Mapping[str, Any]) -> bool:
+        """Whether a line is the first of another attempt of a rank, which numbers its lines anew."""
+        if fit.sequence(entry.get("seq_id")) != 0 or rank.last_seq < 1 or rank.attempt >= _MOST_ATTEMPTS:
+            return False
+        message = "seq_id begins at 0 again; inferred: a restart, which begins an attempt"
+        self._transcript.lose("step", "attempt", message, offset)
+        self._not_closed(rank)
+        return True
 
     def _sequence(self, offset: int, rank: _Rank, entry: Mapping[str, Any]) -> Iterator[Found]:
         seq = fit.sequence(entry.get("seq_id"))
@@ -146,7 +162,7 @@ class Reader:
             yield offset, self._transcript.sample(time_us, values, step=step, a=attributes, **self._owner(rank))
 
     def _owner(self, rank: _Rank) -> dict[str, Any]:
-        return {"emitter": rank.emitter, "att": self._transcript.given.attempt}
+        return {"emitter": rank.emitter, "att": rank.attempt}
 
     def _event(  # noqa: PLR0913, PLR0917 - the parts of a line
         self,
@@ -204,6 +220,9 @@ class Reader:
     def end(self) -> Iterator[Found]:
         """Spans that are still open, which the program closes even after an error."""
         for rank in self._ranks.values():
-            for base in rank.open:
-                self._transcript.lose("meaning", f"{base}_start", f"{base} is not closed: the program was stopped", 0)
+            self._not_closed(rank)
         return iter(())
+
+    def _not_closed(self, rank: _Rank) -> None:
+        for base in rank.open:
+            self._transcript.lose("meaning", f"{base}_start", f"{base} is not closed: the program was stopped", 0)

@@ -156,6 +156,8 @@ class Damage:
     location: Location
     message: str
     help: str
+    is_accepted: bool = False
+    """Whether the rules of the program that wrote the file let it be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Reader:
         if not self._has_begun:
             self._has_begun = True
             yield offset, self._head(item)
-        yield from self._owed.take(offset, item.key, item.event_type, item.metadata)
+        yield from self._owed.take(offset, item)
         yield from self._launch.take(offset, item.key, item.time_us)
         yield from ((offset, refusal) for refusal in _negative(item.key, item.metadata))
         if not self._is_offline:
