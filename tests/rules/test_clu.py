@@ -480,3 +480,23 @@ def test_a_host_link_off_by_eight_is_told_so(
     (told,) = helps(cluster=group(host_link={"bandwidth_bytes_per_second": rate}), select=(requirement,))
     assert words in told
     assert ("eighth" in told or "bits" in told) is bool(words)
+
+
+# 128 GB/s of the 640 of a chip join instances; a machine of one instance has 512 (AWS Trn2).
+@pytest.mark.parametrize(("size", "rate", "wrong"), [(16, 512e9, False), (64, 640e9, False), (16, 1024e9, True)])
+def test_links_between_nodes_are_not_those_of_one_instance(
+    findings: Findings, size: int, rate: float, wrong: bool
+) -> None:
+    scale_up = {
+        "technology": "neuronlink",
+        "generation": "3",
+        "topology": "torus",
+        "domain_num_accelerators": size,
+        "num_links": None,
+        "link_bandwidth_bytes_per_second": None,
+        "bandwidth_bytes_per_second": rate,
+    }
+    cluster = accelerator("aws-trainium2")
+    cluster["node_groups"][0] |= {"num_accelerators_per_node": 16, "scale_up": scale_up}
+    found = findings(cluster=cluster, select=("TS-CLU-010",))
+    assert found == ({("TS-CLU-010", "node_groups.0.scale_up.bandwidth_bytes_per_second")} if wrong else set())

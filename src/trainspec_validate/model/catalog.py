@@ -52,6 +52,8 @@ class ScaleUpLink:
     max_domain_num_accelerators: int | None = None
     num_switch_ports: int | None = None
     """Ports of one switch chip."""
+    node_bandwidth_bytes_per_second: float | None = None
+    """The part of the rate that joins accelerators of one node, where links of another kind join nodes."""
     note: str = ""
 
 

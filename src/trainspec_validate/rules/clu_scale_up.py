@@ -119,6 +119,8 @@ def scale_up_rate_one_way(cluster: ClusterProfile) -> Iterator[Violation]:
             continue
         for key in _RATE_KEYS:
             own, nominal = getattr(domain.scale_up, key), getattr(domain.row, key)
+            if key == "bandwidth_bytes_per_second" and _is_one_node(domain):
+                nominal = domain.row.node_bandwidth_bytes_per_second or nominal
             if own is None or nominal is None:
                 continue
             judged = True
@@ -127,6 +129,10 @@ def scale_up_rate_one_way(cluster: ClusterProfile) -> Iterator[Violation]:
                 break
     if not judged:
         raise NotApplicable("no scale-up rate of an accelerator whose links the catalog has")
+
+
+def _is_one_node(domain: _Domain) -> bool:
+    return domain.scale_up.domain_num_accelerators <= domain.group.num_accelerators_per_node
 
 
 def _wrong_rate(cluster: ClusterProfile, domain: _Domain, key: str, own: float, nominal: float) -> Violation:

@@ -9,7 +9,12 @@ from trainspec_validate.documents.types import TrainingPlan, changed
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.model.units import billions, number
 from trainspec_validate.performance.costs.transformer import parameters
-from trainspec_validate.performance.derived.families import TRANSFORMERS, implied_parameters, shape_lacks
+from trainspec_validate.performance.derived.families import (
+    TRANSFORMERS,
+    implied_parameters,
+    least_mtp_parameters,
+    shape_lacks,
+)
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
@@ -226,6 +231,13 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
 
 def _other_flag(model: Model) -> str:
     """A likely slip of the shape, with whose other value the shape has the parameters that are declared."""
+    low, likely, high = implied_parameters(model) or (0.0, 0.0, 0.0)
+    extra = least_mtp_parameters(model)
+    tables = (model.vocabulary_size or 0) * (model.hidden_size or 0) * (1 if model.tied_embeddings else 2)
+    for left_out in (0, tables) if likely and extra else ():
+        if not _outside(model.num_parameters, low + extra - left_out, high + extra - left_out):
+            right = f"write {billions(likely)}"
+            return f"count the embeddings, and not the layers for multi-token prediction: {right}"
     found = [
         f"{key}: {value}, with which the shape has {billions(implied[1])}"
         for key, value, other in _other_shapes(model)
