@@ -206,6 +206,47 @@ def test_a_damaged_node_is_named_with_device_and_number(tmp_path: Path, files: d
     assert len(findings) <= 2, findings
 
 
+OLDER = """  - name: older
+    num_nodes: 1
+    num_accelerators_per_node: 8
+    accelerator: {model: nvidia-a100-sxm-80gb}
+"""
+LIKE = """  - name: compute-2
+    num_nodes: 1
+    num_accelerators_per_node: 4
+    accelerator: {model: nvidia-h100-sxm-80gb}
+"""
+LISTED = """layout:
+  nodes:
+    - {name: node-0, group: compute}
+    - {name: node-1, group: compute-2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("group", "layout", "found"),
+    [
+        (OLDER, "", "node-0: 7 of 8 accelerators"),
+        (LIKE, LISTED, "node-0: 7 of 8 accelerators"),
+        (LIKE, "", "node-0 is of no node group of the profile"),
+    ],
+    ids=["by-its-accelerators", "by-the-layout", "by-nothing"],
+)
+def test_a_node_of_one_of_several_groups_is_judged_by_its_own(
+    tmp_path: Path, group: str, layout: str, found: str
+) -> None:
+    accept(tmp_path, {"node-0": {**GOOD, "smi.txt": smi(7)}})
+    text = profile(2).replace("software:", f"{group}{layout}software:")
+    text = text.replace("    num_nodes: 2\n", "    num_nodes: 1\n").replace(
+        "num_accelerators: 16", f"num_accelerators: {16 if group is OLDER else 12}"
+    )
+    (tmp_path / "cluster.yaml").write_text(text, encoding="utf-8")
+    called = ["accept", str(tmp_path / "cluster.yaml"), "--from", str(tmp_path / "nodes"), "--format", "concise"]
+    result = CliRunner().invoke(command, called)
+    assert result.exit_code == 1, result.output
+    assert found in result.output
+
+
 def test_errors_of_applications_say_nothing_against_a_node(tmp_path: Path) -> None:
     log = "".join(f"[ 9.{code}] NVRM: Xid (PCI:0000:20:00): {code}, pid=1\n" for code in (13, 31, 43, 45, 63, 94))
     found = accept(tmp_path, {f"node-{i}": {**GOOD, "dmesg.txt": log} for i in range(3)})

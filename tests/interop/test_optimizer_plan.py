@@ -151,7 +151,7 @@ def test_what_a_configuration_of_deepspeed_leaves_to_the_program_is_unknown() ->
 
 
 def test_torchtitan() -> None:
-    rate = {"kind": "warmup-stable-decay", "peak": 3e-4, "decay_steps": 800, "warmup_steps": 200}
+    rate = {"kind": "linear", "peak": 3e-4, "warmup_steps": 200}
     rate |= {"final": pytest.approx(3e-5), "total_steps": 1000}
     wanted = {"name": "adamw", "clipping": clipped(1.0), "learning_rate": rate}
     assert section(read("job.toml", TORCHTITAN)) == wanted

@@ -163,3 +163,11 @@ def test_a_constant_schedule_has_no_share_of_warm_up() -> None:
     rate = ("optimizer", "learning_rate", "warmup_steps")
     assert at(read("max_steps: 1000", "lr_scheduler: constant"), *rate) is None
     assert at(read("max_steps: 1000", "lr_scheduler: constant_with_warmup"), *rate) == 30
+
+
+def test_shards_of_a_hybrid_mesh_are_the_sharding_degree() -> None:
+    base = ("fsdp_version: 2", "fsdp_config:", "  reshard_after_forward: true", "dp_shard_size: 4")
+    pointer = ("parallelism", "sharding_degree")
+    assert at(read(*base), *pointer) is None
+    assert at(read(*base, "dp_replicate_size: 2"), *pointer) == 4
+    assert at(read(*base, "dp_replicate_size: 2", "context_parallel_size: 2"), *pointer) == 8

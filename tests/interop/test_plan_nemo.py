@@ -9,6 +9,7 @@ from plan_files import assert_sound, at, broken, converted, document, how, impor
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.nemo import looks_like_nemo, read_bridge, read_nemo
+from trainspec_validate.interop.recognise import recognise
 
 
 def nemo(model: str, trainer: str = "precision: bf16") -> Fragment:
@@ -217,3 +218,29 @@ def test_a_model_of_nemo_without_megatron_is_not_read_with_the_defaults_of_megat
 def test_clipping_of_an_aligner_is_in_the_section_of_its_algorithm(section: str) -> None:
     fragment = nemo("micro_batch_size: 1", f"{section}:\n    gradient_clip_val: 0.5")
     assert at(fragment, "optimizer", "clipping") == {"kind": "global-norm", "threshold": 0.5}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "trainer:\n  type: A\nmodel:\n  model_config:\n    hidden_size: 64\nrunner:\n  micro_batch_size: 1\n",
+        "trainer:\n  type: A\nmodel: {}\nparallel:\n  tensor_model_parallel_size: 2\n",
+        "model:\n  model_path: a/b\ndata:\n  max_seq_len: 8\ntrain:\n  global_batch_size: 8\n  micro_batch_size: 1\n",
+        "model:\n  hidden_size: 64\ntrain:\n  steps: 8\nsampler:\n  micro_batch_size: 1\n",
+    ],
+)
+def test_sections_of_the_same_name_are_no_mark_of_a_format(foreign: str) -> None:
+    with pytest.raises(ForeignFormatError, match="fits no known format"):
+        recognise(ForeignText("job.yaml", foreign))
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ("trainer:\n  devices: 8\nmodel:\n  # comment\n  micro_batch_size: 1\n", "nemo-megatron-yaml"),
+        ("model:\n  tensor_model_parallel_size: 2\ntrain:\n  global_batch_size: 8\n", "megatron-bridge-yaml"),
+        ("ddp:\n  overlap_grad_reduce: true\ntrain:\n  train_iters: 8\n", "megatron-bridge-yaml"),
+    ],
+)
+def test_settings_right_below_a_section_are_marks_of_a_format(own: str, wanted: str) -> None:
+    assert recognise(ForeignText("job.yaml", own)).name == wanted

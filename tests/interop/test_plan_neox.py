@@ -115,3 +115,32 @@ def test_a_gated_width_is_a_third_of_what_is_written(
     fragment = neox(FILE.replace('"num-layers": 16,', f'"num-layers": 16, {more}'))
     assert at(fragment, "model", "ffn_hidden_size") == width
     assert at(fragment, "model", "gated_ffn") is (activation != "gelu")
+
+
+@pytest.mark.parametrize(("stages", "overlaps"), [(0, True), (1, False), (2, False)])
+def test_nothing_overlaps_in_a_module_of_pipeline_stages(stages: int, *, overlaps: bool) -> None:
+    text = FILE.replace('"pipe-parallel-size": 2', f'"pipe-parallel-size": {stages}')
+    fragment = neox(text.replace('"stage": 1', '"stage": 1, "overlap_comm": true'))
+    assert at(fragment, "communication", "overlap_gradients") is overlaps
+    assert ("overlap_comm has no effect" in remarks_of(fragment)) is not overlaps
+
+
+def test_layers_that_are_no_attention_have_no_heads() -> None:
+    text = FILE.replace('"seq-length"', '"attention-config": [[["mamba"], 16]],\n  "seq-length"')
+    open_keys = {
+        f"model.{key}" for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "attention")
+    }
+    assert open_keys <= unknown_keys(neox(text))
+    mixed = neox(text.replace('"mamba"', '"mamba", "global"'))
+    assert at(mixed, "model", "num_attention_heads") == 8
+    assert "model.attention" in unknown_keys(mixed)
+
+
+def test_settings_of_a_newer_version_leave_open_what_they_decide() -> None:
+    text = FILE.replace('  "min_lr": 0.000025,\n', "")
+    text = text.replace('"warmup": 0.01', '"warmup_iters": 40, "decay_lr_to": 0.1')
+    fragment = neox(text)
+    open_keys = {f"optimizer.learning_rate.{key}" for key in ("warmup_steps", "final")}
+    assert open_keys <= unknown_keys(fragment)
+    reasons = [item.reason for item in fragment.unknown if item.pointer[-1] == "final"]
+    assert reasons == ["`decay_lr_to`, which this reader does not know, may decide it"]

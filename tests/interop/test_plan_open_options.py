@@ -91,3 +91,35 @@ pretrained_checkpoint: {restore_from_path: null}
     assert {f"parallelism.{key}" for key in wanted} <= unknown_keys(fragment)
     assert {"model.gated_ffn", "model.tied_embeddings", "memory.activation_policy"} <= unknown_keys(fragment)
     assert not fragment.defaults
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--t5-swiglu", "model.gated_ffn"),
+        ("--untie-embed", "model.tied_embeddings"),
+        ("--overlap-grad-comm", "communication.overlap_gradients"),
+        ("--use-seq-parallel-attention", "parallelism.sequence"),
+        ("--sharding-strategy hybrid", "parallelism.sharding"),
+    ],
+)
+def test_an_option_that_no_reader_knows_leaves_open_what_its_words_say(option: str, key: str) -> None:
+    assert key not in unknown_keys(run("--bf16"))
+    fragment = run(f"--bf16 {option}")
+    assert_sound(fragment)
+    assert key in unknown_keys(fragment)
+    name = option.split(maxsplit=1)[0].lstrip("-").replace("-", "_")
+    assert why(fragment, key) == f"`{name}`, which this reader does not know, may decide it"
+
+
+@pytest.mark.parametrize("option", ["--router-gated-noise 1", "--attention-gated 1", "--dataset-shard-degree 4"])
+def test_an_option_about_something_else_leaves_nothing_open(option: str) -> None:
+    assert unknown_keys(run(f"--bf16 {option}")) == unknown_keys(run("--bf16"))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_of_deepspeed_that_is_named_decides_on_accumulation(*, named: bool) -> None:
+    command = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPE} --micro-batch-size 4 --train-iters 100 --deepspeed"
+    fragment = megatron.read(ForeignText("run.sh", command + " --deepspeed_config zero.json" * named + "\n"))
+    assert (at(fragment, "batch", "global_sequences") is None) is named
+    assert ("batch.accumulation_steps" in unknown_keys(fragment)) is named

@@ -165,6 +165,38 @@ def test_a_warm_up_longer_than_the_job_is_cut_as_torchtitan_cuts_it(stated: str,
     assert "which torchtitan cuts to the 10 steps of the job" in how(fragment, "optimizer.learning_rate.warmup_steps")
 
 
-def test_a_decay_longer_than_what_the_warm_up_leaves_is_cut() -> None:
-    fragment = job("[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 4\ndecay_ratio = 0.8\n")
-    assert at(fragment, "optimizer", "learning_rate")["decay_steps"] == 6
+@pytest.mark.parametrize(("word", "wanted"), [("", "linear"), ('decay_type = "cosine"\n', "cosine")])
+def test_a_decay_that_takes_all_that_the_warm_up_leaves_has_no_stable_part(word: str, wanted: str) -> None:
+    fragment = job(f"[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 4\ndecay_ratio = 0.8\n{word}")
+    rate = at(fragment, "optimizer", "learning_rate")
+    assert (rate["kind"], rate["warmup_steps"], rate["total_steps"]) == (wanted, 4, 10)
+    assert "decay_steps" not in rate
+    assert "stable part" not in str(fragment.derived)
+
+
+def test_a_decay_with_a_stable_part_before_it() -> None:
+    fragment = job("[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 4\ndecay_ratio = 0.5\n")
+    rate = at(fragment, "optimizer", "learning_rate")
+    assert (rate["kind"], rate["decay_steps"]) == ("warmup-stable-decay", 5)
+
+
+def test_a_decay_of_no_steps_keeps_the_rate() -> None:
+    fragment = job("[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 4\ndecay_ratio = 0.0\n")
+    rate = at(fragment, "optimizer", "learning_rate")
+    assert rate["kind"] == "constant"
+    assert "decay_steps" not in rate
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        '[model]\nname = "diffuser"\n',
+        '[model]\nname = "llama3"\n[experimental]\ncustom_args_module = "torchtitan.experiments.a.b"\n',
+    ],
+)
+def test_a_trainer_of_an_experiment_has_defaults_of_its_own(own: str) -> None:
+    text = f"{own}[training]\nsteps = 10\n"
+    fragment = read(ForeignText("job.toml", text))
+    assert {"parallelism.sharding", "model.sequence_length"} <= unknown_keys(fragment)
+    stated = read(ForeignText("job.toml", f"{text}seq_len = 4096\n"))
+    assert at(stated, "model", "sequence_length") == 4096

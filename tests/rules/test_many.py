@@ -25,13 +25,21 @@ Change = Callable[[Data], dict[str, Any] | None]
 
 ROOM = "there are more nodes, and the documents name no group"
 UNNAMED = "a measurement of one of several groups names it, which the same requirement reports instead"
+OF_NO_GROUP = "a node of which nothing says to which of several unlike groups it belongs is an error of TS-CLU-054"
+UNKNOWN = "accelerators of an unknown maker may be those that the library runs on, which is said as not judged"
 ANSWERED: dict[tuple[str, str], str] = {
     **{(change, "TS-CKP-056"): ROOM for change in ("unused_group", "open_group", "larger_group")},
     **{
         ("larger_group", identifier): ROOM
-        for identifier in ("TS-PAR-002", "TS-BAT-021", "TS-BAT-049", "TS-CLU-034", "TS-TOP-012")
+        for identifier in ("TS-PAR-002", "TS-BAT-021", "TS-BAT-049", "TS-CLU-034", "TS-TOP-012", "TS-CKP-105")
     },
     **{(change, "TS-CLU-044"): UNNAMED for change in ("split_groups", "unused_group", "open_group", "larger_group")},
+    **{
+        (change, identifier): OF_NO_GROUP
+        for change in ("unused_group", "open_group", "larger_group")
+        for identifier in ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074")
+    },
+    **{(change, "TS-CLU-075"): UNKNOWN for change in ("unused_group", "open_group", "larger_group")},
 }
 """Findings that a change answers, by the name of the change and the requirement, with why."""
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types import ClusterProfile, changed
 from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.documents.types.observation import BusBandwidth, DeviceObservation, NodeObservation
 from trainspec_validate.model import units
@@ -38,12 +38,23 @@ def _nodes(cluster: ClusterProfile) -> list[Placed]:
     if not cluster.observed_nodes:
         raise NotApplicable("no node was observed")
     groups = {group.name: group for group in cluster.node_groups}
-    only = cluster.node_groups[0] if len(cluster.node_groups) == 1 else None
-    found = [
-        (i, node, groups.get(node.group) if node.group is not None else only)
-        for i, node in enumerate(cluster.observed_nodes)
-    ]
-    return [(i, node, group) for i, node, group in found if node.answered]
+    listed = {node.name: node.group for node in cluster.layout.nodes} if cluster.layout is not None else {}
+    found = []
+    for i, node in enumerate(cluster.observed_nodes):
+        name = node.group if node.group is not None else listed.get(node.name)
+        if node.answered:
+            found.append((i, node, groups.get(name) if name is not None else _only(cluster, node)))
+    return found
+
+
+def _only(cluster: ClusterProfile, node: NodeObservation) -> NodeGroup | None:
+    """The only group, or the only one with the accelerators that the node has; groups that differ in size are one."""
+    groups = cluster.node_groups
+    models = {device.model for device in node.devices if device.model is not None}
+    if len(groups) > 1 and models:
+        groups = tuple(group for group in groups if {group.accelerator.model} == models)
+    is_one = len({changed(group, name="", num_nodes=1) for group in groups}) == 1
+    return groups[0] if is_one else None
 
 
 def _named(names: Sequence[str]) -> str:

@@ -124,6 +124,9 @@ def settle(draft: Draft, source: str) -> None:
         draft.derived.pop((group, key), None)
         said = f"{value} by the arguments, but " if key in _ASKED and value is not None else ""
         draft.lacks((group, key), f"{said}{_WHY}")
+    steps: Pointer = ("batch", "accumulation_steps")
+    if draft.word("deepspeed_config") and isinstance(draft.derived.get(steps), Default):
+        draft.drop([steps], f"no global batch is given, and {_WHY}")
     for pointer, how in list(draft.derived.items()):
         if isinstance(how, Default) and source in how:
             draft.derived[pointer] = Default(how.replace(source, FORK))

@@ -202,7 +202,8 @@ def write_trainer(draft: Draft) -> None:
     elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
         end = f"{_TRAINER}: the schedule ends at zero"
         weak = elsewhere or isinstance(draft.derived.get((*_RATE, "kind")), Default)
-        draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
+        if draft.leaves_decided((*_RATE, "final")):
+            draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
 
 
 def _ignore_warmup(draft: Draft) -> None:
@@ -376,23 +377,34 @@ def write_torchtitan(draft: Draft) -> None:
         draft.put((*_RATE, "peak"), 8e-4, Default(f"the default of {_TORCHTITAN}"))
     elif put_rate(draft, "optimizer.lr") is None:
         return
-    share = draft.number("lr_scheduler.decay_ratio")
     steps = draft.counted("job", "num_steps")
-    if share is not None and share < 1:
-        draft.put((*_RATE, "kind"), "warmup-stable-decay", f"decay_ratio {share:g} leaves a stable part")
-        if steps:
-            draft.put((*_RATE, "decay_steps"), max(1, round(steps * share)), f"{share:g} of {steps} steps")
-    else:
-        kinds = {"linear": "linear", "cosine": "cosine", "sqrt": "other"}
-        put_kind(draft, kinds, ("linear", _TORCHTITAN), "lr_scheduler.decay_type")
     draft.copy((*_RATE, "warmup_steps"), "lr_scheduler.warmup_steps", "training.warmup_steps", least=0)
     draft.default((*_RATE, "warmup_steps"), 200, f"the default of {_TORCHTITAN}")
+    _put_torchtitan_kind(draft, steps)
     least, peak = draft.number("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"), draft.get(*_RATE, "peak")
     if least is not None and peak:
         draft.put((*_RATE, "final"), least * peak, "a share of the peak")
     if steps:
         draft.put((*_RATE, "total_steps"), steps, "training.steps")
         _clamp_warmup(draft, steps)
+
+
+def _put_torchtitan_kind(draft: Draft, steps: int | None) -> None:
+    """The form of the schedule: a share of the steps decays, and what neither warms up nor decays is stable."""
+    share, warmup = draft.number("lr_scheduler.decay_ratio"), draft.counted(*_RATE, "warmup_steps") or 0
+    decay = round(steps * share) if steps and share is not None else 0
+    fills = bool(steps and warmup < steps <= warmup + decay)
+    if share is None or share >= 1 or fills:
+        kinds = {"linear": "linear", "cosine": "cosine", "sqrt": "other"}
+        put_kind(draft, kinds, ("linear", _TORCHTITAN), "lr_scheduler.decay_type")
+    elif share == 0:
+        draft.look("lr_scheduler.decay_type")
+        draft.put((*_RATE, "kind"), "constant", "decay_ratio 0: nothing decays")
+    else:
+        draft.look("lr_scheduler.decay_type")
+        draft.put((*_RATE, "kind"), "warmup-stable-decay", f"decay_ratio {share:g} leaves a stable part")
+        if steps:
+            draft.put((*_RATE, "decay_steps"), max(1, decay), f"{share:g} of {steps} steps")
 
 
 def _clamp_warmup(draft: Draft, steps: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment, Remark, Unknown
 from trainspec_validate.interop.readers._environment import variables
+from trainspec_validate.interop.readers._unread_names import decides
 from trainspec_validate.model.finding import Pointer
 
 _PLACES = {
@@ -213,6 +214,10 @@ def without_empty(facts: dict[str, Any]) -> dict[str, Any]:
     """
     inner = {key: without_empty(value) if isinstance(value, dict) else value for key, value in facts.items()}
     return {key: value for key, value in inner.items() if value != {}}
+
+
+def _decider(name: str) -> str:
+    return f"`{name[:_MAX_SHOWN]}`, which this reader does not know, may decide it"
 
 
 @dataclass(slots=True)
@@ -427,6 +432,30 @@ class Draft:
                 why = f"{name[:_MAX_SHOWN]} states it, which this importer does not read"
                 self.drop([at for at in weak if tuple(map(str, at))[: len(place)] == place], why)
 
+    def leaves_decided(self, pointer: Pointer) -> bool:
+        """Whether no setting that is not read so far decides a fact by its name; one that does leaves it open."""
+        unread = ((name, value) for name, value in self.values.items() if name not in self.used)
+        found = next((name for name, value in unread if pointer in decides(name, value)), None)
+        if found is not None:
+            self.lacks(pointer, _decider(self.origins.get(found, found)))
+        return found is None
+
+    def _leave_decided_open(self, settings: Mapping[str, Any]) -> None:
+        """A default is no answer where a setting that nobody knows decides the fact, by the words in its name."""
+        for name, value in settings.items():
+            for pointer in decides(name, value):
+                self._drop_weak(pointer, _decider(name))
+
+    def _drop_weak(self, pointer: Pointer, why: str) -> None:
+        """Leave a default open, with everything that was computed from it."""
+        waiting = [at for at, how in self.derived.items() if isinstance(how, Default) and at[: len(pointer)] == pointer]
+        gone: set[Pointer] = set()
+        while waiting:
+            at = waiting.pop()
+            gone.add(at)
+            waiting.extend(up for up, inputs in self.inputs.items() if at in inputs and up not in gone)
+        self.drop([at for at in gone if self.get(*map(str, at)) is not None], why)
+
     def _kept(self) -> dict[Pointer, str]:
         return {place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None}
 
@@ -440,9 +469,10 @@ class Draft:
         remarks = [
             Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in once.items()
         ]
-        unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
+        unread = [name for name, value in self.values.items() if name not in self.used and value not in (None, {}, [])]
         rest = [self.origins.get(name, name) for name in (*unread, *self.elsewhere)]
         self._leave_unread_open(rest)
+        self._leave_decided_open({self.origins.get(name, name): self.values[name] for name in unread})
         remarks.extend(_unread(rest))
         if self.idle:
             idle = _listed([self.origins.get(name, name) for name in self.idle])
@@ -455,15 +485,13 @@ class Draft:
             remarks.append(Remark(f"another setting of the same meaning goes before it: {_listed(behind)}"))
         if left := [name for name in variables(text.text) if name not in self.carried]:
             remarks.append(Remark(f"environment variables that are not carried over: {_listed(left)}"))
-        open_keys = [
-            Unknown(pointer, why) for pointer, why in self.unknown.items() if self.get(*map(str, pointer)) is None
-        ]
+        left_open = ((at, why) for at, why in self.unknown.items() if self.get(*map(str, at)) is None)
         return Fragment(
             kind="TrainingPlan",
             format=format,
             name=text.name,
             facts=without_empty({key: self.facts[key] for key in (*SECTIONS, *self.facts) if key in self.facts}),
-            unknown=tuple(open_keys),
+            unknown=tuple(Unknown(at, why) for at, why in left_open),
             remarks=tuple(remarks),
             derived={place: str(how) for place, how in self._kept().items()},
             defaults=frozenset(place for place, how in self._kept().items() if isinstance(how, Default)),

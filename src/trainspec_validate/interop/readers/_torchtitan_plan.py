@@ -16,6 +16,8 @@ _SHAPES = {
     "405B": (126, 16384, 128, 53248),
 }
 """Layers, hidden size, heads and feed-forward width of the flavours of `llama3`."""
+_CORE = frozenset({"llama", "llama2", "llama3", "llama3_1", "llama4", "deepseek_v3", "qwen3", "gpt_oss"})
+"""Language models of torchtitan's core in the course of versions, which its own trainer runs."""
 _SCHEDULES = {
     "1f1b": "1f1b",
     "gpipe": "gpipe",
@@ -41,6 +43,22 @@ def write_plan(draft: Draft, world: int | None) -> None:
     _write_recipe(draft)
     _write_rest(draft)
     write_torchtitan(draft)
+    _leave_foreign_open(draft)
+
+
+def _leave_foreign_open(draft: Draft) -> None:
+    """What a trainer of its own decides: that of an experiment, or of a model that the core does not have."""
+    name, module = draft.word("model.name"), draft.look("experimental.custom_args_module")
+    if "experiments" in str(module or ""):
+        why = f"{str(module)[:80]} names an experiment, whose own trainer decides"
+    elif name and name not in _CORE:
+        why = f"the model {name[:60]} is none of torchtitan's core, and its own code decides"
+    else:
+        return
+    places = [("parallelism", "sharding")]
+    if isinstance(draft.derived.get(("model", "sequence_length")), Default):
+        places.append(("model", "sequence_length"))
+    draft.drop([place for place in places if draft.get(*place) not in (None, "none")], why)
 
 
 def _write_model(draft: Draft) -> None:

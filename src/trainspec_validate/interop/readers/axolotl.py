@@ -109,6 +109,10 @@ def _write(draft: Draft) -> None:
     shards, copies = draft.count("dp_shard_size"), draft.count("dp_replicate_size")
     if shards:
         draft.put(("parallelism", "data"), shards * (copies or 1), f"{shards} shards x {copies or 1} replicas")
+        if copies and copies > 1:
+            context = draft.counted("parallelism", "context") or 1
+            how = "shards x context, over which FSDP shards"
+            draft.put(("parallelism", "sharding_degree"), shards * context, how)
     if draft.flag("lora_target_linear") and draft.get("lora"):
         draft.drop([("lora", "targets")], "lora_target_linear: every linear layer, which the model's code names")
     _write_fsdp(draft)

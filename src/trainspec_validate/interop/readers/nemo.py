@@ -17,12 +17,23 @@ from trainspec_validate.interop.readers._plan_settings import flatten, lines_in,
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
-_SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
-_MEGATRON = re.compile(
-    r"(?m)^[ \t]+(?:(?:tensor|pipeline)_model_parallel_size|(?:micro|global)_batch_size)[ \t]*:"
-    r"|^[ \t]{1,4}hidden_size[ \t]*:"
+_BRIDGE_TRAIN = frozenset({"train_iters", "train_samples", "micro_batch_size", "global_batch_size"})
+_SECTION = re.compile(r"([A-Za-z_]\w{0,60})[ \t]*:")
+_INNER = re.compile(r"([ \t]+)['\"]?([A-Za-z_]\w{0,100})['\"]?[ \t]*:")
+_MEGATRON = frozenset(
+    {
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "global_batch_size"),
+        *("hidden_size", "encoder_seq_length", "megatron_amp_O2"),
+    }
 )
-"""Settings of NeMo models on Megatron, with the width right below `model`; other models have other defaults."""
+"""Settings right below `model` that models of NeMo on Megatron have; other models have other defaults."""
+_BRIDGE_MODEL = frozenset(
+    {
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "num_layers"),
+        *("expert_model_parallel_size", "hidden_size", "seq_length", "sequence_parallel", "recompute_granularity"),
+    }
+)
+"""Settings right below `model` of Megatron Bridge; other programs also have sections `model` and `train`."""
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _NEURON = re.compile(r"(?m)^(?:distributed_strategy|strategy|plugins)[ \t]*:")
 """Sections that NeMo 2 and its descendant for Neuron devices have in place of the settings that are read here."""
@@ -77,12 +88,30 @@ def _top(head: str, name: str) -> bool:
     return bool(re.search(rf"(?m)^{name}[ \t]*:", head))
 
 
+def _keys_below(head: str, name: str) -> frozenset[str]:
+    r"""Keys right below a section at the top of a YAML text in block style.
+
+    >>> sorted(_keys_below("model:\n  a: 1\n  b:\n    c: 2\ntrain:\n  d: 3\n", "model"))
+    ['a', 'b']
+    """
+    keys: set[str] = set()
+    inside, indent = False, ""
+    for line in head.split("\n"):
+        if top := _SECTION.match(line):
+            inside, indent = top[1] == name, ""
+        elif inside and (found := _INNER.match(line)):
+            indent = indent or found[1]
+            if found[1] == indent:
+                keys.add(found[2])
+    return frozenset(keys)
+
+
 def looks_like_nemo(text: ForeignText) -> bool:
     """Whether a text is YAML with the sections of a NeMo model with Megatron's sizes."""
     head = text.text[:_HEAD]
     if _NEURON.search(head):
         return False
-    return _top(head, "trainer") and _top(head, "model") and bool(_MEGATRON.search(head)) and not _BRIDGE.search(head)
+    return _top(head, "trainer") and bool(_MEGATRON & _keys_below(head, "model")) and not _BRIDGE.search(head)
 
 
 def looks_like_bridge(text: ForeignText) -> bool:
@@ -90,8 +119,8 @@ def looks_like_bridge(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if _BRIDGE.search(head):
         return True
-    sections = _top(head, "model") or _top(head, "ddp") or _top(head, "mixed_precision")
-    return sections and _top(head, "train") and not _top(head, "trainer") and bool(_SIZES.search(head))
+    own = _top(head, "ddp") or _top(head, "mixed_precision") or bool(_BRIDGE_MODEL & _keys_below(head, "model"))
+    return own and not _top(head, "trainer") and bool(_BRIDGE_TRAIN & _keys_below(head, "train"))
 
 
 def read_nemo(text: ForeignText) -> Fragment:
@@ -109,6 +138,7 @@ def read_nemo(text: ForeignText) -> Fragment:
 
 def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, str]) -> Draft:
     draft = Draft(values, lines, origins)
+    draft.look("trainer.accumulate_grad_batches")  # is 1: global_batch_size decides
     name = draft.word("exp_manager.name", "name")
     if name and name_of(name):
         draft.put(("metadata", "name"), name_of(name))

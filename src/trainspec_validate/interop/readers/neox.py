@@ -32,6 +32,8 @@ _OWN = frozenset(
 )
 """Settings beside the degrees, of which a file has several."""
 _FEWEST = 3
+_NO_ATTENTION = frozenset({"mamba", "rwkv", "gmlp", "amlp"})
+"""Kinds of layers of `attention_config` that have no attention of several heads."""
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
 
@@ -64,6 +66,7 @@ def read(text: ForeignText) -> Fragment:
         draft.unknown.pop(("parallelism", "pipeline"), None)
         _write_model(draft)
         _write_degrees(draft)
+        _write_overlap(draft)
         _write_precision(draft)
         _write_rest(draft)
         write_neox(draft)
@@ -97,7 +100,9 @@ def _write_model(draft: Draft) -> None:
         draft.lacks(("model", "family"), "the file does not describe the model")
         return
     experts, kinds = draft.count("moe_num_experts", "num_experts"), draft.look("attention_config")
-    plain = "mamba" not in str(kinds)[:4096] and "rwkv" not in str(kinds)[:4096] and "gmlp" not in str(kinds)[:4096]
+    words = set(re.findall(r"[a-z_]+", str(kinds)[:4096]))
+    others = {word for word in words if word in _NO_ATTENTION}
+    plain = not others
     if experts and experts > 1:
         draft.lacks(("model", "family"), "layers with experts are not read from this file")
         draft.lacks(("model", "experts"), f"{experts} experts; their layers and widths are not read from this file")
@@ -105,7 +110,14 @@ def _write_model(draft: Draft) -> None:
         usual = Default(f"one expert, the default of {SOURCE}")
         draft.put(("model", "family"), "dense-transformer", "" if experts else usual)
     else:
-        draft.put(("model", "family"), "other", "attention_config names layers that are no attention")
+        why = "attention_config names layers that are no attention"
+        draft.put(("model", "family"), "other", why)
+        draft.lacks(("model", "attention"), why)
+        if words == others:
+            for name in ("num_attention_heads", "num_kv_heads"):
+                draft.look(name)
+            for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "gated_ffn"):
+                draft.lacks(("model", key), f"{why}: every layer is one of {', '.join(sorted(words))}")
     for key, names in (
         ("num_layers", ("num_layers",)),
         ("hidden_size", ("hidden_size",)),
@@ -113,11 +125,13 @@ def _write_model(draft: Draft) -> None:
         ("sequence_length", ("seq_length",)),
         ("num_key_value_heads", ("num_kv_heads",)),
     ):
-        draft.copy(("model", key), *names)
+        if ("model", key) not in draft.unknown:
+            draft.copy(("model", key), *names)
     heads, hidden = draft.counted("model", "num_attention_heads"), draft.counted("model", "hidden_size")
     if heads:
         draft.default(("model", "num_key_value_heads"), heads, f"no num_kv_heads, the default of {SOURCE}")
-    _write_ffn(draft, hidden)
+    if ("model", "gated_ffn") not in draft.unknown:
+        _write_ffn(draft, hidden)
     untied = draft.flag("no_weight_tying")
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
@@ -153,6 +167,20 @@ def _write_degrees(draft: Draft) -> None:
         draft.put(("parallelism", "schedule"), "1f1b", "DeepSpeed's pipeline runs 1F1B")
         method = draft.word("pipe_partition_method")
         draft.lacks(("parallelism", "stage_layers"), f"pipe_partition_method {method or 'type:transformer|mlp'} splits")
+
+
+def _write_overlap(draft: Draft) -> None:
+    """No overlap with a module of pipeline stages, which GPT-NeoX makes from one stage on.
+
+    https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/engine.py (`_configure_zero_optimizer`)
+    """
+    pointer, name = ("communication", "overlap_gradients"), "zero_optimization.overlap_comm"
+    if not draft.count("pipe_parallel_size") or draft.look("zero_optimization.stage") not in (1, 2):
+        return
+    why = "DeepSpeed switches overlap_comm off for a PipelineModule, which pipe_parallel_size of 1 and more makes"
+    draft.put(pointer, value=False, how=why)
+    if draft.flag(name):
+        draft.remark(f"overlap_comm has no effect: {why}", name)
 
 
 def _write_width(draft: Draft, gate: str | None, hidden: int | None) -> None:

@@ -10,6 +10,7 @@ from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.performance.costs import transformer
+from trainspec_validate.performance.derived.groups import candidates, is_open
 from trainspec_validate.performance.derived.plan import compute_formats, node_groups, shape_of, tokens_per_step
 from trainspec_validate.performance.derived.trained import num_trained
 
@@ -128,7 +129,8 @@ def peak_of_rank(plan: TrainingPlan, cluster: ClusterProfile) -> float | None:
     formats = {*compute_formats(plan.precision), plan.precision.compute}
     formats |= {more for name in formats for more in _ALSO_ON.get(name, ())}
     peaks = []
-    for group in node_groups(plan, cluster):
+    fitting = tuple(nodes.group for nodes in candidates(plan, cluster).groups)
+    for group in fitting if is_open(plan, cluster) else node_groups(plan, cluster):
         known = accelerators().get(group.accelerator.model)
         rates = dict(known.peak_flops_per_second) if known else {}
         rates |= {rate.format: rate.flops_per_second for rate in group.accelerator.peak_rates}
