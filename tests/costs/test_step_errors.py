@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate.performance.costs.step_errors import BANDS, LARGE_NUM_RANKS, LEAST_RUNS, UNNAMED, band_of, family_of
+from trainspec_validate.performance.costs.step_errors import (
+    BANDS,
+    LARGE_NUM_RANKS,
+    LEAST_RUNS,
+    UNNAMED,
+    band_of,
+    family_of,
+)
 from trainspec_validate.performance.costs.transformer import Shape
 
 DENSE = Shape(32, 4096, 32, 8, 128, 14336, 128256)
