@@ -164,13 +164,15 @@ def _communication(row: Row) -> dict[str, Any]:
 
 def _precision(row: Row) -> dict[str, Any]:
     wide = "fp16" if row["number_format"] == "fp16" else "bf16"
+    # NVIDIA-NeMo/Automodel@36044ad3:nemo_automodel/_transformers/auto_model.py: weights of 16 bits, and Adam on them.
+    kept = wide if row["framework"] == "automodel" else "fp32"
     found: dict[str, Any] = {
         "compute": wide,
         "parameters": wide,
-        "master_parameters": "fp32",
+        "master_parameters": kept,
         "gradients": row["reduction_format"],
         "reduction": row["reduction_format"],
-        "optimizer_state": "fp32",
+        "optimizer_state": kept,
     }
     if row["number_format"] in _RECIPES:
         found["recipe"] = _RECIPES[row["number_format"]]
