@@ -32,6 +32,7 @@ MACHINES: dict[str, tuple[int, str, float, float]] = {
     "nvidia-gb300-288gb": (4, "72", 900e9, 100e9),
     "amd-mi300x-192gb": (8, "8", 448e9, 50e9),
     "amd-mi325x-256gb": (8, "8", 448e9, 50e9),
+    "amd-mi350x-288gb": (8, "8", 537e9, 50e9),
     "amd-mi355x-288gb": (8, "8", 537e9, 50e9),
     "google-tpu-v5e": (4, "16x16", 180e9, 3.125e9),
     "google-tpu-v5p": (4, "8x16x16", 540e9, 6.25e9),
@@ -128,7 +129,7 @@ def plan_of(row: Row) -> TrainingPlan:
     if count["pipeline"] > 1:
         parallelism["schedule"] = "interleaved-1f1b" if chunks > 1 else "1f1b"
     if row["num_experts"]:
-        parallelism["expert_tensor"] = 1
+        parallelism["expert_tensor"] = int(row["expert_tensor"] or 1)
     if row["sharding_degree"]:
         parallelism["sharding_degree"] = int(row["sharding_degree"]) * count["context"]
     document: dict[str, Any] = {

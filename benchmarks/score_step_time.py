@@ -41,7 +41,7 @@ from step_fit import (
 from training_sets import LEFT_OUT, Run, load, shape_of, vectors
 
 from trainspec_validate.performance.costs.step_compute import CALIBRATION
-from trainspec_validate.performance.costs.step_errors import BANDS, ErrorBand
+from trainspec_validate.performance.costs.step_errors import BANDS, LEAST_RUNS, ErrorBand
 from trainspec_validate.performance.costs.transformer import attention_flops_per_token, parameters
 
 __all__ = ["ALL", "BANDS", "fit", "loss", "sample", "weights"]
@@ -80,6 +80,11 @@ def by_family(found: Sequence[Residual]) -> dict[str, list[Residual]]:
     for one in sorted(found, key=lambda one: one.run.family):
         families.setdefault(one.run.family, []).append(one)
     return families
+
+
+def with_bands(found: Sequence[Residual]) -> dict[str, list[Residual]]:
+    """Residuals by family, of families with enough runs for a band."""
+    return {name: group for name, group in by_family(found).items() if len(group) >= LEAST_RUNS}
 
 
 def mean_error(found: Sequence[Residual]) -> float:
@@ -304,7 +309,7 @@ def _print_fit(runs: Sequence[Run], found: Sequence[Residual]) -> None:
         print(f"  {name:24} fit {getattr(read_fits()[ALL], name):.3f}, committed {getattr(CALIBRATION, name):.3f}")
     for title, these in (("BANDS", found), ("UNNAMED", residuals(runs, read_fits(), publication, named=False))):
         print(f"costs.step_errors.{title}:")
-        for name, group in by_family(these).items():
+        for name, group in with_bands(these).items():
             given = band(group)
             figures = (given.low, given.high, given.mean_error, given.num_runs, given.num_sources)
             print(f'    "{name}": ErrorBand({", ".join(map(str, figures))}),')

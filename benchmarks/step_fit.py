@@ -31,7 +31,11 @@ START = Calibration(
 CONSTANTS = tuple(field.name for field in fields(Calibration))
 ALL = "none"
 """What `step_fits.csv` calls the fit to all rows."""
-UNSEEN = ("aleph_alpha_layouts",)
+UNSEEN = (
+    "aleph_alpha_layouts",
+    *("dgxc_benchmarking", "nemo_automodel", "megatron_moe_model_zoo"),
+    *("mlperf_amd", "amd_primus", "tprimat_mi300x", "rocm_cvs"),
+)
 """Datasets that no fit ever sees, so that their errors are those of a new source."""
 MOST_ROWS = 24
 """Rows of one dataset and family that a fit looks at: every third, say, of a longer list."""

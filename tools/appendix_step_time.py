@@ -362,8 +362,8 @@ def _steps() -> list[str]:
         *section(
             "Error by family",
             "Each publication is predicted with constants that were fitted without it. Eight of ten runs of a family "
-            "took that many times as long as predicted. For any other kind of job there is no measured run, and no "
-            "band. `step_errors.BANDS` is scored by `benchmarks/score_step_time.py`.",
+            "took that many times as long as predicted. A kind of job with fewer than four measured runs has no band. "
+            "`step_errors.BANDS` is scored by `benchmarks/score_step_time.py`.",
             table(("family", "runs", "mean error", "eight of ten"), families()),
         ),
     ]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate.performance.costs.step_errors import BANDS, LARGE_NUM_RANKS, UNNAMED, band_of, family_of
+from trainspec_validate.performance.costs.step_errors import (
+    BANDS,
+    LARGE_NUM_RANKS,
+    LEAST_RUNS,
+    UNNAMED,
+    band_of,
+    family_of,
+)
 from trainspec_validate.performance.costs.transformer import Shape
 
 DENSE = Shape(32, 4096, 32, 8, 128, 14336, 128256)
@@ -29,10 +36,10 @@ def test_a_measured_kind_has_a_band(accelerator: str, shape: Shape, narrow: bool
         assert 0 < band.low < band.high
 
 
-@pytest.mark.parametrize("accelerator", ["amd-mi300x-192gb", "aws-trainium2", "intel-gaudi3-128gb", "my-own"])
+@pytest.mark.parametrize("accelerator", ["graphcore-bow", "aws-trainium2", "intel-gaudi3-128gb", "my-own"])
 def test_what_nobody_measured_has_none(accelerator: str) -> None:
     for named in (True, False):
         assert band_of(family_of(accelerator, DENSE, narrow=False, num_ranks=8), named=named) is None
         assert band_of(family_of("google-tpu-v5p", ROUTED, narrow=True, num_ranks=8), named=named) is None
     assert UNNAMED.keys() == BANDS.keys()
-    assert all(band.num_runs for band in BANDS.values())
+    assert all(band.num_runs >= LEAST_RUNS for band in BANDS.values())

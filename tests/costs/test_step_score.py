@@ -123,7 +123,7 @@ def test_no_dataset_decides_more_than_a_quarter() -> None:
 
 
 def test_committed_bands_are_those_of_the_residuals(held_out: list[step_fit.Residual]) -> None:
-    families = score.by_family(held_out)
+    families = score.with_bands(held_out)
     assert families.keys() == BANDS.keys()
     for name, group in families.items():
         found, known = score.band(group), BANDS[name]
@@ -133,7 +133,7 @@ def test_committed_bands_are_those_of_the_residuals(held_out: list[step_fit.Resi
 
 
 def test_committed_bands_without_a_framework_are_those_of_the_residuals() -> None:
-    for name, group in score.by_family(step_fit.residuals(RUNS, FITS, step_fit.publication, named=False)).items():
+    for name, group in score.with_bands(step_fit.residuals(RUNS, FITS, step_fit.publication, named=False)).items():
         found, known = score.band(group), UNNAMED[name]
         assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.002)
         assert found.mean_error == pytest.approx(known.mean_error, abs=0.002)

@@ -16,14 +16,17 @@ from trainspec_validate.performance.costs.transformer import parameters
 from trainspec_validate.performance.forecast.facts import ModelFacts
 from trainspec_validate.performance.forecast.outlook import Settings
 from trainspec_validate.rules import com_forecast, mem_peak, top_forecast
-from trainspec_validate.rules._forecast import FASTEST, LEAST_SOURCES, MARGIN, SLOWEST
+from trainspec_validate.rules._forecast import FASTEST, LEAST_RUNS, LEAST_SOURCES, MARGIN, SLOWEST
 from trainspec_validate.rules._lean_memory import generous_memory, lean_memory, needed_bytes
 
 RUNS = training_sets.load()[0]
 JUDGED = {
     name
     for name, band in BANDS.items()
-    if band.low >= FASTEST * MARGIN and band.high * MARGIN <= SLOWEST and band.num_sources >= LEAST_SOURCES
+    if band.low >= FASTEST * MARGIN
+    and band.high * MARGIN <= SLOWEST
+    and band.num_sources >= LEAST_SOURCES
+    and band.num_runs >= LEAST_RUNS
 }
 WIDE = [run for run in RUNS if run.family.startswith("dense, 16-bit")]
 GIB = 2**30

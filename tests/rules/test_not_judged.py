@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -81,14 +81,18 @@ def test_mixtures_of_experts_are_judged_by_their_least_memory_alone(
 
 
 def test_all_published_mixtures_of_experts_fit_by_the_lean_reading() -> None:
-    """Even as if nothing was recomputed, which no row says."""
+    """Even as if nothing was recomputed, where a row says nothing of it.
+
+    Automodel is left out: it keeps weights and moments in 16 bits, and rows have master weights and moments of 32.
+    """
     shares = []
     for row in rows():
-        if not row["num_experts"]:
+        if not row["num_experts"] or row["excluded"] or row["dataset"] == "nemo_automodel":
             continue
         plan, found = plan_of(row), predict(plan_of(row), cluster_of(row))
         assert plan.model.experts
-        for policy in ("none", "selective", "full"):
+        stated: tuple[Literal["none", "selective", "full"], ...] = ("none", "selective", "full")
+        for policy in [each for each in stated if row["recompute"] in {"", each}]:
             _, memory = lean_memory(found.model, found.layout, replace(found.settings, recompute=policy))
             shares.append(needed_bytes(memory, 0) / found.machine.memory_bytes)
     assert len(shares) >= 3 * 100

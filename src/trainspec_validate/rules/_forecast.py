@@ -21,6 +21,8 @@ MARGIN = 1.3
 """How much further than the band of a family they are; a wider band decides nothing (`costs.step_errors.BANDS`)."""
 LEAST_SOURCES = 2
 """A band of fewer says nothing of another stack."""
+LEAST_RUNS = 15
+"""A band of fewer runs decides nothing."""
 
 
 class _Pair:
@@ -103,6 +105,9 @@ def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Predicti
         raise Unresolved(at(plan), f"has a step whose time is predicted too roughly: {family}, {words}")
     if band.num_sources < LEAST_SOURCES:
         reason = f"has a step whose time is not predicted: measured runs of one source alone ({family})"
+        raise Unresolved(at(plan), reason)
+    if band.num_runs < LEAST_RUNS:
+        reason = f"has a step whose time is not predicted: {band.num_runs} measured runs alone ({family})"
         raise Unresolved(at(plan), reason)
     return found
 
