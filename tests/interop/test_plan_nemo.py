@@ -244,3 +244,15 @@ def test_sections_of_the_same_name_are_no_mark_of_a_format(foreign: str) -> None
 )
 def test_settings_right_below_a_section_are_marks_of_a_format(own: str, wanted: str) -> None:
     assert recognise(ForeignText("job.yaml", own)).name == wanted
+
+
+@pytest.mark.parametrize(("num_strange", "is_taken"), [(2, True), (30, False)])
+def test_defaults_do_not_hold_for_a_model_of_unknown_settings(num_strange: int, *, is_taken: bool) -> None:
+    strange = "".join(f"  unet_setting_{number}: 1\n" for number in range(num_strange))
+    text = (
+        f"trainer:\n  devices: 8\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 8\n  hidden_size: 64\n{strange}"
+    )
+    fragment = read_nemo(ForeignText("job.yaml", text))
+    assert (at(fragment, "parallelism", "pipeline") is None) is not is_taken
+    assert bool(fragment.defaults) is is_taken
+    assert at(fragment, "batch", "global_sequences") == 8

@@ -185,3 +185,17 @@ def test_the_command_reads_the_files_together(tmp_path: Path) -> None:
     plan: Any = load_text(done.stdout.encode(), "plan.yaml").data
     assert plan["precision"]["optimizer_state"] == "fp32"
     assert plan["parallelism"]["sharding"] == "gradients"
+
+
+@pytest.mark.parametrize(("name", "known"), [("models/9b.sh", True), ("models/other.sh", False)])
+def test_a_file_that_a_script_reads_in_and_that_is_given_is_not_called_unread(name: str, *, known: bool) -> None:
+    script = (
+        'source "${HERE}/models/9b.sh"\n'
+        "torchrun train.py ${MODEL_ARGS[@]} --micro-batch-size 1 --global-batch-size 8 --train-iters 5\n"
+    )
+    listed = "MODEL_ARGS=(\n  --num-layers 4\n  --hidden-size 64\n  --num-attention-heads 4\n)\n"
+    texts = [ForeignText("run.sh", script), ForeignText(name, listed)]
+    fragments = together([(recognise(text).read(text), text) for text in texts])
+    told = [remark.message for remark in fragments[0].remarks if remark.message.startswith("the script reads in")]
+    how = "which is read as a file of its own" if known else "which is not read"
+    assert told == [f"the script reads in ${{HERE}}/models/9b.sh, {how}"]

@@ -172,3 +172,34 @@ def test_python_configurations_of_torchtitan_are_refused_by_name() -> None:
         recognise(text)
     with pytest.raises(ForeignFormatError, match="fits no known format"):
         recognise(ForeignText("other.py", functions))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"transformer_layer_cls_to_wrap": "Block"}', "settings of FSDP alone"),
+        ("apiVersion: batch/v1\nkind: Job\nspec: {}\n", "a manifest of Kubernetes"),
+        ("python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a algorithm.adv_estimator=grpo\n", "verl"),
+        ("trainer:\n  type: A\nmodel:\n  type: B\n", "nearest is nemo-megatron-yaml"),
+        ("model:\n  path: a\ntrain:\n  steps: 8\n", "nearest is megatron-bridge-yaml"),
+        ("torchrun train.py --job.config_file job.toml\n", "give that file"),
+    ],
+)
+def test_a_refusal_names_what_the_file_looks_like(text: str, told: str) -> None:
+    with pytest.raises(ForeignFormatError, match="fits no known format") as caught:
+        recognise(ForeignText("file", text))
+    assert told in str(caught.value.help)
+    assert "`trainspec import --list`" in str(caught.value.help)
+
+
+def test_a_file_that_no_format_fits_is_not_asked_for() -> None:
+    told = [remark.message for remark in trainer(f"{TRAINER} --fsdp full_shard --fsdp_config fsdp.json\n").remarks]
+    assert any("fsdp.json" in message and "fit no format" in message for message in told)
+    assert not any("import it as well" in message for message in told)
+
+
+def test_a_file_of_deepspeed_is_no_idle_setting() -> None:
+    command = f"torchrun pretrain_gpt.py {SHAPE} --micro-batch-size 1 --deepspeed --deepspeed_config ds.json\n"
+    told = [remark.message for remark in megatron.read(ForeignText("run.sh", command)).remarks]
+    assert any(message.startswith("deepspeed_config names the file ds.json") for message in told)
+    assert not any("would be the same" in message and "deepspeed_config" in message for message in told)

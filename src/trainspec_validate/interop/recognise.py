@@ -18,6 +18,33 @@ _TRAINSPEC = re.compile(
 _TORCHTITAN = re.compile(r"(?m)^(?:from|import)[ \t]+torchtitan\b")
 _MADE = re.compile(r"(?m)^def[ \t]+(\w{1,80})\([^)\n]{0,200}\)[ \t]*->[ \t]*[\"']?(?:\w{1,40}\.)?Trainer\.Config\b")
 """Functions of Python modules in which torchtitan keeps its configurations, such as `config_registry.py`."""
+_STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        (r"\A\s*\{", r'"(?:fsdp_)?transformer_layer_cls_to_wrap"[ \t]*:'),
+        "settings of FSDP alone; give the arguments or the configuration of accelerate of the job",
+    ),
+    (
+        (r"(?m)^apiVersion:[ \t]*\S", r"(?m)^kind:[ \t]*\S"),
+        "a manifest of Kubernetes; give the script or the configuration that it starts",
+    ),
+    (
+        (r"\bactor_rollout_ref\.\w", r"\bverl\b|algorithm\.\w"),
+        "settings of verl, which no reader knows",
+    ),
+    (
+        (r"(?m)^trainer[ \t]*:", r"(?m)^model[ \t]*:"),
+        "nearest is nemo-megatron-yaml, which has settings such as tensor_model_parallel_size right below `model`",
+    ),
+    (
+        (r"(?m)^train[ \t]*:", r"(?m)^model[ \t]*:"),
+        "nearest is megatron-bridge-yaml, which has `ddp`, `mixed_precision` or sizes of Megatron right below `model`",
+    ),
+    (
+        (r"--(?:job\.)?config[-_.]file[ =]\S|CONFIG_FILE=\S", r"torchtitan|\btrain\.py\b|torchrun"),
+        "the script starts a job by its configuration file; give that file",
+    ),
+)
+"""Marks of texts that no format fits, with what they are."""
 _HEAD = 256 * 1024
 _MAX_NAMES = 8
 
@@ -50,7 +77,21 @@ def recognise(text: ForeignText) -> Format:
         more = f" and {len(made) - _MAX_NAMES} more" if len(made) > _MAX_NAMES else ""
         told = f"a Python module of torchtitan with {len(made)} configurations: {', '.join(made[:_MAX_NAMES])}{more}"
         raise ForeignFormatError(f"{told}; code is never executed", help="give the job configuration in TOML")
-    raise ForeignFormatError("fits no known format", help="`trainspec import --list` shows what is read")
+    raise ForeignFormatError(
+        "fits no known format", help=f"{_instead(head)}`trainspec import --list` shows what is read"
+    )
+
+
+def _instead(head: str) -> str:
+    """What a text looks like that no format fits, and what to give in its place; empty where nothing is known.
+
+    >>> _instead('{"transformer_layer_cls_to_wrap": "A"}')
+    'settings of FSDP alone; give the arguments or the configuration of accelerate of the job; '
+    >>> _instead("a: 1")
+    ''
+    """
+    told = next((words for marks, words in _STRANGERS if all(re.search(mark, head) for mark in marks)), "")
+    return f"{told}; " if told else ""
 
 
 def by_name(name: str) -> Format:

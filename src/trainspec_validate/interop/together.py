@@ -28,6 +28,8 @@ _NAMED = {
     DEEPSPEED: re.compile(r"deepspeed\w{0,20}[\"'=: \t]{1,8}([^\s\"']{1,200}\.json)"),
 }
 """How a text names such a file."""
+_UNREAD = ", which is not read"
+_READS_IN = re.compile(rf"the script reads in (.{{1,2000}}){_UNREAD}")
 
 
 def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
@@ -36,7 +38,8 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
     Which of two settings counts is in transformers, not in the order of files: a format of the Trainer goes before
     `mixed_precision` of accelerate, and DeepSpeed keeps a copy in fp32 of weights that were loaded in bf16.
     """
-    fragments = [fragment for fragment, _ in read]
+    given = frozenset(text.name.rpartition("/")[2] for _, text in read)
+    fragments = [_without_given(fragment, given) for fragment, _ in read]
     trainers = [at for at, fragment in enumerate(fragments) if fragment.format == _TRAINER]
     launchers = {_LAUNCHERS[f.format]: at for at, f in enumerate(fragments) if f.format in _LAUNCHERS}
     num_launchers = sum(fragment.format in _LAUNCHERS for fragment in fragments)
@@ -75,6 +78,22 @@ def _with_its_deepspeed(fragment: Fragment) -> Fragment:
         unknown=tuple(e for e in fragment.unknown if not (formats and e.pointer[0] == "precision")),
         remarks=tuple(remark for remark in fragment.remarks if not remark.message.startswith(NAMES_DEEPSPEED)),
     )
+
+
+def _without_given(fragment: Fragment, given: frozenset[str]) -> Fragment:
+    """A fragment whose remarks do not call a file unread that is given beside it, as its own file name tells."""
+
+    def is_given(message: str) -> bool:
+        found = _READS_IN.fullmatch(message)
+        return found is not None and all(name.rpartition("/")[2] in given for name in found[1].split(", "))
+
+    remarks = tuple(
+        replace(remark, message=f"{remark.message.removesuffix(_UNREAD)}, which is read as a file of its own")
+        if is_given(remark.message)
+        else remark
+        for remark in fragment.remarks
+    )
+    return replace(fragment, remarks=remarks)
 
 
 def _belongs(text: ForeignText, mark: str, namers: Sequence[str]) -> bool:

@@ -125,7 +125,11 @@ def settle(draft: Draft, source: str) -> None:
         said = f"{value} by the arguments, but " if key in _ASKED and value is not None else ""
         draft.lacks((group, key), f"{said}{_WHY}")
     steps: Pointer = ("batch", "accumulation_steps")
-    if draft.word("deepspeed_config") and isinstance(draft.derived.get(steps), Default):
+    named = draft.word("deepspeed_config")
+    if named:
+        told = f"deepspeed_config names the file {named[:120]}, which decides what these arguments leave open"
+        draft.remark(told, "deepspeed_config")
+    if named and isinstance(draft.derived.get(steps), Default):
         draft.drop([steps], f"no global batch is given, and {_WHY}")
     for pointer, how in list(draft.derived.items()):
         if isinstance(how, Default) and source in how:

@@ -222,7 +222,10 @@ def _leave_named_open(draft: Draft, launch: Mapping[str, Any]) -> None:
             continue
         if _NAMED.fullmatch(name) and isinstance(value, str) and value and name not in draft.used:
             draft.used.add(name)
-            draft.remark(f"{name} names the file {value[:120]}, which is not read: import it as well", name)
+            # A file of accelerate is YAML; settings of FSDP alone, for the Trainer, fit no format.
+            alone = name.startswith("fsdp") and not value.endswith((".yaml", ".yml"))
+            way = ", and settings of FSDP alone fit no format" if alone else ": import it as well"
+            draft.remark(f"{name} names the file {value[:120]}, which is not read{way}", name)
             leave_groups_open(draft, value)
 
 

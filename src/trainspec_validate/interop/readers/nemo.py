@@ -45,6 +45,8 @@ _OTHER_SETTINGS = re.compile(
 )
 _GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
 _SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
+_JUDGED, _LEAST_KNOWN = 8, 5
+"""From how many settings right below `model` on their known share counts, and one in how many is known at least."""
 _SUMS = "model.optim.grad_sync_dtype"
 _WIDE = frozenset({"32", "fp32", "float", "float32", "torch.float32"})
 _NARROW = frozenset({"16", "bf16", "fp16", "half", "float16", "bfloat16", "torch.float16", "torch.bfloat16"})
@@ -161,6 +163,8 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         _leave_open(draft, other)
     _correct(draft, sums)
     write_nemo(draft)
+    if _is_foreign(draft):
+        draft.drop_defaults("this reader knows hardly a setting of `model`, so defaults of Megatron may not hold")
     source = _starts_from(values)
     if source and not any(values.get(name) for name in ("num_layers", "encoder_num_layers", "hidden_size")):
         draft.drop_defaults(f"{source} names what the job starts from, which may set it")
@@ -168,6 +172,12 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     return draft
+
+
+def _is_foreign(draft: Draft) -> bool:
+    """Whether less than a fifth of the settings right below `model` were read, as for a model of another kind."""
+    own = [name for name in draft.values if re.fullmatch(r"model\.[^.]+", draft.origins.get(name, ""))]
+    return len(own) >= _JUDGED and sum(name in draft.used for name in own) * _LEAST_KNOWN < len(own)
 
 
 def _starts_from(values: Mapping[str, Any]) -> str | None:
