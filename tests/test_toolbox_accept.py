@@ -206,6 +206,20 @@ def test_a_damaged_node_is_named_with_device_and_number(tmp_path: Path, files: d
     assert len(findings) <= 2, findings
 
 
+@pytest.mark.parametrize(
+    ("rate", "found"),
+    [
+        ("2.5", "312.5 MB/s, declared are 50 GB/s"),
+        ("40 (FDR10)", "5 GB/s, declared are 50 GB/s"),
+        ("0", "no file states the rate of each active port of 1 of 1 nodes"),
+        ("abc", "no file states the rate of each active port of 1 of 1 nodes"),
+    ],
+)
+def test_a_rate_that_cannot_be_read_is_said(tmp_path: Path, rate: str, found: str) -> None:
+    result = accept(tmp_path, {"node-0": {**GOOD, "ibstat.txt": ports(rate=rate)}})
+    assert found in " ".join(result.output.split())
+
+
 OLDER = """  - name: older
     num_nodes: 1
     num_accelerators_per_node: 8

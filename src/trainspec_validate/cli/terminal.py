@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, TextIO, TypeVar, cast
 
 import click
@@ -231,6 +231,8 @@ def tell_lines(text: str) -> None:
 
 def _write(text: str) -> None:
     if text:
+        with suppress(OSError, ValueError, AttributeError):
+            os.set_blocking(sys.stdout.fileno(), True)  # a pipe that does not wait would take a part of the text
         stream = _guarded(sys.stdout, _undelivered)
         stream.write(text)
         stream.flush()

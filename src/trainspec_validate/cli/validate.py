@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Any
@@ -51,6 +52,17 @@ class _Program(click.Command):
         if mistaken is not None and not ctx.resilient_parsing:
             raise Failure(f"{mistaken}: a file has the name of an option; write ./{mistaken}, or -- before all names")
         return super().parse_args(ctx, args)
+
+
+def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """A time that is a number; no bound of a range refuses the other.
+
+    Raises:
+        click.BadParameter: it is not.
+    """
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds")
+    return value
 
 
 @click.command(PROGRAM, cls=_Program, context_settings=terminal.HELP, epilog=_EPILOG)
@@ -126,7 +138,8 @@ class _Program(click.Command):
 @click.option(
     "interval_seconds",
     "--interval",
-    type=click.FloatRange(min=0.05),
+    type=click.FloatRange(min=0.05, max=86_400),
+    callback=_finite,
     default=5.0,
     show_default=True,
     metavar="SECONDS",

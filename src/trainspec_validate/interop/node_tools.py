@@ -33,6 +33,8 @@ _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
 _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
 _PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
+_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
+"""Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
 _SPEED = re.compile(r"([\d.]{1,8}) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
 _DIAGNOSTIC = re.compile(r"^\|\s*Diagnostic\s*\|\s*Result\s*\|", re.MULTILINE)
@@ -204,8 +206,8 @@ def _ports(text: str) -> Facts:
 def _port_field(port: Facts, key: str, value: str) -> None:
     if key == "state":
         port["active"] = value.startswith(("Active", "PORT_ACTIVE"))
-    elif key == "rate" and value.isdigit() and 0 < int(value) < 100_000:
-        port["rate_bytes_per_second"] = int(value) * 1.25e8
+    elif key == "rate" and (rate := _RATE.fullmatch(value)) and 0 < float(rate[1]) < 100_000:
+        port["rate_bytes_per_second"] = float(rate[1]) * 1.25e8
     elif key == "active_width" and (width := _TIMES.match(value)):
         port["width"] = int(width[1])
     elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)):

@@ -288,11 +288,17 @@ def _unjudged(directory: Path, observed: Iterable[Facts], nodes: Iterable[_Node]
     """What cannot be judged of nodes that answered, since none of their files states it."""
     answered = [(one, node) for one, node in zip(observed, nodes, strict=True) if one.get("answered", True)]
     absent = {words: [str(one["name"]) for one, _ in answered if key not in one] for words, key in _ASPECTS.items()}
+    absent["the rate of each active port"] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
     absent["errors of the kernel"] = [node.name for _, node in answered if not node.has_kernel_log]
     for words, names in absent.items():
         if names:
             reason = f"no file states {words} of {len(names)} of {len(answered)} nodes ({_named(names)})"
             yield Unjudged(directory.as_posix(), reason, "gather the output of a tool that states it", ())
+
+
+def _is_rate_open(node: Facts) -> bool:
+    """Whether a port is active at a rate that no file states, or not so that it can be read."""
+    return any(port.get("active") and "rate_bytes_per_second" not in port for port in node.get("ports", ()))
 
 
 def _named(names: list[str]) -> str:

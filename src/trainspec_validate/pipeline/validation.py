@@ -42,7 +42,7 @@ from trainspec_validate.pipeline.references import ReferenceFailure, bindings
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.rules import rules_of
-from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted
+from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted, waiting
 
 if TYPE_CHECKING:
     from datetime import date
@@ -355,7 +355,7 @@ def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:
     if sys.stdin is None:
         raise InputError("standard input is closed")
     # One byte more than a document may have, which its reader refuses.
-    start = sys.stdin.buffer.read(MAX_BYTES + 1)
+    start = waiting(sys.stdin.buffer).read(MAX_BYTES + 1)
     if of_content(name, start).kind == "stream":
         return stack.enter_context(kept(start, sys.stdin.buffer, name))
     return read_content(index, start, name)

@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import walk_tb
 from typing import BinaryIO, Final, NamedTuple
@@ -102,6 +102,13 @@ def open_regular(path: Path) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def waiting(stream: BinaryIO) -> BinaryIO:
+    """A standard stream that waits for what is not there yet; one that does not would end where its writer pauses."""
+    with suppress(OSError, ValueError):
+        os.set_blocking(stream.fileno(), True)
+    return stream
 
 
 def refusal_of(error: BaseException) -> Refusal | None:

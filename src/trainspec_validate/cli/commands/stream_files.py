@@ -15,7 +15,7 @@ from trainspec_validate.cli.commands import tables
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.pipeline.detect import detect, of_content
 from trainspec_validate.pipeline.files import STDIN, File
-from trainspec_validate.system.boundary import InputError, untrusted
+from trainspec_validate.system.boundary import InputError, untrusted, waiting
 from trainspec_validate.system.neutral import printable
 from trainspec_validate.telemetry.formats import (
     FORMATS,
@@ -83,7 +83,7 @@ def standard_input() -> BinaryIO:
     """
     if sys.stdin is None:
         raise Failure("standard input is closed; name a file, or pipe one into the command")
-    return sys.stdin.buffer
+    return waiting(sys.stdin.buffer)
 
 
 @dataclass(slots=True)
