@@ -55,3 +55,10 @@ def test_an_interval_that_is_no_time_is_wrong_use(value: str) -> None:
     )
     assert done.returncode == 2
     assert "--interval" in done.stderr
+
+
+@pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="the log of the kernel cannot be opened")
+def test_a_file_of_the_kernel_without_anything_to_read_is_refused() -> None:
+    done = subprocess.run([*VALIDATE, "/proc/kmsg"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in {1, 2}, done.stderr
+    assert "TRAINSPEC_DEBUG" not in done.stderr

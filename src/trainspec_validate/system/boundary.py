@@ -98,6 +98,8 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.ENODEV, "this is not a regular file", str(path))
+        if hasattr(os, "pread"):
+            os.pread(descriptor, 1, 0)  # some files of the kernel are regular, and have nothing to read yet
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

@@ -160,7 +160,7 @@ def word_value(text: str) -> Any:
 
 
 CUT = "<cut off>"
-"""Stands for the value of a setting whose line is cut off."""
+"""The value of a setting whose line is cut off."""
 
 
 def why_open(value: object) -> str | None:
@@ -378,7 +378,7 @@ class Draft:
             self.inputs[pointer] = inputs
 
     def drop_defaults(self, why: str, kept: Collection[Pointer] = ()) -> None:
-        """Leave open every fact that stands on a default, where the program has others; those `kept` are sure then."""
+        """Leave open each fact that follows from a default, where the program has others; those `kept` are sure."""
         self.drop([at for at, how in self.derived.items() if isinstance(how, Default) and at not in kept], why)
         self.derived.update((at, str(self.derived[at])) for at in kept)
 
