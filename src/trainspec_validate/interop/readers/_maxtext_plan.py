@@ -79,20 +79,7 @@ def write_model(draft: Draft) -> None:
     name = draft.word("model_name")
     if name and name != "default" and name_of(name):
         draft.put(("model", "name"), name_of(name))
-    scale = draft.count("global_parameter_scale") or 1
-    thirds, rest = divmod(scale.bit_length() - 1, 3)
-    if scale & (scale - 1):
-        draft.remark(f"global_parameter_scale is {scale}, where a power of 2 belongs", "global_parameter_scale")
-    for key, setting, order in _SIZES:
-        if draft.copy(("model", key), setting) is None:
-            value = draft.copy(("model", key), f"base_{setting}")
-            factor = 2 ** min(thirds + (rest > 0 if order == 2 else rest > 1 if order == 1 else 0), 40)
-            if value and scale > 1 and value * factor <= LARGEST:
-                draft.put(
-                    ("model", key), value * factor, f"base_{setting} x {factor}, by global_parameter_scale {scale}"
-                )
-        if draft.get("model", key) is None and key != "num_key_value_heads":
-            draft.lacks(("model", key), "it is in the file of the model or in base.yml, which are not read")
+    _write_sizes(draft)
     _write_block(draft)
     draft.copy(("model", "head_size"), "head_dim")
     draft.copy(("model", "vocabulary_size"), "vocab_size")
@@ -117,6 +104,24 @@ def write_model(draft: Draft) -> None:
         told = f"some layers have a window of {draft.count('sliding_window_size')} tokens, the others have none"
         draft.lacks(("model", "attention"), told)
     _write_experts(draft)
+
+
+def _write_sizes(draft: Draft) -> None:
+    """The sizes of the model, with the factor of global_parameter_scale where only the base is set."""
+    scale = draft.count("global_parameter_scale") or 1
+    thirds, rest = divmod(scale.bit_length() - 1, 3)
+    if scale & (scale - 1):
+        draft.remark(f"global_parameter_scale is {scale}, where a power of 2 belongs", "global_parameter_scale")
+    for key, setting, order in _SIZES:
+        if draft.copy(("model", key), setting) is None:
+            value = draft.copy(("model", key), f"base_{setting}")
+            factor = 2 ** min(thirds + (rest > 0 if order == 2 else rest > 1 if order == 1 else 0), 40)
+            if value and scale > 1 and value * factor <= LARGEST:
+                draft.put(
+                    ("model", key), value * factor, f"base_{setting} x {factor}, by global_parameter_scale {scale}"
+                )
+        if draft.get("model", key) is None and key != "num_key_value_heads":
+            draft.lacks(("model", key), "it is in the file of the model or in base.yml, which are not read")
 
 
 _WHOLE_BLOCKS = frozenset({None, "llama2", "mistral", "mixtral", "gpt3", "deepseek", "qwen3", "qwen3_moe", "gemma"})

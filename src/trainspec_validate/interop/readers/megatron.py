@@ -24,6 +24,7 @@ from trainspec_validate.interop.readers._shell_options import (
     PROGRAM,
     Option,
     Options,
+    Started,
     draft_of,
     options_of_script,
     trains_nothing,
@@ -84,14 +85,7 @@ def read(text: ForeignText) -> Fragment:
             "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"
         )
 
-    named = started.values.get(PROGRAM)
-    programs = [str(name) for name in (named.values if isinstance(named, Alternatives) else [named or "$"])]
-    if trains_nothing(programs):
-        raise without_training(programs[0])
-    tasks = {None, *_TUNING}
-    idle = started.values.get("task") not in tasks and not _TRAINED & started.values.keys()
-    if idle or started.values.get("retro_tasks") is not None:
-        raise ForeignFormatError("the command evaluates, or prepares data", help="give the script of the training")
+    _refuse_idle(started)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
@@ -111,6 +105,17 @@ def read(text: ForeignText) -> Fragment:
     leave_configuration_open(draft)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _refuse_idle(started: Started) -> None:
+    named = started.values.get(PROGRAM)
+    programs = [str(name) for name in (named.values if isinstance(named, Alternatives) else [named or "$"])]
+    if trains_nothing(programs):
+        raise without_training(programs[0])
+    tasks = {None, *_TUNING}
+    idle = started.values.get("task") not in tasks and not _TRAINED & started.values.keys()
+    if idle or started.values.get("retro_tasks") is not None:
+        raise ForeignFormatError("the command evaluates, or prepares data", help="give the script of the training")
 
 
 def logged_arguments(text: str) -> Options:

@@ -110,14 +110,7 @@ def _write_model(draft: Draft) -> None:
         usual = Default(f"one expert, the default of {SOURCE}")
         draft.put(("model", "family"), "dense-transformer", "" if experts else usual)
     else:
-        why = "attention_config names layers that are no attention"
-        draft.put(("model", "family"), "other", why)
-        draft.lacks(("model", "attention"), why)
-        if words == others:
-            for name in ("num_attention_heads", "num_kv_heads"):
-                draft.look(name)
-            for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "gated_ffn"):
-                draft.lacks(("model", key), f"{why}: every layer is one of {', '.join(sorted(words))}")
+        _write_without_attention(draft, words)
     for key, names in (
         ("num_layers", ("num_layers",)),
         ("hidden_size", ("hidden_size",)),
@@ -136,6 +129,18 @@ def _write_model(draft: Draft) -> None:
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
     draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
+
+
+def _write_without_attention(draft: Draft, words: set[str]) -> None:
+    """The model of a file with layers that are no attention, of which `words` names all or some."""
+    why = "attention_config names layers that are no attention"
+    draft.put(("model", "family"), "other", why)
+    draft.lacks(("model", "attention"), why)
+    if all(word in _NO_ATTENTION for word in words):
+        for name in ("num_attention_heads", "num_kv_heads"):
+            draft.look(name)
+        for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "gated_ffn"):
+            draft.lacks(("model", key), f"{why}: every layer is one of {', '.join(sorted(words))}")
 
 
 def _write_ffn(draft: Draft, hidden: int | None) -> None:

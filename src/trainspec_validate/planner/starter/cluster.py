@@ -98,8 +98,9 @@ def _scale_up(sizes: Sizes) -> Lines:
         lines.append((f"      wraparound: [{ends}]", "replace"))
     row = links().scale_up.get((technology, generation))
     if row is not None:
-        rate = figure(row.bandwidth_bytes_per_second)
-        lines.append((f"      bandwidth_bytes_per_second: {rate}", "catalog: one way, all links together"))
+        one_node = sizes.domain <= sizes.build.num_per_node
+        rate = (one_node and row.node_bandwidth_bytes_per_second) or row.bandwidth_bytes_per_second
+        lines.append((f"      bandwidth_bytes_per_second: {figure(rate)}", "catalog: one way, all links together"))
     return lines
 
 
