@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
 from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.cli.target import of_target
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.model.finding import Report
+from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
@@ -45,8 +47,11 @@ def run(request: Request) -> int:
     _refuse_command(paths[0])
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
-    if request.settings_from is not None:
-        _tell_changes(request, request.settings_from)
+    tree = request.settings_from
+    if tree is not None:
+        _refuse_own_state(tree)
+        request = _of_target(request, tree)
+        _tell_changes(request, tree)
     if request.follow and request.rules:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
     if request.follow and request.formats not in ((), ("concise",)):
@@ -91,10 +96,24 @@ def fails(report: Report, fail_on: Sequence[str]) -> bool:
     return threshold is not None and bool(report.at_or_above(threshold))
 
 
-def _tell_changes(request: Request, tree: str) -> None:
-    """Name the files in the working directory that do not count, because they differ from those of `tree`."""
+def _of_target(request: Request, tree: str) -> Request:
+    """The request with the files of `tree` in place of those of the working directory."""
+    rules = [of_target("--rules", file, tree) for file in request.rules]
+    return replace(
+        request,
+        waivers=of_target("--waivers", request.waivers, tree),
+        baseline=of_target("--baseline", request.baseline, tree),
+        rules=tuple(file for file in rules if file is not None),
+    )
+
+
+def _refuse_own_state(tree: str) -> None:
     if Path.cwd().is_relative_to(Path(tree).resolve()):
         raise click.UsageError("--settings-from names the state before the change: a copy outside of this directory")
+
+
+def _tell_changes(request: Request, tree: str) -> None:
+    """Name the files in the working directory that do not count, because they differ from those of `tree`."""
     from trainspec_validate.cli.settings_file import changed  # noqa: PLC0415 - runs that judge a change request
 
     files = [file for file in (request.config, request.waivers, request.baseline, *request.rules) if file is not None]
@@ -236,18 +255,19 @@ def _write_baseline(baseline: Baseline, request: Request) -> None:
         )
 
 
-def _joined(names: Sequence[str]) -> list[str]:
-    """The documents that are judged together with those of some files: that they refer to, or that refer to them."""
+def _joined(names: Sequence[str]) -> tuple[list[str], list[Unjudged]]:
+    """The documents that are judged together with those of some files, and what may refer to these and was not read."""
     given = [name for name in names if is_document_name(name)]
     if not given:
-        return []
+        return [], []
     try:
         report = examine(given, Terms(dependents=True))
     except PartialInputError as error:
         report = error.report
     except InputError:
-        return []
-    return sorted({document.path for document in report.documents} - set(names))
+        return [], []
+    left_out = [entry for entry in report.unjudged if not entry.requirements and entry.path not in names]
+    return sorted({document.path for document in report.documents} - set(names)), left_out
 
 
 def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> int:
@@ -265,7 +285,10 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
             names.append(file.name)
         elif source.unread:
             terminal.tell(f"left out: {file.name}: it {source.unread}")
-    names += _joined(names) if dependents else []
+    joined, unreached = _joined(names) if dependents else ([], [])
+    names += joined
+    for entry in unreached:
+        terminal.tell(f"left out: {entry.path}: it {entry.reason}")
     for path, reason, _ in passed_by(paths, found, names):
         terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
