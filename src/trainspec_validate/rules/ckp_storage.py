@@ -210,3 +210,20 @@ def checkpoints_kept(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         message = f"{number(checkpoint.retention.num_kept)} checkpoints are kept, but no tier keeps as many"
         most = max(tier_kept(checkpoint, tier) for tier in checkpoint.tiers)
         yield Violation(at(checkpoint, "retention", "num_kept"), message, f"write {base(most)}")
+    yield from _unused_number(checkpoint)
+
+
+def _unused_number(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A number of the policy below those of all tiers, each of which states its own: none keeps so few."""
+    own, kept = [tier.num_kept for tier in checkpoint.tiers], checkpoint.retention.num_kept
+    stated = [number_kept for number_kept in own if number_kept is not None]
+    if len(stated) == len(own) and kept < min(stated):
+        most = max(stated)
+        index = stated.index(most)
+        yield Violation(
+            at(checkpoint, "retention", "num_kept"),
+            f"{number(kept)} checkpoints are kept, but no tier keeps so few: {checkpoint.tiers[index].name!r} keeps "
+            f"{number(most)}",
+            f"write {base(most)}, or correct num_kept of the tiers",
+            related=((at(checkpoint, "tiers", index, "num_kept"), "the tier"),),
+        )

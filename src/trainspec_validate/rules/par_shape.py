@@ -98,6 +98,7 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
     wanted = {
         "full": (groups in {None, heads}, f"{heads}, as many as query heads"),
         "multi-query": (groups == 1, "1"),
+        "latent": (groups in {None, heads}, f"left out, or {heads}: each head has keys and values of its own"),
         "grouped-query": (groups is not None and 1 < groups < heads, f"between 1 and {heads}"),
     }
     fits, value = wanted.get(model.attention or "", (True, ""))
