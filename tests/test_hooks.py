@@ -118,7 +118,7 @@ def test_pre_commit_judges_a_renamed_cluster_with_what_still_names_the_old_one(t
     done = pre_commit(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "configs/plan.yaml: judged too; found because it names a document that is not there" in done.stdout
-    said = "error[TS-DOC-011] no ClusterProfile in this set is named 'example-cluster'"
+    said = "error[TS-DOC-011] no ClusterProfile among the judged documents has the name 'example-cluster'"
     assert re.search(rf"^configs/plan\.yaml:\d+:\d+: {re.escape(said)}", done.stdout, re.MULTILINE), done.stdout
 
 

@@ -244,8 +244,8 @@ class _Resolver:
         if candidates and reference.name:
             names = [other.document.metadata.name for other in candidates]
             kind = link.kind.__name__
-            which = f"several {kind}s in this set are" if matches else f"no {kind} in this set is"
-            message = f"{which} named {reference.name!r}"
+            which = f"several {kind}s" if matches else f"no {kind}"
+            message = f"{which} among the judged documents {'have' if matches else 'has'} the name {reference.name!r}"
             help_text = "refer to it by file" if matches else hint(reference.name, names)
             self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, help_text))
         return None
