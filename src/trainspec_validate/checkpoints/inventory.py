@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
-from trainspec_validate.checkpoints.content import JUDGED, is_blank, kind_of
-from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, kind_of
+from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of

@@ -16,7 +16,7 @@ from typing import Literal
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
-from trainspec_validate.checkpoints.format_table import STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.limits import ENTRIES

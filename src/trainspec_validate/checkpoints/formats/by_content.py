@@ -72,7 +72,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
 
 def _is_known(checkpoint: Checkpoint, path: str) -> bool:
     """Whether a reader before this one has said what is in a file, or what is wrong with it."""
-    return any(path == one.path for one in (*checkpoint.troubles, *checkpoint.pieces))
+    return path in {*(trouble.path for trouble in checkpoint.troubles), *(piece.path for piece in checkpoint.pieces)}
 
 
 def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
