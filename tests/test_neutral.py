@@ -295,7 +295,7 @@ def test_a_failure_has_the_lines_that_it_is_given() -> None:
     "words",
     [
         ("import", FORGED),
-        ("export", FORGED, "--to", "megatron"),
+        ("export", FORGED, "--to", "slurm"),
         ("explain", FORGED),
         ("accept", FORGED, "--from", FORGED),
         ("checkpoint", "seal", FORGED),

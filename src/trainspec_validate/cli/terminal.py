@@ -21,6 +21,7 @@ from trainspec_validate.system.process import (
     Terminated,
     ended_by_signals,
     fill_descriptors,
+    lacks_memory,
     refusal_of_the_system,
 )
 
@@ -124,6 +125,11 @@ def _code_of_failure(program: str, error: Exception) -> int:
         error = error.__cause__  # of any file: click takes it for the end of what it asks a person
     elif isinstance(error, click.ClickException):
         _refuse(error)
+        return WRONG_USE
+    if lacks_memory(error):
+        _refuse(
+            Failure(f"{program}: the machine, or a limit such as ulimit -v, gives too little memory; raise the limit")
+        )
         return WRONG_USE
     lacking = (refusal_of_the_system(error) or _lost_directory()) if isinstance(error, OSError) else ""
     if lacking:

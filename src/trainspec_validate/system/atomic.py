@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.neutral import hazard
 
 LINK = "this is a link, and nothing is written through links; name what it leads to, or another file"
@@ -70,7 +69,7 @@ def write_all(
     except BaseException as error:
         kept = [path.as_posix() for path in placed if path not in fresh]
         if kept and isinstance(error, OSError):
-            error.strerror = f"{reason_of(error)} (written before: {', '.join(kept)})"
+            error.strerror = f"{error.strerror or error} (written before: {', '.join(kept)})"
         for path in fresh.intersection(placed):
             path.unlink(missing_ok=True)
         for directory in reversed(made):
@@ -190,10 +189,9 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
     there = _state(path)
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if there is None:
-        parent = path.parent.stat()
-        if not stat.S_ISDIR(parent.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+    if there is None and not path.parent.is_dir():
+        code = errno.ENOTDIR if os.path.lexists(path.parent) else errno.ENOENT
+        raise OSError(code, os.strerror(code), os.fspath(path))
     is_beside = there is None or stat.S_ISREG(there.st_mode)
     if (there is not None and not os.access(path, os.W_OK)) or (is_beside and not os.access(path.parent, os.W_OK)):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))

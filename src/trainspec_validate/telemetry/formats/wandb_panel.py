@@ -84,8 +84,8 @@ class Reader:
         if self._header[0] == _STEP and step is None:
             yield offset, Refusal(f"the step is {told[:40]!r}", "a whole number from 0", "value")
             return
-        if step is not None and step < self._last_step:
-            words = f"the row is of another chart: the step falls from {self._last_step:,} to {step:,}"
+        if step is not None and step <= self._last_step:
+            words = f"the row is of another chart: step {step:,} follows step {self._last_step:,}"
             yield offset, Refusal(words, _APART, "value")
             return
         self._last_step = self._last_step if step is None else step
