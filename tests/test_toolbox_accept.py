@@ -356,6 +356,12 @@ def test_links_in_the_directory_of_nodes_are_named(tmp_path: Path) -> None:
     assert words in " ".join(found.output.split())
 
 
+def test_a_directory_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(profile(1), encoding="utf-8")
+    told = CliRunner().invoke(command, ["accept", f"{tmp_path}/cluster.yaml", "--from", "nope"])
+    assert (told.exit_code, told.stderr) == (2, "Error: nope: no such file or directory\n")
+
+
 def test_wrong_use(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
     found = accept(tmp_path, {}, num_nodes=1)

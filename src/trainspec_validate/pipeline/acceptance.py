@@ -20,7 +20,7 @@ from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import walk
-from trainspec_validate.system.boundary import InputError, untrusted, words_of
+from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
 
@@ -88,7 +88,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError as error:
-        raise InputError(f"{directory.as_posix()}: {words_of(error)}") from error
+        raise InputError(f"{directory.as_posix()}: {reason_of(error)}") from error
     places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     if len(places) > _MOST_NODES.most:
         raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
