@@ -21,6 +21,8 @@ from trainspec_validate._version import __version__
 BAD = (ROOT / "examples" / "broken" / "duplex.yaml").read_text(encoding="utf-8")
 ACTIONS = {"validator": "action.yml", "suite": "conformance/action.yml"}
 VARIABLES = sorted(variables(Path("/nowhere")))
+SETTINGS = ["everything", *(pytest.param(name, marks=pytest.mark.long) for name in VARIABLES)]
+"""Each trap leaves a mark of its own, so that one run meets them all; alone they are set in the long form."""
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 
 
@@ -34,6 +36,19 @@ def hostile_job(folder: Path, action: str, source: Path = ROOT, **inputs: str) -
     return job
 
 
+def all_variables(job: Job) -> dict[str, str]:
+    """Everything that a workflow may set, at once."""
+    every = {}
+    for name, value in variables(job.workspace).items():
+        every |= {} if name == "relative-path" else value
+    return every | {"PATH": f".:bin:{every['PATH']}"}
+
+
+def set_by(name: str, job: Job) -> dict[str, str]:
+    """The variables of one name, or all of them."""
+    return all_variables(job) if name == "everything" else variables(job.workspace)[name]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("action", "name"), [*(("validator", name) for name in VARIABLES), ("suite", "module-path")])
 def test_an_installation_runs_nothing_of_the_workspace(action: str, name: str, tmp_path: Path) -> None:
@@ -44,21 +59,21 @@ def test_an_installation_runs_nothing_of_the_workspace(action: str, name: str, t
     assert "No matching distribution" in job.log
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_of_the_validator_runs_nothing_of_the_workspace(name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "validator", paths="cluster.yaml")
-    job.variables = variables(job.workspace)[name]
+    job.variables = set_by(name, job)
     job.install_this()
     assert job.run("Settings", "Validate", "Verdict") == 1, job.log
     assert marks_in(tmp_path / "marks") == []
     assert "cluster.yaml:21:35: error[TS-CLU-010]" in job.log
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_of_the_suite_runs_the_stack_alone(name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "suite", stack="mine/stack.yaml", scenarios="null-run", args="--trials=1\n--dry-run")
     write_templates(job.workspace / "mine")
-    job.variables = variables(job.workspace)[name]
+    job.variables = set_by(name, job)
     job.install_this()
     assert job.run("Settings", "Run", "Verdict") == 0, job.log
     assert marks_in(tmp_path / "marks") == []
@@ -98,14 +113,6 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("offline")
     copy_action(folder)
     return folder
-
-
-def all_variables(job: Job) -> dict[str, str]:
-    """Everything that a workflow may set, at once."""
-    every = {}
-    for name, value in variables(job.workspace).items():
-        every |= {} if name == "relative-path" else value
-    return every | {"PATH": f".:bin:{every['PATH']}"}
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from trainspec_validate.model.finding import LeftOut
 from trainspec_validate.model.requirements import Index
@@ -32,18 +33,14 @@ class Selection:
 
     def takes(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is judged."""
-        if self.leaves_out(index, identifier):
-            return False
-        requirement = index.by_id[identifier]
-        if self.select:
-            return not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.select)
-        return self.profile == "full" or requirement.profile == "core"
+        return self._decision(index, identifier).is_taken
 
     def leaves_out(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is ignored by name, which goes before everything else."""
-        requirement = index.by_id[identifier]
-        named = not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.ignore)
-        return named and identifier not in NOT_READ
+        return self._decision(index, identifier).is_ignored
+
+    def _decision(self, index: Index, identifier: str) -> _Decision:
+        return _decisions(self.profile, frozenset(self.select), frozenset(self.ignore), index)[identifier]
 
     def left_out(self, index: Index, settings: str, from_settings: Collection[str]) -> Iterator[LeftOut]:
         """What each option leaves out of what the validator checks; those of `from_settings` are from a file."""
@@ -56,6 +53,27 @@ class Selection:
             if found:
                 source = settings if entry.option in from_settings else ""
                 yield replace(entry, settings=source, requirements=tuple(sorted(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a selection decides on one requirement."""
+
+    is_ignored: bool
+    is_taken: bool
+
+
+@lru_cache(maxsize=16)
+def _decisions(profile: str, select: frozenset[str], ignore: frozenset[str], index: Index) -> Mapping[str, _Decision]:
+    """The decision on each requirement; a run asks for each of them several times."""
+    decisions = {}
+    for identifier, requirement in index.by_id.items():
+        words = {requirement.id, requirement.area, requirement.name}
+        is_ignored = not words.isdisjoint(ignore) and identifier not in NOT_READ
+        in_profile = profile == "full" or requirement.profile == "core"
+        is_chosen = not words.isdisjoint(select) if select else in_profile
+        decisions[identifier] = _Decision(is_ignored, is_chosen and not is_ignored)
+    return decisions
 
 
 def renamed(words: Iterable[str], index: Index) -> Iterator[str]:
