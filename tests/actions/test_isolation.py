@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trainspec_conformance.starting import write_templates
 
-from tests.actions.hostile_workspace import fill, marks_in, variables
+from tests.actions.hostile_workspace import fill, marks_in, set_by, variables
 from tests.actions.job_run import ROOT, Job, pull_request
 from tests.actions.server import serve
 from tests.actions.wheels import copy_action
@@ -22,7 +22,7 @@ BAD = (ROOT / "examples" / "broken" / "duplex.yaml").read_text(encoding="utf-8")
 ACTIONS = {"validator": "action.yml", "suite": "conformance/action.yml"}
 VARIABLES = sorted(variables(Path("/nowhere")))
 SETTINGS = ["everything", *(pytest.param(name, marks=pytest.mark.long) for name in VARIABLES)]
-"""Each trap leaves a mark of its own, so that one run meets them all; alone they are set in the long form."""
+"""One at a time in the long form."""
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 
 
@@ -34,19 +34,6 @@ def hostile_job(folder: Path, action: str, source: Path = ROOT, **inputs: str) -
     (job.workspace / "cluster.yaml").write_text(BAD, encoding="utf-8")
     serve(job.server, main={"cluster.yaml": BAD})
     return job
-
-
-def all_variables(job: Job) -> dict[str, str]:
-    """Everything that a workflow may set, at once."""
-    every = {}
-    for name, value in variables(job.workspace).items():
-        every |= {} if name == "relative-path" else value
-    return every | {"PATH": f".:bin:{every['PATH']}"}
-
-
-def set_by(name: str, job: Job) -> dict[str, str]:
-    """The variables of one name, or all of them."""
-    return all_variables(job) if name == "everything" else variables(job.workspace)[name]
 
 
 @pytest.mark.long
@@ -62,7 +49,7 @@ def test_an_installation_runs_nothing_of_the_workspace(action: str, name: str, t
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_of_the_validator_runs_nothing_of_the_workspace(name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "validator", paths="cluster.yaml")
-    job.variables = set_by(name, job)
+    job.variables = set_by(name, job.workspace)
     job.install_this()
     assert job.run("Settings", "Validate", "Verdict") == 1, job.log
     assert marks_in(tmp_path / "marks") == []
@@ -73,7 +60,7 @@ def test_a_run_of_the_validator_runs_nothing_of_the_workspace(name: str, tmp_pat
 def test_a_run_of_the_suite_runs_the_stack_alone(name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "suite", stack="mine/stack.yaml", scenarios="null-run", args="--trials=1\n--dry-run")
     write_templates(job.workspace / "mine")
-    job.variables = set_by(name, job)
+    job.variables = set_by(name, job.workspace)
     job.install_this()
     assert job.run("Settings", "Run", "Verdict") == 0, job.log
     assert marks_in(tmp_path / "marks") == []
@@ -118,7 +105,10 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_validator_is_installed_and_run_from_outside_of_the_workspace(offline: Path, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "validator", offline / "action", paths="cluster.yaml")
-    job.variables = all_variables(job) | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offline / "wheels")}
+    job.variables = set_by("everything", job.workspace) | {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(offline / "wheels"),
+    }
     before = sorted(job.workspace.rglob("*"))
     assert job.run() == 1, job.log
     assert job.codes == {"Install": 0, "Settings": 0, "Validate": 0, "Verdict": 1}
@@ -136,7 +126,10 @@ def test_the_suite_is_installed_and_run_from_outside_of_the_workspace(offline: P
         tmp_path, "suite", offline / "action", stack="mine/stack.yaml", scenarios="null-run", args="--trials=1"
     )
     write_templates(job.workspace / "mine")
-    job.variables = all_variables(job) | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offline / "wheels")}
+    job.variables = set_by("everything", job.workspace) | {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(offline / "wheels"),
+    }
     assert job.run() == 0, job.log
     assert job.codes == {"Install": 0, "Settings": 0, "Run": 0, "Verdict": 0}
     assert marks_in(tmp_path / "marks") == []

@@ -33,20 +33,18 @@ class Selection:
 
     def takes(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is judged."""
-        return self._decision(index, identifier).is_taken
+        return self._decisions(index).by_id[identifier].is_taken
 
     def leaves_out(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is ignored by name, which goes before everything else."""
-        return self._decision(index, identifier).is_ignored
+        return self._decisions(index).by_id[identifier].is_ignored
 
-    def _decision(self, index: Index, identifier: str) -> _Decision:
-        return _decisions(self.profile, frozenset(self.select), frozenset(self.ignore), index)[identifier]
+    def _decisions(self, index: Index) -> _Decisions:
+        return _decided(self.profile, frozenset(self.select), frozenset(self.ignore), index)
 
     def left_out(self, index: Index, settings: str, from_settings: Collection[str]) -> Iterator[LeftOut]:
         """What each option leaves out of what the validator checks; those of `from_settings` are from a file."""
-        checked = [identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED]
-        ignored = {identifier for identifier in checked if self.leaves_out(index, identifier)}
-        rest = {identifier for identifier in checked if not self.takes(index, identifier)} - ignored
+        ignored, rest = self._decisions(index).left_out
         profile = () if self.profile == "full" else (self.profile,)
         choice: LeftOut = LeftOut("select", self.select, "", ()) if self.select else LeftOut("profile", profile, "", ())
         for entry, found in ((LeftOut("ignore", self.ignore, "", ()), ignored), (choice, rest)):
@@ -63,9 +61,18 @@ class _Decision:
     is_taken: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """What a selection decides on every requirement."""
+
+    by_id: Mapping[str, _Decision]
+    left_out: tuple[frozenset[str], frozenset[str]]
+    """Of what the validator checks: the ignored ones, and those that are not chosen."""
+
+
 @lru_cache(maxsize=16)
-def _decisions(profile: str, select: frozenset[str], ignore: frozenset[str], index: Index) -> Mapping[str, _Decision]:
-    """The decision on each requirement; a run asks for each of them several times."""
+def _decided(profile: str, select: frozenset[str], ignore: frozenset[str], index: Index) -> _Decisions:
+    """Decide once for all questions of a run."""
     decisions = {}
     for identifier, requirement in index.by_id.items():
         words = {requirement.id, requirement.area, requirement.name}
@@ -73,7 +80,10 @@ def _decisions(profile: str, select: frozenset[str], ignore: frozenset[str], ind
         in_profile = profile == "full" or requirement.profile == "core"
         is_chosen = not words.isdisjoint(select) if select else in_profile
         decisions[identifier] = _Decision(is_ignored, is_chosen and not is_ignored)
-    return decisions
+    checked = {identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED}
+    ignored = frozenset(identifier for identifier in checked if decisions[identifier].is_ignored)
+    rest = frozenset(identifier for identifier in checked if not decisions[identifier].is_taken) - ignored
+    return _Decisions(decisions, (ignored, rest))
 
 
 def renamed(words: Iterable[str], index: Index) -> Iterator[str]:
