@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from trainspec_conformance.cli import command as suite
 
 from tests.examples import examples
 from tests.trees import torch_bytes
@@ -234,10 +235,7 @@ def test_no_argument_is_obeyed(
         ("trainspec-record", "--{}"),
         ("trainspec-record", "launch", "--plan", "{}", "--", "true"),
         ("trainspec-record", "launch", "--dry-run", "--run", "{}", "--", "{}"),
-        ("trainspec-conformance", "{}"),
         ("trainspec-conformance", "run", "{}", "--report", "out"),
-        ("trainspec-conformance", "verify", "."),
-        ("trainspec-conformance", "init", "{}"),
     ],
 )
 def test_no_argument_of_a_program_is_obeyed(arguments: tuple[str, ...], word: str, tmp_path: Path) -> None:
@@ -245,6 +243,17 @@ def test_no_argument_of_a_program_is_obeyed(arguments: tuple[str, ...], word: st
     done = subprocess.run([BIN / program, *rest], capture_output=True, check=False, cwd=tmp_path)
     assert "Traceback" not in done.stderr.decode()
     assert not obeyed((done.stdout + done.stderr).decode())
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("arguments", [("{}",), ("run", "{}", "--report", "out"), ("verify", "."), ("init", "{}")])
+def test_no_argument_of_the_suite_is_obeyed(
+    arguments: tuple[str, ...], word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, out, err = run(suite, "trainspec-conformance", *(argument.format(word) for argument in arguments))
+    assert "Traceback" not in err
+    assert not obeyed(out + err)
 
 
 def test_a_document_for_another_program_is_printed_as_it_is_or_not_at_all(capsys: pytest.CaptureFixture[str]) -> None:
