@@ -263,9 +263,10 @@ def test_what_the_rules_of_mlperf_let_be_open(tmp_path: Path, kind: str, is_stop
 def test_ends_and_starts_that_the_rules_of_mlperf_let_be_without_a_pair(
     tmp_path: Path, kind: str, severity: Severity
 ) -> None:
-    """The checker of MLPerf asks for no pairs of blocks and epochs; no number follows from them, as from evaluations."""
+    """The checker of MLPerf asks for no pairs of blocks and epochs, and no number follows from them."""
     run = entry("run_start", time_ms=0), entry("run_stop", None, 60_000, status="success")
-    edges = [entry(f"{kind}_{edge}", time_ms=time) for edge, time in (("stop", 1), ("start", 2), ("start", 3), ("stop", 9))]
+    times = {"stop": 1, "start": 2, "start ": 3, "stop ": 9}
+    edges = [entry(f"{kind}_{edge.strip()}", time_ms=time) for edge, time in times.items()]
     path = tmp_path / "log.txt"
     path.write_text(log(run[0], *edges, run[1]), "utf-8")
     found = [each for each in validate(path).findings if each.requirement == "TS-TEL-043"]

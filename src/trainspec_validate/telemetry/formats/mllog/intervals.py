@@ -23,9 +23,9 @@ _MAX_OPEN = 1_000
 _WITHOUT_PAIRS = frozenset({"block", "epoch"})
 _ACCEPTED = "; the rules of MLPerf let the last one of a run be open"
 _UNPAIRED = "; the rules of MLPerf ask for no pairs of blocks or epochs"
-"""Source: mlcommons/logging, compliance_checker/training_5.1.0/common.yaml: blocks and epochs have one entry at least of
-each kind, no rule pairs them, and the comment on run_stop accepts an epoch that is open. Of evaluations neither times nor
-losses follow without a pair, while no number follows from blocks and epochs."""
+"""Source: mlcommons/logging, compliance_checker/training_5.1.0/common.yaml: blocks and epochs have one entry of each
+kind at least, no rule pairs them, and the comment on run_stop accepts an epoch that is open. No number follows from
+them, while the time of an evaluation follows from its pair."""
 
 
 class _Open(NamedTuple):
