@@ -145,13 +145,17 @@ def _reports(entries: list[Entry]) -> list[Entry]:
     ("change", "words"),
     [
         (lambda step, n: step - 50 * BATCH if n == 120 else step, "step falls from 7,680 to 4,544"),
+        (
+            lambda step, n: step - 50 * (n % 10 == 9),
+            "step is 590, no multiple of the 64 samples of an update, as those of 180 of 200 reports are",
+        ),
         (lambda step, n: 101 * BATCH if n > 99 else step, "step is 6,464 in 4 reports in a row"),
         (
             lambda step, n: 2 * step if n > 99 else step,
             "steps count samples up to report 120 at most, and then",
         ),
     ],
-    ids=["falls", "stands", "doubles"],
+    ids=["falls", "no multiple", "stands", "doubles"],
 )
 def test_steps_that_contradict_each_other(tmp_path: Path, change: Callable[[int, int], int], words: str) -> None:
     entries = run(detailed=True)

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violati
 from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
-from trainspec_validate.telemetry.checks._words import damaged, few, number
+from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, RunView
 
 RATE, TOKENS = "train.token.rate", "train.token.count"
@@ -84,30 +84,30 @@ def _rate_against_count(
 
 
 def _sample_rate(run: RunView, span: AttemptSpan) -> Iterator[list[Violation]]:
-    """What rates of samples add up to outside of evaluations, against the growth of their count."""
+    """What rates of samples add up to against the growth of their count; some programs train while they evaluate."""
     rate, samples = run.job.get(SAMPLE_RATE), run.job.get(SAMPLES)
     if rate is None or samples is None:
         return
     mine = of_attempt(rate, span.number)
     times = rate.time_us[mine]
     grown = np.diff(at_times(samples, span.number, times))
-    seconds = evaluations(run).left_us(times[:-1], times[1:]) / 1e6
-    claimed = rate.value[mine][1:] * seconds
-    usable = np.isfinite(grown) & np.isfinite(claimed) & (grown > 0) & (seconds > 0)
+    seconds = np.diff(times) / 1e6
+    trained = evaluations(run).left_us(times[:-1], times[1:]) / 1e6
+    usable = np.isfinite(grown) & np.isfinite(rate.value[mine][1:]) & (grown > 0) & (trained > 0)
     if usable.sum() < FEWEST_RATES:
         return
-    ratios = claimed[usable] / grown[usable]
-    usual = float(np.median(ratios))
-    if 1 / RATE_FACTOR <= usual <= RATE_FACTOR:
+    rates = rate.value[mine][1:][usable]
+    least, most = (float(np.median(rates * time[usable] / grown[usable])) for time in (trained, seconds))
+    if least <= RATE_FACTOR and most >= 1 / RATE_FACTOR:
         yield []
         return
     first = int(np.flatnonzero(usable)[0])
     yield [
         Violation(
             rate.location(mine.start + first + 1),
-            f"{SAMPLE_RATE} is {number(float(rate.value[mine][first + 1]))}, and {SAMPLES} grows by "
-            f"{number(float(grown[first]))} in {number(float(seconds[first]))} s without evaluations: a ratio of "
-            f"{number(usual)} in {int(usable.sum()):,} reports",
+            f"{SAMPLE_RATE} is {number(float(rates[0]))}, and {SAMPLES} grows by {number(float(grown[first]))} in "
+            f"{seconds_in_words(float(seconds[first]))}, {seconds_in_words(float(trained[first]))} of it without "
+            f"evaluations: a ratio of {number(least if least > RATE_FACTOR else most)} in {usable.sum():,} reports",
             "the rate is samples of the whole job per second of training",
             Evidence(SAMPLE_RATE, "", int(times[0]), int(times[-1]), int(usable.sum())),
         )

@@ -19,7 +19,7 @@ _MINUTE_US = 60_000_000
 _FEWEST_TIMES = 8
 """Entries of which whole minutes are no chance: not one of 5,335 public logs has times of whole seconds."""
 _MOST_AT_ONCE = 4
-"""Positions of one key that have one time, from which a clock stands; public logs have up to two."""
+"""Positions of one key that have one time, from which a clock has stopped; public logs have up to two."""
 _LEAST_RUN_US = 2_000_000
 """A run is longer, from its start to its stop: the shortest of 5,335 public logs takes 6.7 s, on 3,472 GPUs."""
 _FEWEST_EVALUATIONS = 2
@@ -81,7 +81,7 @@ class Clock:
             self._longest, self._longest_key = now, entry.key
 
     def end(self) -> Iterator[Found]:
-        """Times that are of the writing of the log, rounded, or of a clock that stands."""
+        """Times that are of the writing of the log, rounded, or of a clock that has stopped."""
         if self._num >= _FEWEST_TIMES and self._num_minutes == self._num:
             message = f"all {self._num:,} times of the run are whole minutes, where time_ms counts milliseconds"
             yield self._start, Refusal(message, "write times as the clock has them", "time")

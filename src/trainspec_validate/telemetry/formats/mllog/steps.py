@@ -10,22 +10,25 @@ from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.mllog.units import Entry, is_report, readings, sums_up
 
 _MOST_EQUAL = 4
-"""Reports in a row with one step, from which a step stands; no two in 5,335 public logs have the same."""
+"""Reports in a row with one step, from which a counter has stopped; no two in 5,335 public logs have the same."""
 _FEWEST = 8
 """Reports of which the first half shows a unit."""
+_MOST_OTHER = 0.2
+"""Share of the reports whose steps may be other than those of the rest."""
 _HELP = "write the count of completed updates, or of samples, in all reports"
 
 
 def contradictions(entries: Sequence[Entry]) -> Iterator[Found]:
-    """The first report whose step falls, stands, or leaves the unit of those before it."""
+    """The first report whose step falls, stays, or leaves the unit of those before it."""
     reports = [each for each in entries if is_report(each) and each.step is not None]
-    found = next(_order(reports), None) or _turn(entries, [each for each in reports if not sums_up(each)])
+    detailed = [each for each in reports if not sums_up(each)]
+    found = next(_order(reports), None) or _turn(entries, detailed) or _no_multiple(entries, detailed)
     if found is not None:
         yield found
 
 
 def _order(reports: Sequence[Entry]) -> Iterator[Found]:
-    """Steps that fall or stand from one report to the next of the same statistics."""
+    """Steps that fall or stay from one report to the next of the same statistics."""
     last: dict[tuple[str, ...], tuple[int, int]] = {}
     for each in reports:
         names, step = tuple(sorted(each.value)), each.step or 0
@@ -59,6 +62,20 @@ def _turn(entries: Sequence[Entry], reports: Sequence[Entry]) -> Found | None:
         f"steps count {_UNITS[unit]} up to report {num - 1:,} at most, and then contradict samples_count of others"
     )
     return reports[num - 1].offset, Refusal(message, _HELP, "step")
+
+
+def _no_multiple(entries: Sequence[Entry], reports: Sequence[Entry]) -> Found | None:
+    """The first report whose step is no multiple of the samples or tokens of an update, as nearly all others are."""
+    batch, length = (_setting(entries, key) for key in ("global_batch_size", "max_sequence_length"))
+    for size, unit in ((batch * length, "tokens"), (batch, "samples")):
+        other = [each for each in reports if size > 1 and (each.step or 0) % size]
+        regular = [each for each in reports if each not in other]
+        fitting = readings(entries, regular, batch, length) if len(regular) >= _FEWEST else []
+        if other and len(other) <= _MOST_OTHER * len(reports) and fitting == [unit]:
+            message = f"step is {other[0].step or 0:,}, no multiple of the {size:,} {unit} of an update, as those of "
+            message += f"{len(regular):,} of {len(reports):,} reports are"
+            return other[0].offset, Refusal(message, _HELP, "step")
+    return None
 
 
 _UNITS = {"count": "updates", "samples": "samples", "tokens": "tokens"}
