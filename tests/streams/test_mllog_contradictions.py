@@ -134,6 +134,16 @@ def test_reports_that_stop_before_the_evaluations(tmp_path: Path, num: int, word
     assert [message for message in found if message.startswith("each of")] == [start + words] * bool(words)
 
 
+def test_a_report_that_is_absent_after_the_last_block(tmp_path: Path) -> None:
+    entries = run()
+    for place in [number for number, each in enumerate(entries) if each["key"] == "block_stop"]:
+        entries[place - 1], entries[place] = entries[place], entries[place - 1]
+    assert findings(entries, tmp_path) == []
+    last = _reports(entries)[-1]
+    found = findings([each for each in entries if each is not last], tmp_path)
+    assert ("TS-TEL-023", "a report of training follows each of 9 block_stop, and none the last") in found
+
+
 # --- steps and rates
 
 
@@ -183,3 +193,14 @@ def test_rates_against_the_time_of_an_update(tmp_path: Path, seconds: float, is_
         each["value"]["train_step_time"] = seconds
     found = [message for _, message in findings(entries, tmp_path) if "where the batch has 64" in message]
     assert bool(found) == is_found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "requirement"), [(2.5, None), (50.0, None), (2500.0, "TS-TEL-037"), (-2.5, "TS-TEL-012")]
+)
+def test_times_of_updates_without_a_position(tmp_path: Path, seconds: float, requirement: str | None) -> None:
+    """A report comes every 57 s: an update cannot take longer than that, and many fit into it."""
+    entries = run()
+    for each in _reports(entries):
+        each["value"], each["metadata"] = {"train_step_time": seconds}, {}
+    assert {found for found, _ in findings(entries, tmp_path)} == ({requirement} if requirement else set())

@@ -30,11 +30,12 @@ RefusalCode = Literal[
     "instrument",
     "silence",
     "step",
+    "duration",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
 end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
-run does, or a position that others contradict."""
+run does, a position that others contradict, or a time of updates that the clock contradicts."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "time": "TS-TEL-016",
     "interval": "TS-TEL-043",
@@ -50,6 +51,7 @@ _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "instrument": "TS-TEL-008",
     "silence": "TS-TEL-023",
     "step": "TS-TEL-031",
+    "duration": "TS-TEL-037",
 }
 """Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[

@@ -13,6 +13,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
 from trainspec_validate.telemetry.formats.mllog.clock import Clock
+from trainspec_validate.telemetry.formats.mllog.durations import Durations
 from trainspec_validate.telemetry.formats.mllog.intervals import Intervals
 from trainspec_validate.telemetry.formats.mllog.launch import Launch
 from trainspec_validate.telemetry.formats.mllog.owed import Owed
@@ -70,7 +71,7 @@ class Reader:
         self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
         self._position = Position(transcript.tally)
         self._intervals, self._launch = Intervals(transcript), Launch(transcript)
-        self._owed, self._clock, self._result = Owed(), Clock(), Result()
+        self._owed, self._clock, self._result, self._durations = Owed(), Clock(), Result(), Durations()
         self._held: list[tuple[int, Entry | Refusal]] | None = []
         """The log until it is known what its positions count."""
         self._is_loss = self._has_updates = self._has_statistics = self._has_begun = self._is_offline = False
@@ -212,9 +213,11 @@ class Reader:
                 values |= {"train.token.rate": rate} if isinstance(rate, float) else {}
             else:
                 yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
+        step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
+        if step is None or "train.step.duration" not in values:
+            yield from ((offset, refusal) for refusal in self._durations.take(offset, time_us, value))
         if not values:
             return
-        step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
         # What sums up a block has the position of its start in some rounds.
         step = self._step if step is not None and step < self._step and "throughput" in value else step
         self._has_statistics |= step is not None
@@ -302,6 +305,7 @@ class Reader:
         yield from self._owed.end()
         yield from self._clock.end()
         yield from self._result.end()
+        yield from self._durations.end()
 
 
 def _entry(offset: int, text: str) -> Entry | Refusal:

@@ -31,6 +31,7 @@ _AT_MOST = {
 }
 """What one `eval_accuracy` reaches in a run that succeeds, by benchmark; of several rounds the target that is easiest.
 Source: mlcommons/logging@7bbf792, ATLEAST_ONE_CHECK in compliance_checker/training_0.7.0 to 6.1.0, closed division."""
+_STOPS = ("epoch_stop", "block_stop")
 _FEWEST = 3
 """Evaluations with reports before them, from which an evaluation without one is an exception."""
 
@@ -47,6 +48,9 @@ class Result:
         """Reports before each evaluation, since the one before it."""
         self._num_reports = 0
         self._last_report = 0
+        self._stops: dict[str, list[int]] = {}
+        """Reports after each stop of a kind, until the next; the first number is of those before the first stop."""
+        self._last_stop = 0
 
     def take(self, entry: Entry) -> None:
         """Take an entry."""
@@ -59,6 +63,11 @@ class Result:
         elif entry.key == "train_loss" or is_report(entry):
             self._num_reports += 1
             self._last_report = entry.offset
+            for key in _STOPS:
+                self._stops.setdefault(key, [0])[-1] += 1
+        elif entry.key in _STOPS:
+            self._stops.setdefault(entry.key, [0]).append(0)
+            self._last_stop = entry.offset
         elif entry.key == "run_stop" and entry.metadata.get("status") == "success":
             self._success = entry.offset
 
@@ -74,6 +83,7 @@ class Result:
         """What the end of the log contradicts."""
         yield from self._target()
         yield from self._silence()
+        yield from self._stop()
 
     def _target(self) -> Iterator[Found]:
         """A success that no evaluation shows."""
@@ -90,6 +100,13 @@ class Result:
             )
             help_text = "write each evaluation, the last one too, or the status aborted"
             yield self._success, Refusal(message, help_text, "absent")
+
+    def _stop(self) -> Iterator[Found]:
+        """A report after each stop but the last."""
+        for key, (before, *after) in self._stops.items():
+            if not before and len(after) > _FEWEST and all(after[:-1]) and not after[-1]:
+                message = f"a report of training follows each of {len(after) - 1} {key}, and none the last"
+                yield self._last_stop, Refusal(message, "write reports until the run stops", "silence")
 
     def _silence(self) -> Iterator[Found]:
         """Reports before each evaluation but the last."""
