@@ -50,7 +50,8 @@ def requirements(directory: Path) -> list[dict[str, object]]:
                     raise SpecificationError(f"{place}: {word} is already used at {seen[word]}")
                 seen[word] = place
             entries.append(_entry(section, place))
-    return sorted(entries, key=lambda entry: (str(entry["chapter"])[:2], str(entry["id"])))
+    first = {str(entry["id"])[:6]: str(entry["chapter"])[:2] for entry in reversed(entries)}
+    return sorted(entries, key=lambda entry: (first[str(entry["id"])[:6]], str(entry["id"])))
 
 
 def former_names(facts: Mapping[str, str]) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from trainspec_site.svg import COLOURS, GREY, INK, Drawing
+from trainspec_validate.model.catalog import accelerators
 
 FORMATS = (("FP32", 8, 23), ("BF16", 8, 7), ("FP16", 5, 10), ("E5M2", 5, 2), ("E4M3", 4, 3), ("E2M1", 2, 1))
 """Bits of exponent and of fraction by number format; each has a bit of sign."""
 BIT_PIXELS = 14
+LEAST_DRAM_SECONDS = 0.001
+"""Memory on the chip is read in less."""
 TENSOR, PIPELINE, DATA = 4, 2, 2
 """Degrees of the plan whose ranks are drawn."""
 
@@ -25,6 +29,7 @@ def all_figures() -> dict[str, Drawing]:
         "energy": energy,
         "loading": loading,
         "conformance": conformance,
+        "plausible": plausible,
     }
     return {f"{name}.svg": draw() for name, draw in drawn.items()}
 
@@ -180,6 +185,34 @@ def energy() -> Drawing:
         drawing.words((x + 14, y + 22), text, colour=COLOURS[level], bold=True)
     drawing.words((660, 100), "energy = sum over")
     drawing.words((660, 120), "what is inside")
+    return drawing
+
+
+def plausible() -> Drawing:
+    """The time to read all memory, of each accelerator of the catalog with DRAM, between the bounds of the annex."""
+    drawing = Drawing(
+        820, 190, "A plausible figure",
+        "The time to read all memory, for each accelerator of the catalog with DRAM, is between 19 ms and 0.47 s. The "
+        "bounds are 10 ms and 1 s. A slipped prefix moves a figure a thousand times, beyond a bound.",
+    )  # fmt: skip
+
+    def x(seconds: float) -> float:
+        return 410 + 130 * math.log10(seconds / 0.1)
+
+    low, high = x(0.01), x(1)
+    drawing.parts.append(f'<rect x="{low:.1f}" y="60" width="{high - low:.1f}" height="50" fill="#eef2fb"/>')
+    drawing.line((20, 110), (800, 110))
+    for seconds, word in ((1e-4, "0.1 ms"), (1e-3, "1 ms"), (0.01, "10 ms"), (0.1, "0.1 s"), (1, "1 s"), (10, "10 s"),
+                          (100, "100 s")):  # fmt: skip
+        drawing.line((x(seconds), 110), (x(seconds), 116))
+        drawing.words((x(seconds), 134), word, anchor="middle")
+    for row in accelerators().values():
+        seconds = row.memory_bytes / (row.memory_bandwidth_bytes_per_second or math.inf)
+        if seconds > LEAST_DRAM_SECONDS:
+            drawing.line((x(seconds), 68), (x(seconds), 102), COLOURS[0])
+    drawing.words((410, 50), "published accelerators: time to read all memory", anchor="middle", bold=True)
+    drawing.arrow((x(0.04), 160), (x(0.04 / 1000), 160))
+    drawing.words((x(0.04) + 8, 164), "one slipped prefix: 1,000 times")
     return drawing
 
 

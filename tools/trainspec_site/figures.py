@@ -203,6 +203,7 @@ TEXTS = {
     "telemetry.svg": "Streams are specified in [telemetry](v1/09-telemetry.md).",
     "energy.svg": "Boundaries are specified in [energy](v1/12-energy.md).",
     "loading.svg": "The checks are those of [security](v1/13-security.md).",
+    "plausible.svg": "The bounds are those of [plausible figures](v1/15-plausible-clusters.md).",
     "conformance.svg": "Scenarios and verdicts are specified in [conformance](v1/14-conformance.md).",
 }
 

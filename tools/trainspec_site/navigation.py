@@ -21,6 +21,7 @@ GROUPS = {
     "10": "Checkpoints",
     "11": "Recovery",
     "14": "Conformance",
+    "15": "Plausible figures",
 }
 """Names of the parts that several chapters with one number make up."""
 PARTS = {"02": "Machine", "03": "Machine", **dict.fromkeys(("04", "05", "06", "07", "08"), "Training plan")}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ from trainspec_validate.pipeline.validation import PartialInputError, Terms, exa
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report.summary import nothing_judged
-from trainspec_validate.system.atomic import refuse_link, write_atomically
+from trainspec_validate.system.atomic import refuse_unwritable, standard_stream, write_all
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.neutral import printable
 
@@ -63,12 +65,15 @@ def run(request: Request) -> int:
     rules, index = _rules(request)
     selection, baseline = selection_of(request, index), _baseline(request)
     report, failures = _judge(request, paths, selection, baseline, rules)
-    if baseline is not None and baseline.mode != "use" and not failures:
+    is_recorded = baseline is not None and baseline.mode != "use" and not failures
+    if baseline is not None and is_recorded:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
     for output in wanted:
-        _write(report, output, request, index)
+        if output.file is None:
+            _print(report, output, request, index)
+    _write(report, wanted, index, recorded if is_recorded else None)
     if failures:
-        Failure("\n".join(failures)).show()
+        Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
 
@@ -110,11 +115,14 @@ def _outputs(request: Request) -> list[Output]:
         wanted = outputs(request.formats, os.environ, terminal=at_terminal, statistics=request.statistics)
     except OutputError as error:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
-    for file in (output.file for output in wanted if output.file is not None):
+    wanted = [replace(one, file=None) if one.file and standard_stream(one.file) == 1 else one for one in wanted]
+    recorded = request.baseline if request.write_baseline or request.prune_baseline else None
+    for file in (*(output.file for output in wanted), recorded):
         try:
-            refuse_link(file)
+            if file is not None:
+                refuse_unwritable(file)
         except OSError as error:
-            raise _undelivered(file, "report", error) from error
+            raise _undelivered(file or "", "baseline" if file == recorded else "report", error) from error
     return wanted
 
 
@@ -158,7 +166,7 @@ def _baseline(request: Request) -> Baseline | None:
     try:
         return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from)
     except InputError as error:
-        raise Failure(str(error)) from error
+        raise Failure.of(error) from error
 
 
 def _judge(
@@ -188,20 +196,28 @@ def _judge(
     except PartialInputError as error:
         return error.report, error.args
     except InputError as error:
-        raise Failure("\n".join(error.args)) from error
+        raise Failure.of(error) from error
     finally:
         bar.close()
     return report, ()
 
 
-def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
-    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
-    silent = request.quiet and not told
-    if silent and output.file is None and output.format in FOR_PEOPLE:
-        return
-    color = output.file is None and terminal.use_color(request.color)
-    text = render(
+def _write(report: Report, wanted: Sequence[Output], index: Index, recorded: str | None = None) -> None:
+    """Write the reports that go to files, all or none; `recorded` is what was written before them."""
+    texts = {Path(output.file): partial(_text, report, output, index) for output in wanted if output.file is not None}
+    try:
+        write_all({path: partial(_encoded, text) for path, text in texts.items()}, with_directories=False)
+    except OSError as error:
+        failure = _undelivered(str(error.filename or next(iter(texts))), "report", error)
+        raise Failure(failure.message + (f"; {recorded} was written" if recorded else "")) from error
+
+
+def _encoded(text: Callable[[], str]) -> bytes:
+    return text().encode("utf-8", "backslashreplace")
+
+
+def _text(report: Report, output: Output, index: Index, *, color: bool = False) -> str:
+    return render(
         report,
         output.format,
         color=color,
@@ -209,13 +225,17 @@ def _write(report: Report, output: Output, request: Request, index: Index) -> No
         base=Path.cwd().as_posix(),
         requirements=index.by_id,
     )
-    if output.file is None:
-        terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
+
+
+def _print(report: Report, output: Output, request: Request, index: Index) -> None:
+    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
+    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
+    silent = request.quiet and not told
+    if silent and output.format in FOR_PEOPLE:
         return
-    try:
-        write_atomically(output.file, text)
-    except OSError as error:
-        raise _undelivered(output.file, "report", error) from error
+    color = terminal.use_color(request.color)
+    text = _text(report, output, index, color=color)
+    terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
 
 
 def _undelivered(file: str, what: str, error: OSError) -> Failure:
@@ -270,5 +290,5 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
         terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
-        raise Failure("\n".join(failures))
+        raise Failure(*failures)
     return terminal.OK

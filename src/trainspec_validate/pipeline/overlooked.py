@@ -170,6 +170,21 @@ class _Tree:
                 if inside and not hidden_claims(Path(target)):
                     continue
                 yield link, _link_reason(link)
+            elif self._may_hold_state(link, Path(target)):
+                yield link, _link_reason(link)
+
+    def _may_hold_state(self, link: Path, target: Path) -> bool:
+        """Whether a link has the name of a file of state, or leads nowhere and has the name of a checkpoint.
+
+        Links in a checkpoint that was judged, and links into one, leave nothing out.
+        """
+        from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.inventory import STEP_NAME  # noqa: PLC0415 - start-up
+
+        if not left_out(link.name) and (link.exists() or not STEP_NAME.match(link.name)):
+            return False
+        holder = Path(os.path.realpath(link.parent))
+        return not any(str(place) in self.judged for place in (holder, *holder.parents, target, *target.parents))
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
