@@ -23,8 +23,8 @@ for {rounds}, with line and reason. The errors were read by class. What a class 
 compared with each of its logs by a second reader, which shares no code with the validator.
 
 Starts and ends of blocks and of epochs without their counterpart are warnings where the run has ended, and the page
-does not list them. The checker of MLPerf accepts them: it requires one entry of each kind at least and no pairs, and says
-of `run_stop` that `epoch_stop` may be absent (mlcommons/logging@{checker},
+does not list them. The checker of MLPerf accepts them: it requires one entry of each kind at least and no pairs, and
+says of `run_stop` that `epoch_stop` may be absent (mlcommons/logging@{checker},
 `compliance_checker/training_5.1.0/common.yaml`). No number of a report follows from blocks and epochs. The time of an
 evaluation does follow from its pair, so that an `eval_stop` without an `eval_start` is an error.
 
