@@ -96,6 +96,30 @@ def launch_variables(values: Mapping[str, Any], variables: Mapping[str, str]) ->
     return found
 
 
+_OPTIONS = {
+    **{f"fsdp_{name}": f"fsdp_config.fsdp_{name}" for name in _FSDP},
+    **{name: f"deepspeed_config.{name}" for name in ("zero_stage", "deepspeed_config_file", "gradient_clipping")},
+    **{f"offload_{part}_device": f"deepspeed_config.offload_{part}_device" for part in ("optimizer", "param")},
+    "mixed_precision": "mixed_precision",
+}
+"""Options of `accelerate launch` by the settings of its configuration that they stand for."""
+_ASKED = {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}
+
+
+def launch_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of accelerate that the command gives its launcher in place of a configuration.
+
+    >>> launch_options({"$launcher": "accelerate launch", "use_fsdp": True, "fsdp_sharding_strategy": "FULL_SHARD"})
+    {'accelerate.distributed_type': 'FSDP', 'accelerate.fsdp_config.fsdp_sharding_strategy': 'FULL_SHARD'}
+    """
+    asked = [kind for name, kind in _ASKED.items() if values.get(name) is True]
+    kinds = [kind for kind in asked if kind != "MULTI_GPU"] or asked
+    if values.get("config_file") is not None or "accelerate" not in str(values.get(LAUNCHER)) or len(kinds) != 1:
+        return {}
+    found = {f"{ACCELERATE}{setting}": values[name] for name, setting in _OPTIONS.items() if name in values}
+    return {f"{ACCELERATE}distributed_type": kinds[0], **found}
+
+
 def carried(launch: Mapping[str, Any], values: Mapping[str, Any]) -> set[str]:
     """Variables of which every value went into settings."""
     known = {f"{ACCELERATE}{setting}": name for name, setting in _VARIABLES.items()}

@@ -47,6 +47,7 @@ _LAUNCHER = _LAUNCHER_SIZE | {
         "standalone",
     ),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
+    *("multi_gpu", "use_fsdp", "use_deepspeed"),
 }
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _FURTHER = re.compile(

@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     FILLING,
     carried,
     laid_over,
+    launch_options,
     launch_variables,
     launched_ranks,
     leave_loaded_open,
@@ -22,6 +23,7 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     put_launched,
 )
 from trainspec_validate.interop.readers._huggingface_model import write_model
+from trainspec_validate.interop.readers._huggingface_open import leave_launch_open, leave_loading_open
 from trainspec_validate.interop.readers._huggingface_training import (
     WITHOUT_TRAINER,
     drop_unknown_program,
@@ -136,7 +138,8 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
-    launch = launch or _written(started, text.text) or launch_variables(started.values, started.script.variables)
+    launch = launch or _written(started, text.text) or launch_options(started.values)
+    launch = launch or launch_variables(started.values, started.script.variables)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
@@ -146,6 +149,9 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         drop_unknown_program(draft, draft.word(PROGRAM))
         leave_configuration_open(draft, ("config_file",))
         leave_unstated_open(draft, draft.word(PROGRAM))
+        leave_loading_open(draft, draft.word(PROGRAM))
+        launcher = started.values.get(LAUNCHER)
+        leave_launch_open(draft, launcher if isinstance(launcher, str) else str(draft.values.get(LAUNCHER)))
         return draft
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
@@ -182,6 +188,8 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         leave_loaded_open(draft)
         if not section and WITHOUT_TRAINER & draft.values.keys():
             drop_unknown_program(draft, None)
+        leave_loading_open(draft, None)
+        leave_launch_open(draft)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
@@ -234,6 +242,9 @@ def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     file = draft.word("config_file")
     if any(name.startswith(ACCELERATE) for name in launch):
         _leave_named_open(draft, launch)
+        formats = _FORMATS | {f"{ACCELERATE}mixed_precision"}
+        if "accelerate" in (draft.word(LAUNCHER) or "") and not file and not formats & draft.values.keys():
+            leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         return
     if "accelerate" in (draft.word(LAUNCHER) or ""):
         leave_loaded_open(draft)
@@ -285,6 +296,7 @@ def read_accelerate(text: ForeignText) -> Fragment:
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(values, lines_in(source))
         complete(draft, write_accelerate(draft), "num_processes")
+        leave_loading_open(draft, None)
         return draft
 
     draft = settled(flatten(source.data), make)
