@@ -69,7 +69,8 @@ def test_lists_give_way_as_a_whole() -> None:
     assert first["precision"]["high_precision_operations"] == ["softmax"]
 
 
-TRAINER = """{"per_device_train_batch_size": 2, "torch_dtype": "float32", "bf16": false, "fp16": false, "gradient_checkpointing": false}"""
+TRAINER = """{"per_device_train_batch_size": 2, "torch_dtype": "float32",
+"bf16": false, "fp16": false, "gradient_checkpointing": false}"""
 ACCELERATE = """
 distributed_type: FSDP
 mixed_precision: bf16

@@ -70,9 +70,9 @@ def _unknown_names(draft: Draft) -> Iterator[str]:
 
 
 def drop_all_defaults(draft: Draft, why: str) -> None:
-    """Every fact that stands on a default, where another program than Megatron-LM's command line sets its own."""
+    """Every fact that stands on a default or on code of Megatron-LM, where another program has its own."""
     for pointer, how in list(draft.derived.items()):
-        if "megatron/training/arguments.py" not in how:
+        if "NVIDIA/Megatron-LM@" not in how:
             continue
         inner = draft.facts
         for key in pointer[:-1]:
@@ -81,3 +81,9 @@ def drop_all_defaults(draft: Draft, why: str) -> None:
         del draft.derived[pointer]
         draft.lacks(pointer, why)
     draft.facts = without_empty(draft.facts)
+
+
+def drop_model_defaults(draft: Draft, why: str) -> None:
+    """What Megatron-LM's defaults say about the model, where a program makes the model in its own code."""
+    weak = [at for at, how in draft.derived.items() if at[0] == "model" and isinstance(how, Default)]
+    draft.drop(weak, why)

@@ -9,8 +9,9 @@ from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of, slurm_sizes
-from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, word_value
+from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
+from trainspec_validate.interop.readers._setting_places import MAX_LISTED
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 from trainspec_validate.interop.readers._shell_words import cut_words
@@ -58,7 +59,7 @@ PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
 _TRAINS_NOTHING = re.compile(
     r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
-    r"|serve|server|microbenchmark)(?:[_.-]|$)"
+    r"|serve|server|microbenchmark|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export)(?:[_.-]|$)"
 )
 """Parts of the names of programs that use a model, or make data or checkpoints for one."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
