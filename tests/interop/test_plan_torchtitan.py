@@ -54,8 +54,9 @@ def test_a_pipeline_with_uneven_stages(tmp_path: Path) -> None:
     assert at(fragment, "parallelism", "sharding") == "gradients"
     assert at(fragment, "batch", "micro_sequences") == 1
     assert at(fragment, "batch", "accumulation_steps") == 32
-    converted(document(fragment))
-    assert broken(document(fragment), tmp_path) == set()
+    answer = {"parallelism": {"num_accelerators": 256, "data": 4}, "batch": {"global_sequences": 128}}
+    converted(document(fragment, answer))
+    assert broken(document(fragment, answer), tmp_path) == set()
 
 
 def test_more_tensor_ranks_than_heads(tmp_path: Path) -> None:
@@ -204,8 +205,12 @@ def test_a_trainer_of_an_experiment_has_defaults_of_its_own(own: str) -> None:
 
 
 def test_a_trainer_of_an_experiment_has_formats_of_its_own() -> None:
-    fragment = job('[parallelism]\ndata_parallel_shard_degree = 2\n[experimental]\ncustom_args_module = "a.experiments.b"\n')
+    fragment = job(
+        '[parallelism]\ndata_parallel_shard_degree = 2\n[experimental]\ncustom_args_module = "a.experiments.b"\n'
+    )
     assert at(fragment, "precision") is None
-    assert {"precision.compute", "precision.master_parameters", "communication.overlap_gradients"} <= unknown_keys(fragment)
+    assert {"precision.compute", "precision.master_parameters", "communication.overlap_gradients"} <= unknown_keys(
+        fragment
+    )
     stated = job('mixed_precision_param = "bfloat16"\n[experimental]\ncustom_args_module = "a.experiments.b"\n')
     assert at(stated, "precision") == {"compute": "bf16"}

@@ -87,3 +87,15 @@ def drop_model_defaults(draft: Draft, why: str) -> None:
     """What Megatron-LM's defaults say about the model, where a program makes the model in its own code."""
     weak = [at for at, how in draft.derived.items() if at[0] == "model" and isinstance(how, Default)]
     draft.drop(weak, why)
+
+
+def drop_after_exit(draft: Draft) -> None:
+    """The length of a job that `--exit-interval` ends before its last step."""
+    steps, end = draft.counted("job", "num_steps"), draft.count("exit_interval")
+    reason = next(iter(draft.reasons("exit_interval")), "")
+    if not reason and (end is None or (steps is not None and steps <= end)):
+        return
+    why = f"exit_interval: {reason}" if reason else f"exit_interval ends each run at a multiple of {end} steps"
+    places = [("job", "num_steps"), ("job", "num_tokens")]
+    draft.drop([at for at in places if at in draft.unknown or draft.get(*at) is not None], why)
+    draft.lacks(("job", "num_steps"), why)

@@ -8,8 +8,10 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._launched_ranks import started_ranks
+from trainspec_validate.interop.readers._megatron_count import count_biases
 from trainspec_validate.interop.readers._megatron_deepspeed import settle
 from trainspec_validate.interop.readers._megatron_defaults import (
+    drop_after_exit,
     drop_all_defaults,
     drop_from_checkpoint,
     drop_model_defaults,
@@ -112,9 +114,13 @@ def read(text: ForeignText) -> Fragment:
         if program and not _OWN.search(program):
             drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
         elif program and not _ENTRIES.fullmatch(program):
-            drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
+            drop_model_defaults(
+                draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model"
+            )
         settle(draft, ARGUMENTS, written)
+        drop_after_exit(draft)
         drop_from_checkpoint(draft)
+        count_biases(draft)
         complete(draft, *started_ranks(draft, text.text))
         leave_foreign_model_open(draft)
         return draft
@@ -195,6 +201,8 @@ def _read_log(text: ForeignText) -> Fragment:
     write_plan(draft, logged=True)
     write_megatron(draft)
     settle(draft, ARGUMENTS)
+    drop_after_exit(draft)
+    count_biases(draft)
     _take_counted(draft, text.text)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)
