@@ -33,6 +33,7 @@ _FILLED = {
     "gradient_clipping": "max_grad_norm",
     "optimizer.params.lr": "learning_rate",
     "scheduler.params.warmup_max_lr": "learning_rate",
+    "scheduler.params.warmup_num_steps": "warmup_steps",
     "fp16.enabled": "fp16",
     "bf16.enabled": "bf16",
 }
@@ -52,7 +53,12 @@ _OVERRIDING = re.compile(r"fsdp_\w+|zero_stage|offload_(?:optimizer|param)_devic
 """Options of `accelerate launch` that go before its configuration and that no program has beside them."""
 FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
-_USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
+_USUAL = {
+    "max_grad_norm": 1.0,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 5e-5,
+    "per_device_train_batch_size": 8,
+}
 _MATCHED: dict[str, tuple[str, tuple[Pointer, ...]]] = {
     "train_micro_batch_size_per_gpu": ("per_device_train_batch_size", (("batch", "micro_sequences"),)),
     "gradient_accumulation_steps": ("gradient_accumulation_steps", (("batch", "accumulation_steps"),)),

@@ -359,7 +359,11 @@ def _write_memory(draft: Draft) -> None:
     wanted = (
         recomputed is not None or draft.get("memory", "offload") or draft.look("dataloader_num_workers") is not None
     )
-    if wanted and draft.get("memory", "activation_policy") is None:
+    inside = next((name for name, value in draft.values.items() if _asks_inside(name, value)), None)
+    if inside is not None and recomputed is None:
+        why = f"{inside[:60]} asks for gradient_checkpointing, which the version of transformers may take from it"
+        draft.lacks(("memory", "activation_policy"), why)
+    elif wanted and draft.get("memory", "activation_policy") is None:
         # FSDP has a switch of its own, so that this one is off states nothing.
         off = Default(f"no gradient_checkpointing, the default of {VERSION}")
         how = "gradient_checkpointing" if recomputed else off
@@ -370,6 +374,12 @@ def _write_memory(draft: Draft) -> None:
         if pinned is not None:
             draft.put(("memory", "pinned_input"), pinned)
         draft.copy(("memory", "prefetch_depth"), "dataloader_prefetch_factor", least=0)
+
+
+def _asks_inside(name: str, value: object) -> bool:
+    """Whether the value of another setting asks for recomputation, as in `n_layer=2,gradient_checkpointing=true`."""
+    asked = isinstance(value, str) and re.search(r"gradient_checkpointing['\"]?\s*[=:]\s*true", value, re.IGNORECASE)
+    return bool(asked) and name != "gradient_checkpointing"
 
 
 def _write_communication(draft: Draft) -> None:

@@ -156,8 +156,15 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         return draft
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
+    _tell_idle(draft)
     started.tell(draft)
     return draft
+
+
+def _tell_idle(draft: Draft) -> None:
+    """A remark on arguments by which a program of the Trainer trains nothing."""
+    if draft.values.get("do_train") in {False, "False", "false"}:
+        draft.remark("do_train is false: a program of the Trainer then evaluates or prepares data", "do_train")
 
 
 def _written(started: Started, text: str) -> dict[str, Any]:
