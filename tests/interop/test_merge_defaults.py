@@ -113,7 +113,8 @@ def test_what_the_trainer_states_stays() -> None:
 
 LAUNCH = (
     "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 8 "
-    "--seq-length 512 --padded-vocab-size 1024 --micro-batch-size 1 --global-batch-size 32 --bf16\n"
+    "--seq-length 512 --padded-vocab-size 1024 --micro-batch-size 1 --global-batch-size 32 --bf16 "
+    "--disable-bias-linear --position-embedding-type rope --normalization RMSNorm\n"
 )
 CONFIG = (
     '{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, '

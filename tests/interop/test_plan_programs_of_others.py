@@ -87,3 +87,18 @@ def test_a_layout_gives_the_chunks_or_leaves_the_schedule_open() -> None:
 def test_a_setting_of_which_only_the_value_differs_is_reported() -> None:
     text = 'if [ "$ROUND" = 1 ]; then SAVE=10; else SAVE=1500; fi'
     assert "save_interval is 10" in remarks_of(gpt("--save-interval $SAVE", before=text))
+
+
+def test_lines_are_those_on_which_an_option_is_written() -> None:
+    text = 'ARGS="\\\n  --save-interval 50 \\\n  --lr 1e-4 \\\n"\ntorchrun --nproc_per_node 8 `pwd`/pretrain_gpt.py '
+    fragment = read(ForeignText("run.sh", f"{text}{SHAPE} {BATCH} $ARGS\n"))
+    assert [remark.line for remark in fragment.remarks if "every 50 steps" in remark.message] == [2]
+    assert "further options" not in remarks_of(fragment)
+
+
+def test_a_rate_that_is_not_resolved_leaves_the_form_of_the_schedule() -> None:
+    fragment = gpt("--lr $1 --lr-decay-style cosine --lr-warmup-iters 10")
+    assert "optimizer.learning_rate.peak" in unknown_keys(fragment)
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    assert "not read by this importer" not in remarks_of(fragment).partition("lr_decay_style")[0]
+    assert "lr: the source refers to $1" in reasons["optimizer", "learning_rate", "kind"]

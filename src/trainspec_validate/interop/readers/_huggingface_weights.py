@@ -139,8 +139,8 @@ def leave_trl_open(draft: Draft, program: str | None) -> None:
     """
     named = {name for name, value in draft.values.items() if value is not None} & _TRL
     trained = _TRL_PROGRAM.search(program or "")
-    if (not named and not trained) or (program and not trained):
-        return  # a program of its own has defaults of its own, whatever its arguments are called
+    if not named and not trained:
+        return
     why = f"{min(named) if named else program} is of TRL, whose configurations have defaults of their own"
     changed: set[Pointer] = {("optimizer", "learning_rate", "peak")}
     if draft.values.get("gradient_checkpointing") is None:

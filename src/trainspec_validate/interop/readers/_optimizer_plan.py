@@ -298,7 +298,7 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     """Optimizer and schedule of Megatron-LM's arguments."""
     put_name(draft, ("adam" if defaults else "", _MEGATRON), "optimizer")
     put_clipping(draft, (1.0 if defaults else 0.0, _MEGATRON), "clip_grad")
-    if put_rate(draft, "lr") is None:
+    if put_rate(draft, "lr") is None and not draft.reasons("lr"):
         return
     kind = put_kind(
         draft, _MEGATRON_KINDS, ("linear" if defaults else "", _MEGATRON), "lr_decay_style", "scheduler.lr_decay_style"

@@ -25,6 +25,7 @@ _SEVERAL = frozenset(
 """Options that take several words."""
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
+_NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _SLURM_NAMES = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -208,7 +209,7 @@ class Reader:
                     yield name, line, values
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
             elif not name or self._pairs:
-                if _UNRESOLVED.match(word.text):
+                if _UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
                     found.outside.setdefault(_cut(word.text), word.line)
             elif not (word.text.endswith(".py") and name in _LAUNCHER):
                 values.append(word.text)
@@ -382,7 +383,26 @@ def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | N
         return None
     if not _LAUNCHER_SIZE & found.options.keys():
         _take_launcher(script, reader, found)
-    return Started(found.settings(), script, found)
+    return Started(_placed(found.settings(), text), script, found)
+
+
+def _placed(options: dict[str, Option], text: str) -> dict[str, Option]:
+    """Options with the line on which the text names them, where that is one line alone.
+
+    A variable or an array hands its words on without their lines.
+    """
+    named: dict[str, set[int]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.lstrip().startswith("#"):
+            for name in _NAMED.findall(line):
+                named.setdefault(name.replace("-", "_"), set()).add(number)
+    alone = {name: min(lines) for name, lines in named.items() if len(lines) == 1}
+    return {
+        name: replace(option, line=alone[name])
+        if name in alone and not isinstance(option.value, Alternatives)
+        else option
+        for name, option in options.items()
+    }
 
 
 def _take_launcher(script: Script, reader: Reader, found: Found) -> None:

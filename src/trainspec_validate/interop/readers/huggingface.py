@@ -27,6 +27,7 @@ from trainspec_validate.interop.readers._huggingface_open import leave_launch_op
 from trainspec_validate.interop.readers._huggingface_training import (
     WITHOUT_TRAINER,
     drop_unknown_program,
+    is_example,
     leave_groups_open,
     leave_unstated_open,
     write_training,
@@ -278,7 +279,10 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
-    leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
+    program = draft.word(PROGRAM) if PROGRAM in draft.values else None
+    if PROGRAM not in draft.values or is_example(program):
+        # A program of its own has defaults of its own, whatever its arguments are called.
+        leave_trl_open(draft, program)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     return draft
