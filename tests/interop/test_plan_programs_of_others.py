@@ -28,7 +28,7 @@ def test_a_program_with_a_few_names_of_megatron_is_refused() -> None:
         script("python train_stage.py $(echo ${ARGS}) --rank 0", f'ARGS="{options}"')
 
 
-@pytest.mark.parametrize("program", ["analyze_data.py", "tokenize.py", "quantize.py"])
+@pytest.mark.parametrize("program", ["analyze_data.py", "tokenize.py", "quantize.py", "merge_partitions.py"])
 def test_a_program_that_prepares_is_refused(program: str) -> None:
     with pytest.raises(ForeignFormatError, match="is no program that trains"):
         gpt(program=program)
@@ -102,3 +102,9 @@ def test_a_rate_that_is_not_resolved_leaves_the_form_of_the_schedule() -> None:
     reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
     assert "not read by this importer" not in remarks_of(fragment).partition("lr_decay_style")[0]
     assert "lr: the source refers to $1" in reasons["optimizer", "learning_rate", "kind"]
+
+
+def test_a_name_made_of_parameters_goes_with_them() -> None:
+    options = ("--vocab-size 50304", "--disable-bias-linear", "--position-embedding-type rope")
+    assert at(gpt(*options), "model", "name").startswith("transformer-")
+    assert at(gpt(*options, "--spec plugins.models.own get_spec"), "model", "name") is None

@@ -63,6 +63,9 @@ def leave_foreign_model_open(draft: Draft) -> None:
     if isinstance(spec, str) and not spec.startswith("megatron.core."):
         why = f"spec takes the layers from {spec[:80]}, which is not read"
         draft.drop([("model", "family"), ("model", "attention"), *_SIZES], why)
+    made = "made of its number of parameters" in draft.derived.get(("model", "name"), "")
+    if made and draft.get("model", "num_parameters") is None:
+        draft.drop([("model", "name")], "no setting that is read names the model")
 
 
 def _unknown_names(draft: Draft) -> Iterator[str]:

@@ -60,7 +60,7 @@ PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
 _TRAINS_NOTHING = re.compile(
     r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
-    r"|serve|server|microbenchmark|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export)(?:[_.-]|$)"
+    r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export)(?:[_.-]|$)"
 )
 """Parts of the names of programs that use a model, or make data or checkpoints for one."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._huggingface_open import leave_launch_open
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._optimizer_plan import share_of
@@ -119,6 +120,8 @@ def _write(draft: Draft) -> None:
     _write_fsdp(draft)
     _write_weights(draft)
     _write_schedule(draft)
+    if not draft.word("deepspeed"):
+        leave_launch_open(draft)
     complete(draft, draft.count("world_size"), "world_size of the file")
 
 
