@@ -153,6 +153,8 @@ def write_training(draft: Draft) -> None:
     if embedded:
         loaded_format(draft)  # DeepSpeed casts the weights, whatever they are loaded in
         _deepspeed_plan.write_plan(draft, "deepspeed.")
+        if draft.values.get("deepspeed.scheduler.params.warmup_num_steps") == draft.values.get("warmup_steps"):
+            draft.used.add("warmup_steps")  # its value was filled in
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
