@@ -191,9 +191,10 @@ def test_mixed_precision_no_names_no_format() -> None:
 
 
 AUTO = (
-    '{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "fp16": {"enabled": "auto"}, '
-    '"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, '
-    '"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}}'
+    '{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", '
+    '"fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 2}, '
+    '"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, '
+    '"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}'
 )
 
 

@@ -153,6 +153,8 @@ def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
     half = found.get(f"{ACCELERATE}mixed_precision")
     if half is not None:
         found.setdefault("mixed_precision", "no" if half is False else half)
+    if found.get(f"{DEEPSPEED}train_batch_size") == "auto":
+        found[f"{DEEPSPEED}train_batch_size"] = None  # filled in with ranks x micro-batch x accumulation steps
     for setting, argument in _FILLED.items():
         name = f"{DEEPSPEED}{setting}"
         if found.get(name) == "auto":
