@@ -69,9 +69,14 @@ def table(pairs: Iterable[tuple[bytes, bytes]], per_block: int = 3, kind: int = 
         made = block(part, kind)
         index.append((part[-1][0], varint(len(whole)) + varint(len(made) - 5)))
         whole += made
+    return table_of(whole, index)
+
+
+def table_of(blocks: bytes, index: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A table of these blocks, with a last key and a place for each."""
     about, root = block([]), block(index)
-    places = varint(len(whole)) + varint(len(about) - 5) + varint(len(whole) + len(about)) + varint(len(root) - 5)
-    return whole + about + root + places.ljust(40, b"\0") + _MAGIC
+    places = varint(len(blocks)) + varint(len(about) - 5) + varint(len(blocks) + len(about)) + varint(len(root) - 5)
+    return blocks + about + root + places.ljust(40, b"\0") + _MAGIC
 
 
 def shape(sizes: Iterable[int]) -> bytes:

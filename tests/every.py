@@ -17,12 +17,15 @@ import pytest
 Test = Callable[..., None]
 
 
-def every(argument: str, items: Iterable[Any], ids: Callable[[Any], str] = str) -> Callable[[Test], Test]:
+def every(
+    argument: str, items: Iterable[Any] | Callable[[], Iterable[Any]], ids: Callable[[Any], str] = str
+) -> Callable[[Test], Test]:
     """Give a test each of the items as this argument; the other arguments stay fixtures.
 
-    Each item has a `tmp_path` of its own.
+    Items that take time to make are given as a function, which is called when the test runs. Each item has a `tmp_path`
+    of its own.
     """
-    collected = list(items)
+    given = items if callable(items) else list(items)
 
     def decorate(test: Test) -> Test:
         signature = inspect.signature(test)
@@ -31,6 +34,7 @@ def every(argument: str, items: Iterable[Any], ids: Callable[[Any], str] = str) 
 
         @functools.wraps(test)
         def of_all(**fixtures: Any) -> None:
+            collected = list(given() if callable(given) else given)
             assert collected, f"there is no {argument} to judge"
             failures = []
             for number, item in enumerate(collected):

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from trainspec_conformance import cli as conformance_program
 
 from trainspec_validate.cli import terminal, toolbox
@@ -392,13 +394,33 @@ def test_a_command_writes_its_output_and_nothing_else(name: str, here: Path, sta
     assert not list(here.rglob("*.part")) + list(here.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_leaves_what_was_there_where_the_disk_is_full(name: str) -> None:
+def run_limited_here(name: str, most_bytes: int) -> Done:
+    """Run a command in this process, which meanwhile may write no larger files."""
+    lay_out_inputs(name)
+    program, *rest = COMMANDS[name]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with CliRunner().isolation() as (_, err, _), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+        try:
+            return Done(terminal.run(PROGRAMS[program], program, rest), err.getvalue().decode())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+Limited = Callable[[str, int], Done | subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize(
+    ("name", "limited"),
+    [*product(COMMANDS, [run_limited_here]), *product(["json", "parquet", "conformance"], [run_limited])],
+)
+def test_a_command_leaves_what_was_there_where_the_disk_is_full(name: str, limited: Limited) -> None:
     """The limit of the size of files fails as a full disk does: in the middle of what is written."""
     out = outputs_of(name)
     out.parent.mkdir(exist_ok=True)
     out.write_text(BASELINE if name == "baseline" else OLD, encoding="utf-8")
-    done = run_limited(name, FEW_BYTES)
+    done = limited(name, FEW_BYTES)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].startswith(("Error: ", "trainspec-conformance: "))
     assert "Traceback" not in done.stderr

@@ -28,12 +28,12 @@ def line(key: str, time_ms: int, value: str = "null", **metadata: object) -> str
 
 
 def log(*, is_closed: bool) -> str:
-    """A log of a run whose block begins, or only ends."""
+    """A log of a run whose evaluation begins, or only ends."""
     start = line("submission_benchmark", 0, '"bert"') + line("global_batch_size", 1, "8") + line("run_start", 2)
-    block = (line("block_start", 3) if is_closed else "") + line("block_stop", 50_000)
-    epoch = line("epoch_start", 50_001) + line("epoch_stop", 55_000)
-    end = line("eval_accuracy", 60_000, "0.7") + line("run_stop", 70_000, status="success")
-    return start + block + epoch + end
+    evaluated = (line("eval_start", 3) if is_closed else "") + line("eval_stop", 50_000)
+    block = line("block_start", 50_001) + line("block_stop", 55_000)
+    end = line("eval_accuracy", 60_000, "0.73") + line("run_stop", 70_000, status="success")
+    return start + evaluated + block + end
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_logs_of_a_clone_are_judged_and_recorded(clone: Path, tmp_path: Path
             "path": PLACE.format(1),
             "line": "4",
             "requirement": "TS-TEL-043",
-            "message": "block_stop closes nothing: no block is open",
+            "message": "eval_stop closes nothing: no eval is open",
         }
     ]
     assert run(clone, tmp_path, "--check").returncode == 0
@@ -85,8 +85,8 @@ def test_records_that_differ_are_told(clone: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text(encoding="utf-8").replace(",4,", ",5,"), encoding="utf-8")
     found = run(clone, tmp_path, "--check")
     assert found.returncode == 1
-    assert f"- v9.9 {PLACE.format(1)} 5 TS-TEL-043 block_stop closes nothing: no block is open" in found.stdout
-    assert f"+ v9.9 {PLACE.format(1)} 4 TS-TEL-043 block_stop closes nothing: no block is open" in found.stdout
+    assert f"- v9.9 {PLACE.format(1)} 5 TS-TEL-043 eval_stop closes nothing: no eval is open" in found.stdout
+    assert f"+ v9.9 {PLACE.format(1)} 4 TS-TEL-043 eval_stop closes nothing: no eval is open" in found.stdout
 
 
 def test_the_records_agree_with_one_another() -> None:

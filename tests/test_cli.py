@@ -180,6 +180,30 @@ def test_3_for_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        ImportError("a.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_is_no_mistake_of_ours(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A limit of the machine: NumPy says in an error of its own that it could not be loaded."""
+
+    def broken(*_: object) -> None:
+        raise ImportError("numpy could not be imported") from error
+
+    monkeypatch.setattr(validation, "read_document", broken)
+    write("plan.yaml", GOOD)
+    assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 2
+    told = capsys.readouterr().err
+    assert "gives too little memory; raise the limit" in told
+    assert told.count("\n") == 1
+
+
 def test_the_early_end_of_a_file_is_no_interrupt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

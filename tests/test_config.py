@@ -100,6 +100,63 @@ def test_settings_that_are_no_table() -> None:
         values()
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[tool]\ntrainspec = "x"\n', 2),
+        ('[project]\nname = "a"\n[tool]\nother = 1\n"trainspec" = ["x"]\n', 5),
+        ("tool.trainspec = 1\n", 1),
+        ("tool = {trainspec = true}\n", 1),
+        ("\n[[tool.trainspec]]\nquiet = true\n", 2),
+        ("[[ tool . 'trainspec' ]]\n", 1),
+    ],
+)
+def test_settings_that_are_no_table_are_refused_with_their_line(text: str, line: int) -> None:
+    write("pyproject.toml", text)
+    told = invoke("plan.yaml")
+    assert told.exit_code == 2
+    assert f"pyproject.toml:{line}: tool.trainspec is not a table; write [tool.trainspec]" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool]\ntrainspec.fail-on = 'never'\n",
+        "tool.trainspec.fail-on = 'never'\n",
+        "[ tool . trainspec ]\nfail-on = 'never'\n",
+        "[tool.'trainspec']\nfail-on = 'never'\n",
+        "tool = {trainspec = {fail-on = 'never'}}\n",
+    ],
+)
+def test_the_table_counts_however_it_is_written(text: str) -> None:
+    write("pyproject.toml", text)
+    assert values() == {"fail-on": "never"}
+
+
+@pytest.mark.parametrize(
+    "text", ["# [tool.trainspec]\n", '[project]\ndependencies = ["trainspec"]\n', 'a = "trainspec']
+)
+def test_a_mention_is_no_setting(text: str) -> None:
+    write("trainspec.toml", 'fail-on = "note"\n')
+    write("deep/pyproject.toml", text)
+    assert values(start=Path("deep").resolve()) == {"fail-on": "note"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("name", ["trainspec.toml", "pyproject.toml"])
+def test_a_byte_order_mark_is_named(name: str, encoding: str) -> None:
+    Path(name).write_text(("[tool.trainspec]\n" if name == "pyproject.toml" else "") + "quiet = true\n", encoding)
+    told = invoke("plan.yaml")
+    assert told.exit_code == 2
+    assert "begins with a byte order mark" in told.stderr
+
+
+def test_settings_in_what_is_no_toml_are_not_passed_by() -> None:
+    write("pyproject.toml", "[project\n[tool]\ntrainspec = 1\n")
+    with pytest.raises(ConfigError, match="not TOML"):
+        values()
+
+
 def test_the_command_line_wins() -> None:
     write("trainspec.toml", 'fail-on = "never"\nselect = ["TS-DOC"]\nformat = "json"\n')
     assert invoke("plan.yaml").exit_code == 0

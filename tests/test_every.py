@@ -17,6 +17,22 @@ def test_loops_nest_and_take_fixtures(one: int, other: int, record_property: obj
     assert one < other
 
 
+def test_items_of_a_function_are_made_when_the_test_runs() -> None:
+    made, judged = [], []
+
+    def numbers() -> list[int]:
+        made.append(True)
+        return [1, 2]
+
+    @every("number", numbers)
+    def check(number: int) -> None:
+        judged.append(number)
+
+    assert made == []
+    check()
+    assert (made, judged) == ([True], [1, 2])
+
+
 def test_every_item_that_fails_is_listed() -> None:
     @every("number", [3, 4, 5, "x"], ids=lambda number: f"number {number}")
     def is_even(number: int) -> None:
@@ -40,5 +56,7 @@ def test_no_items_and_no_argument_are_mistakes() -> None:
 
     with pytest.raises(AssertionError, match="there is no path to judge"):
         every("path", [])(check)()
+    with pytest.raises(AssertionError, match="there is no path to judge"):
+        every("path", list[str])(check)()
     with pytest.raises(AssertionError, match="check takes no argument file"):
         every("file", ["a"])(check)

@@ -9,12 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.actions.hostile_workspace import fill, marks_in, variables
+from tests.actions.hostile_workspace import fill, marks_in, set_by, variables
 from tests.actions.job_run import ROOT, Job, environment
 from tests.actions.server import git
 
@@ -36,13 +37,16 @@ def test_the_entry_of_the_hook(text: str, code: int, tmp_path: Path) -> None:
     assert ("cluster.yaml:21:35: error[TS-CLU-010]" in done.stdout) is bool(code)
 
 
-@pytest.mark.parametrize("name", sorted(variables(Path("/nowhere")).keys() - {"library"}))
+VARIABLES = sorted(variables(Path("/nowhere")).keys() - {"library"})
+
+
+@pytest.mark.parametrize("name", ["everything", *(pytest.param(name, marks=pytest.mark.long) for name in VARIABLES)])
 def test_the_entry_of_the_hook_imports_nothing_of_the_repository(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "repository"
     folder.mkdir()
     fill(folder, tmp_path / "marks")
     (folder / "trainspec.toml").unlink()
-    done = run_entry(folder, BAD, **variables(folder)[name])
+    done = run_entry(folder, BAD, **set_by(name, folder, but={"library"}))
     assert marks_in(tmp_path / "marks") == []
     assert "cluster.yaml:21:35: error[TS-CLU-010]" in done.stdout, done.stderr
 
@@ -118,7 +122,7 @@ def test_pre_commit_judges_a_renamed_cluster_with_what_still_names_the_old_one(t
     done = pre_commit(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "configs/plan.yaml: judged too; found because it names a document that is not there" in done.stdout
-    said = "error[TS-DOC-011] no ClusterProfile in this set is named 'example-cluster'"
+    said = "error[TS-DOC-011] no ClusterProfile among the judged documents has the name 'example-cluster'"
     assert re.search(rf"^configs/plan\.yaml:\d+:\d+: {re.escape(said)}", done.stdout, re.MULTILINE), done.stdout
 
 
@@ -314,9 +318,11 @@ def test_the_action_fails_on_input_that_is_not_there(tmp_path: Path) -> None:
     assert judged(installed(tmp_path, paths="nothing.yaml")) == 2
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("name", ["paths", "args", "fail_on"])
+@pytest.mark.parametrize(
+    ("name", "text"), [*product(["paths", "args"], ["\n".join(HOSTILE)]), *product(["fail_on"], HOSTILE)]
+)
 def test_the_action_executes_no_input(name: str, text: str, tmp_path: Path) -> None:
+    """Paths and arguments are one to a line."""
     done = installed(tmp_path, **{name: text})
     assert judged(done) == 2
     assert done.codes == {"Settings": 0, "Validate": 0, "Verdict": 2}

@@ -15,10 +15,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from trainspec_conformance.cli import command as suite
 
 from tests.examples import examples
+from tests.trees import torch_bytes
 from trainspec_record import printing
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.commands import tables
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.model.finding import DocumentSummary, Finding, Report, Severity, Span
@@ -232,10 +235,7 @@ def test_no_argument_is_obeyed(
         ("trainspec-record", "--{}"),
         ("trainspec-record", "launch", "--plan", "{}", "--", "true"),
         ("trainspec-record", "launch", "--dry-run", "--run", "{}", "--", "{}"),
-        ("trainspec-conformance", "{}"),
         ("trainspec-conformance", "run", "{}", "--report", "out"),
-        ("trainspec-conformance", "verify", "."),
-        ("trainspec-conformance", "init", "{}"),
     ],
 )
 def test_no_argument_of_a_program_is_obeyed(arguments: tuple[str, ...], word: str, tmp_path: Path) -> None:
@@ -243,6 +243,17 @@ def test_no_argument_of_a_program_is_obeyed(arguments: tuple[str, ...], word: st
     done = subprocess.run([BIN / program, *rest], capture_output=True, check=False, cwd=tmp_path)
     assert "Traceback" not in done.stderr.decode()
     assert not obeyed((done.stdout + done.stderr).decode())
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("arguments", [("{}",), ("run", "{}", "--report", "out"), ("verify", "."), ("init", "{}")])
+def test_no_argument_of_the_suite_is_obeyed(
+    arguments: tuple[str, ...], word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, out, err = run(suite, "trainspec-conformance", *(argument.format(word) for argument in arguments))
+    assert "Traceback" not in err
+    assert not obeyed(out + err)
 
 
 def test_a_document_for_another_program_is_printed_as_it_is_or_not_at_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,3 +278,76 @@ def test_what_is_emitted_is_neutral(notation: Notation, capsys: pytest.CaptureFi
     assert not obeyed(err)
     assert out.count("\n") == 3
     assert err.count("\n") == 1
+
+
+# --- outside text begins no line -----------------------------------------------------------------------------
+
+FORGED = "x\nError: forged"
+
+
+def forged(*arguments: str, program: click.Command = toolbox) -> str:
+    """What a command says of something whose name or words hold a line of their own."""
+    told = CliRunner().invoke(program, arguments)
+    assert told.exit_code in {1, 2}, told.output
+    assert "forged" in told.output
+    assert not [line for line in told.output.split("\n") if line.startswith("Error: forged")]
+    return told.output
+
+
+def test_a_failure_has_the_lines_that_it_is_given() -> None:
+    assert terminal.Failure("one\nError: two", "three").message == "one\\nError: two\nthree"
+    assert terminal.Failure.of(ValueError("one\ntwo", "three")).lines == ("one\\ntwo", "three")
+    assert terminal.Failure.of(ValueError()).lines == ("",)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("import", FORGED),
+        ("export", FORGED, "--to", "slurm"),
+        ("explain", FORGED),
+        ("accept", FORGED, "--from", FORGED),
+        ("checkpoint", "seal", FORGED),
+        ("checkpoint", "newest-good", FORGED),
+        ("topology", FORGED),
+        ("report", FORGED),
+        (FORGED,),
+        (f"--{FORGED}",),
+    ],
+)
+def test_no_argument_begins_a_line(words: tuple[str, ...]) -> None:
+    forged(*words)
+    if words[-1] == FORGED:
+        forged(FORGED, program=command)
+
+
+def test_no_name_of_a_checkpoint_begins_a_line(tmp_path: Path) -> None:
+    (tmp_path / "step-10").mkdir()
+    (tmp_path / "step-10" / FORGED).symlink_to("elsewhere")
+    (tmp_path / "step-10" / "model.pt").write_bytes(torch_bytes("a=F32[4]"))
+    forged("checkpoint", "seal", str(tmp_path / "step-10"))
+    forged("checkpoint", "newest-good", str(tmp_path))
+    forged(str(tmp_path), program=command)
+
+
+def test_no_rule_of_a_user_begins_a_line(tmp_path: Path) -> None:
+    rule = json.dumps({"apiVersion": "trainspec/v1", "kind": "UserRules", "rules": [{"id": FORGED}], FORGED: 1})
+    (tmp_path / "rules.yaml").write_text(rule, encoding="utf-8")
+    (tmp_path / "plan.yaml").write_text(PLAN, encoding="utf-8")
+    forged("--rules", str(tmp_path / "rules.yaml"), str(tmp_path / "plan.yaml"), program=command)
+
+
+def test_no_name_of_a_column_begins_a_line(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"_step": [1, 2], FORGED: [1.0, 2.0]}), tmp_path / "run.parquet")
+    (tmp_path / "run.csv").write_text(f'"Step","{FORGED}"\n1,2\n', encoding="utf-8")
+    for name in ("run.parquet", "run.csv"):
+        told = CliRunner().invoke(toolbox, ["import", str(tmp_path / name)])
+        assert not [line for line in told.output.split("\n") if line.startswith("Error: forged")]
+        told = CliRunner().invoke(command, [str(tmp_path / name)])
+        assert not [line for line in told.output.split("\n") if line.startswith("Error: forged")]
+
+
+def test_no_cell_of_a_table_begins_a_line() -> None:
+    assert tables.plain(("a",), [(FORGED,)]) == "a\nx\\nError: forged\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.pipeline.claims import why_no_document
@@ -67,6 +68,33 @@ def test_every_format_names_it(name: str) -> None:
 def test_a_link_that_leads_nowhere_is_named() -> None:
     link("tree/plan.yaml", to="../gone.yaml")
     assert left_out() == [("tree/plan.yaml", "is a link that leads nowhere")]
+
+
+def test_links_by_the_names_of_checkpoints_are_named() -> None:
+    put("outside/model.pt")
+    link("tree/model.pt", to="../outside/model.pt")
+    link("tree/step-20", to="gone")
+    assert left_out() == [
+        ("tree/model.pt", "is a link, which is not followed"),
+        ("tree/step-20", "is a link that leads nowhere"),
+    ]
+
+
+def test_a_link_next_to_files_that_are_a_checkpoint_each_is_named() -> None:
+    build(Path("tree"), "epoch=0-step=5.ckpt  torch a=F32[4]\n")
+    link("tree/epoch=1-step=10.ckpt", to="gone")
+    link("tree/last.ckpt", to="epoch=0-step=5.ckpt")
+    assert ("tree/epoch=1-step=10.ckpt", "is a link that leads nowhere") in left_out()
+    assert "tree/last.ckpt" not in {path for path, _ in left_out()}
+
+
+def test_links_in_and_into_checkpoints_that_are_judged_leave_nothing_out() -> None:
+    build(Path("tree/step-10"), "model.pt  torch a=F32[4]\nsub/text.txt  text a\n")
+    link("tree/step-10/copy.pt", to="model.pt")
+    link("tree/step-10/sub/gone.pt", to="gone.pt")
+    link("tree/best.pt", to="step-10/model.pt")
+    link("tree/step-5", to="step-10")
+    assert {path for path, _ in left_out()} == {"tree/step-10"}  # no CheckpointPolicy
 
 
 def test_a_link_to_a_directory_elsewhere_is_named() -> None:

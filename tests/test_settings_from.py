@@ -218,3 +218,68 @@ def test_a_file_outside_of_the_working_directory_has_no_other_state(tmp_path: Pa
 def test_without_another_state_every_comment_counts() -> None:
     Path("cluster.yaml").write_text(KNOWN, encoding="utf-8")
     assert CliRunner().invoke(command, ["cluster.yaml"], prog_name=PROGRAM).exit_code == 0
+
+
+# --- files that options name --------------------------------------------------------------------------------
+
+WAIVERS = """apiVersion: trainspec/v1
+kind: Waivers
+waivers:
+  - {requirement: TS-CLU-010, file: cluster.yaml, reason: accepted for now, owner: me, expires: 2099-01-01}
+"""
+
+
+def _baseline_text() -> str:
+    CliRunner().invoke(command, ["cluster.yaml", "--baseline", "base.json", "--write-baseline"])
+    return Path("base.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("option", ["--waivers", "--baseline", "--config"])
+def test_a_file_that_an_option_names_is_the_one_of_the_target(option: str, absolute: bool) -> None:
+    texts = {"--waivers": WAIVERS, "--baseline": _baseline_text(), "--config": NEVER}
+    name = {"--waivers": "w.yaml", "--baseline": "base.json", "--config": "gate.toml"}[option]
+    Path(name).write_text(texts[option], encoding="utf-8")
+    value = str(Path(name).absolute()) if absolute else name
+    for arguments in ((option, value), (f"{option}={value}",)):
+        for words in (
+            ["cluster.yaml", *arguments, "--settings-from=../main"],
+            ["--settings-from", "../main", *arguments],
+        ):
+            result = CliRunner().invoke(command, [*words, "cluster.yaml"], prog_name=PROGRAM)
+            assert (result.exit_code, FOUND in result.stdout) == (1, True), result.output
+            assert f"Note: {option} {value} is not used: ../main has no such file\n" in result.stderr
+    in_main(name, texts[option])
+    assert invoke(option, value).exit_code == 0, "the target branch has it"
+    Path(name).write_text(texts[option] + "\n", encoding="utf-8")
+    assert NOTE.format(name) in invoke(option, value).stderr
+
+
+def test_own_rules_of_the_change_request_are_not_run() -> None:
+    Path("rules.py").write_text("raise SystemExit(7)\n", encoding="utf-8")
+    result = invoke("--rules", "rules.py")
+    assert (result.exit_code, "--rules rules.py is not used" in result.stderr) == (1, True), result.output
+
+
+def test_a_link_does_not_bring_the_file_of_the_change_request_back(tmp_path: Path) -> None:
+    Path("w.yaml").write_text(WAIVERS, encoding="utf-8")
+    (tmp_path / "link.yaml").symlink_to(Path("w.yaml").absolute())
+    result = invoke("--waivers", "../link.yaml")
+    assert (result.exit_code, "is not used" in result.stderr) == (1, True)
+    Path("../main/w.yaml").symlink_to(Path("w.yaml").absolute())
+    result = invoke("--waivers", "w.yaml")
+    assert (result.exit_code, "this is a link out of ../main" in result.stderr) == (2, True)
+
+
+def test_a_file_of_the_repository_that_the_copy_cannot_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("w.yaml").write_text(WAIVERS, encoding="utf-8")
+    Path("sub").mkdir()
+    Path("cluster.yaml").rename("sub/cluster.yaml")
+    monkeypatch.chdir("sub")
+    result = invoke("--waivers", "../w.yaml", tree="../../main")
+    assert (result.exit_code, "run from the top of the repository" in result.stderr) == (2, True), result.output
+
+
+def test_a_file_of_the_pipeline_counts_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "ci.toml").write_text(NEVER, encoding="utf-8")
+    assert invoke("--config", str(tmp_path / "ci.toml")).exit_code == 0

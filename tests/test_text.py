@@ -12,9 +12,6 @@ from trainspec_site import stage
 from tests.every import every
 
 SPEC = Path(__file__).resolve().parent.parent / "spec"
-BUILT = {SPEC / path: text for path, text in stage.built_pages(SPEC.parent).items()}
-"""The pages that only the site has."""
-PAGES = [*sorted(SPEC.rglob("*.md")), *BUILT]
 CHAPTERS = sorted((SPEC / "v1").glob("[0-9][0-9]-*.md"))
 TERMS = SPEC / "v1" / "00-terms.md"
 INDEX = SPEC / "index.md"
@@ -38,6 +35,16 @@ PLAIN_WORDS = {
 Lines = list[tuple[int, str]]
 
 
+@cache
+def built() -> dict[Path, str]:
+    """The pages that only the site has."""
+    return {SPEC / path: text for path, text in stage.built_pages(SPEC.parent).items()}
+
+
+def pages() -> list[Path]:
+    return [*sorted(SPEC.rglob("*.md")), *built()]
+
+
 def chapter_id(path: Path) -> str:
     return str(path.relative_to(SPEC))
 
@@ -46,7 +53,7 @@ def chapter_id(path: Path) -> str:
 def outside_code(path: Path) -> Lines:
     """Numbered lines that do not stand in a fence."""
     found, fenced = [], False
-    text = BUILT.get(path) or path.read_text(encoding="utf-8")
+    text = built().get(path) or path.read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("```"):
             fenced = not fenced
@@ -87,7 +94,7 @@ def terms() -> list[str]:
     return [line.removeprefix("### ") for _, line in outside_code(TERMS) if line.startswith("### ")]
 
 
-@every("path", PAGES, ids=chapter_id)
+@every("path", pages, ids=chapter_id)
 def test_links_between_pages_resolve(path: Path) -> None:
     broken = []
     for number, target in links(path):
@@ -95,7 +102,7 @@ def test_links_between_pages_resolve(path: Path) -> None:
             continue
         file, _, anchor = target.partition("#")
         page = (path.parent / file).resolve() if file else path
-        if not (page in BUILT or page.exists()) or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
+        if not (page in built() or page.exists()) or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
             broken.append((number, target))
     assert broken == []
 
@@ -104,7 +111,7 @@ def test_every_page_is_reachable_from_the_index() -> None:
     seen, waiting = set(), [INDEX]
     while waiting:
         page = waiting.pop()
-        if page in seen or page.suffix != ".md" or not (page in BUILT or page.exists()):
+        if page in seen or page.suffix != ".md" or not (page in built() or page.exists()):
             continue
         seen.add(page)
         targets = [target.partition("#")[0] for _, target in links(page) if not re.match(r"[a-z]+:", target)]

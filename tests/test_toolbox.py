@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.toolbox import COMMANDS, PROGRAM, command
 from trainspec_validate.documents.commented import figure
 from trainspec_validate.documents.types import KINDS, SIDE_KINDS
-from trainspec_validate.model.catalog import accelerators
+from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, links
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline import coverage
@@ -257,6 +258,14 @@ def test_starters_validate_together(starter: tuple[str, int], tmp_path: Path) ->
     missing = {key for key in missing_figures(accelerators()[name]) if key != "memory_bandwidth_bytes_per_second"}
     found = report.at_or_above(Severity.ERROR)
     assert {str(f.pointer[3]) for f in found} == missing, [f"{f.pointer}: {f.message}" for f in found]
+
+
+@every("accelerator", [one for one in accelerators().values() if build_of(one).max_domain], ids=attrgetter("name"))
+def test_starters_have_the_largest_published_scale_up_domain(accelerator: CatalogAccelerator) -> None:
+    link = accelerator.scale_up
+    assert link is not None
+    row = links().scale_up[link["technology"], link["generation"]]
+    assert build_of(accelerator).max_domain == row.max_domain_num_accelerators
 
 
 @pytest.mark.parametrize("name", ["google-tpu-v4", "nvidia-gb10-128gb", "nvidia-gb200-186gb", "nvidia-h100-sxm-80gb"])

@@ -295,6 +295,73 @@ def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path) -
     assert "of 8 accelerators" not in found.output
 
 
+NVLINK = "".join(
+    f"GPU {gpu}: NVIDIA H100 (UUID: GPU-00000000-0000-0000-0000-0000000000{16 + 8 * gpu:02x})\n"
+    + "".join(f"\t Link {i}: 26.562 GB/s\n" for i in range(18))
+    for gpu in range(2)
+)
+DEVINFO = (
+    "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand (0)\n\tfw_ver:\t\t\t\t28.39.1002\n\tphys_port_cnt:\t\t\t1\n"
+    "\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tactive_width:\t\t4X (2)\n"
+    "\t\t\tactive_speed:\t\t100.0 Gbps (128)\n\t\t\tlink_layer:\t\tInfiniBand\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text", [ports(), DEVINFO, NVLINK, diagnostic("Fail - GPU: 3")], ids=["ib", "ibv", "nvl", "dcgm"]
+)
+def test_no_part_of_an_output_says_what_the_whole_does_not(text: str) -> None:
+    """Cut off at any place, an output is refused, or states no fact that the whole does not state."""
+    whole = node_facts(text)
+    assert whole is not None
+    num_refused = 0
+    for end in range(text.find("GPU 1:") + 1, len(text)):  # of the first GPU alone nothing shows how many links it has
+        try:
+            part = node_facts(text[:end])
+        except ForeignFormatError as error:
+            num_refused += "cut off" in str(error)
+            continue
+        for key, facts in (part or {}).items():
+            same = [fact for fact in facts if fact not in whole[key]]
+            lesser = [fact for fact in same if not any(fact.items() <= one.items() for one in whole[key])]
+            assert not lesser, text[:end][-200:]
+        if part is not None and "failed_checks" in part:
+            assert part == whole, text[:end][-200:]
+    assert num_refused > 10
+
+
+def test_ports_that_are_cut_off_are_no_links_that_are_down(tmp_path: Path) -> None:
+    cut = ports().rpartition("\t\tState")[0]
+    found = accept(tmp_path, {"node-0": {**GOOD, "ibstat.txt": cut}, "node-1": GOOD})
+    assert found.exit_code == 2
+    assert "node-0/ibstat.txt: is cut off: port 1 of mlx5_7 has no state" in found.output
+    assert "the link is down" not in found.output
+
+
+def test_a_list_of_gpus_says_nothing_of_links() -> None:
+    """`nvidia-smi -L`."""
+    listed = "".join(line + "\n" for line in NVLINK.split("\n") if line.startswith("GPU"))
+    assert all("num_active_links" not in one for one in (node_facts(listed) or {})["devices"])
+    none = listed.replace("\n", "\n\tUnable to retrieve NVLink information as all links are inActive\n")
+    assert [one["num_active_links"] for one in (node_facts(none) or {})["devices"]] == [0, 0]
+
+
+def test_links_in_the_directory_of_nodes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "nodes" / "node-0" / "more").mkdir(parents=True)
+    (tmp_path / "nodes" / "node-0" / "more" / "ibstat.txt").symlink_to("nowhere")
+    (tmp_path / "nodes" / "node-0" / "other").symlink_to(tmp_path)
+    (tmp_path / "nodes" / "node-1").symlink_to("node-0")
+    found = accept(tmp_path, {"node-0": GOOD}, num_nodes=1)
+    words = "holds 3 links, which are not followed: node-1, node-0/other, node-0/more/ibstat.txt"
+    assert words in " ".join(found.output.split())
+
+
+def test_a_directory_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(profile(1), encoding="utf-8")
+    told = CliRunner().invoke(command, ["accept", f"{tmp_path}/cluster.yaml", "--from", "nope"])
+    assert (told.exit_code, told.stderr) == (2, "Error: nope: no such file or directory\n")
+
+
 def test_wrong_use(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
     found = accept(tmp_path, {}, num_nodes=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import struct
@@ -115,9 +116,10 @@ def tensor(dtype: str, shape: tuple[int, ...], key: str, count: int) -> bytes:
     storage = tuple_of(
         short_text("storage"), name("torch", _STORAGES[dtype]), short_text(key), short_text("cpu"), number(count)
     )
-    sizes = tuple_of(*(number(size) for size in shape))
+    sizes = tuple_of(*map(number, shape))
+    strides = tuple_of(*(number(math.prod(shape[place + 1 :])) for place in range(len(shape))))
     hooks = name("collections", "OrderedDict") + b")R"
-    return call(name("torch._utils", "_rebuild_tensor_v2"), storage + b"Q", number(0), sizes, sizes, b"\x89", hooks)
+    return call(name("torch._utils", "_rebuild_tensor_v2"), storage + b"Q", number(0), sizes, strides, b"\x89", hooks)
 
 
 def torch(path: Path, *words: str) -> None:

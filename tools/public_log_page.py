@@ -22,9 +22,11 @@ Every submission to MLPerf Training publishes the logs of its runs, and each has
 for {rounds}, with line and reason. The errors were read by class. What a class says was then
 compared with each of its logs by a second reader, which shares no code with the validator.
 
-A block or an epoch that is open when the run has ended is a warning, and the page does not list it. The checker of
-MLPerf accepts both: it requires one entry of each kind at least and no pairs, and says of `run_stop` that `epoch_stop`
-may be absent (mlcommons/logging@{checker}, `compliance_checker/training_5.1.0/common.yaml`).
+Starts and ends of blocks and of epochs without their counterpart are warnings where the run has ended, and the page
+does not list them. The checker of MLPerf accepts them: it requires one entry of each kind at least and no pairs, and
+says of `run_stop` that `epoch_stop` may be absent (mlcommons/logging@{checker},
+`compliance_checker/training_5.1.0/common.yaml`). No number of a report follows from blocks and epochs. The time of an
+evaluation does follow from its pair, so that an `eval_stop` without an `eval_start` is an error.
 
 `benchmarks/public_logs.py` judges the logs and writes the records that this page is made from; with `--check` it
 compares them with what it finds.

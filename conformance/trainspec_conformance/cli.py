@@ -56,8 +56,8 @@ def command() -> None:
     "--settings-from",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="A copy of another state of the working directory, such as the target branch of a change request: gaps of a "
-    "file in it are those of the working directory.",
+    help="A copy of another state of the working directory, such as the target branch of a change request: the file of "
+    "--gaps is the one in it. Where it has none, no gap is declared.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
 @click.pass_context

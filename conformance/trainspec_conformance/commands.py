@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainspec_conformance.described import errors, gather
@@ -22,6 +22,7 @@ from trainspec_conformance.verifying import differences, not_looked_at
 from trainspec_validate.checking.suppress.common import is_below
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.settings_file import changed
+from trainspec_validate.cli.target import of_target
 from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.documents.types.conformance_report import ConformanceReport
 from trainspec_validate.documents.types.scenario import Scenario
@@ -51,6 +52,9 @@ class RunRequest:
 
 def run(request: RunRequest) -> int:
     """Run scenarios, write the report, and give the exit code."""
+    if request.gaps is not None and request.settings_from is not None:
+        gaps_file = of_target("--gaps", os.fspath(request.gaps), os.fspath(request.settings_from))
+        request = replace(request, gaps=None if gaps_file is None else Path(gaps_file))
     try:
         stack = read(request.stack, StackDescriptor)
         chosen = _chosen(request, stack)

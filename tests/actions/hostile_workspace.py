@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 MODULES = (
@@ -128,6 +129,20 @@ def variables(folder: Path) -> dict[str, dict[str, str]]:
         "uv": {"UV_CONFIG_FILE": str(folder / "uv.toml"), "UV_PYTHON": str(folder / "bin" / "python")},
         "git": {"GIT_DIR": str(folder / ".git"), "GIT_CONFIG_GLOBAL": str(folder / ".gitconfig")},
     }
+
+
+def set_by(name: str, folder: Path, but: Collection[str] = ()) -> dict[str, str]:
+    """The variables of one name; or `everything` that a workflow may set, at once, but for some.
+
+    Each trap leaves a mark of its own, so that one run meets them all.
+    """
+    every = variables(folder)
+    if name != "everything":
+        return every[name]
+    found = {}
+    for each, value in every.items():
+        found |= {} if each in {"relative-path", *but} else value
+    return found | {"PATH": f".:bin:{found['PATH']}"}
 
 
 def marks_in(marks: Path) -> list[str]:

@@ -13,11 +13,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import job
+import steps
 import yaml
+from click.testing import CliRunner
+
+from trainspec_validate.cli.settings import PROGRAM
+from trainspec_validate.cli.validate import command
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_IN = {"bash": "bash --noprofile --norc -e -o pipefail {0}"}
@@ -98,7 +106,41 @@ class Job:
                 failed = failed or self.codes[step["name"]] != 0
         return next((code for code in self.codes.values() if code), 0)
 
-    def _run(self, step: dict[str, Any], inputs: dict[str, str]) -> int:
+    def validate_here(self) -> int:
+        """Do the step Validate in this process, the validator included; gives the exit code of the validator."""
+        action = yaml.safe_load(self.action.read_text(encoding="utf-8"))
+        step = next(step for step in action["runs"]["steps"] if step.get("name") == "Validate")
+        defaults = {name: entry.get("default", "") for name, entry in action["inputs"].items()}
+        output = self._output_of(step)
+        with patch.object(steps, "_run", self._validator):
+            steps.validate(
+                job.Job.of(self._variables(step, defaults | self.inputs, output), "trainspec"), steps.VALIDATOR
+            )
+        self._take_outputs(step, output)
+        self.codes["Validate"] = 0
+        return int(self.outputs["steps.validate.outputs.exit-code"])
+
+    def _validator(
+        self, of_action: job.Job, _: steps.Program, arguments: list[str], environment: dict[str, str]
+    ) -> int:
+        with patch.dict(os.environ, environment, clear=True), chdir(of_action.workspace):
+            done = CliRunner().invoke(command, arguments, prog_name=PROGRAM)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        self.log += done.output
+        return done.exit_code
+
+    def _output_of(self, step: dict[str, Any]) -> Path:
+        output = self.folder / f"output-of-{step['name']}"
+        output.touch()
+        return output
+
+    def _take_outputs(self, step: dict[str, Any], output: Path) -> None:
+        for line in output.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition("=")
+            self.outputs[f"steps.{step.get('id')}.outputs.{name}"] = value
+
+    def _expand(self, text: str, inputs: dict[str, str]) -> str:
         facts = {f"inputs.{name}": value for name, value in inputs.items()} | self.outputs
         facts |= {
             "github.action_path": str(self.action.parent),
@@ -107,20 +149,23 @@ class Job:
             "steps.python.outputs.python-path": self.python,
         }
 
-        def expand(text: str) -> str:
-            done = re.sub(r"\$\{\{ (.+?) \}\}", lambda match: facts.get(match[1], ""), text)
-            return expand(done) if "${{" in done else done  # the default of an input may hold an expression
+        while "${{" in text:  # the default of an input may hold an expression
+            text = re.sub(r"\$\{\{ (.+?) \}\}", lambda match: facts.get(match[1], ""), text)
+        return text
 
-        output = self.folder / f"output-of-{step['name']}"
-        output.touch()
+    def _variables(self, step: dict[str, Any], inputs: dict[str, str], output: Path) -> dict[str, str]:
+        variables = environment() | self.variables | self._of_runner(output)
+        return variables | {name: self._expand(value, inputs) for name, value in step.get("env", {}).items()}
+
+    def _run(self, step: dict[str, Any], inputs: dict[str, str]) -> int:
+        output = self._output_of(step)
         script = self.temp / "step.sh"
         script.write_text(step["run"], encoding="utf-8")
-        variables = environment() | self.variables | self._of_runner(output)
-        variables |= {name: expand(value) for name, value in step.get("env", {}).items()}
+        variables = self._variables(step, inputs, output)
         shell, *arguments = shlex.split(BUILT_IN.get(step["shell"], step["shell"]).format(script))
         program = shell if "/" in shell else shutil.which(shell, path=variables["PATH"])
         assert program
-        place = self.workspace / expand(step.get("working-directory", ""))
+        place = self.workspace / self._expand(step.get("working-directory", ""), inputs)
         program = str(Path(self.workspace, program))  # of a relative entry in PATH
         done = subprocess.run(
             [program, *arguments],
@@ -133,9 +178,7 @@ class Job:
             timeout=600,
         )
         self.log += done.stdout
-        for line in output.read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition("=")
-            self.outputs[f"steps.{step.get('id')}.outputs.{name}"] = value
+        self._take_outputs(step, output)
         return done.returncode
 
     def _of_runner(self, output: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trainspec_conformance.starting import write_templates
 
-from tests.actions.hostile_workspace import fill, marks_in, variables
+from tests.actions.hostile_workspace import fill, marks_in, set_by, variables
 from tests.actions.job_run import ROOT, Job, pull_request
 from tests.actions.server import serve
 from tests.actions.wheels import copy_action
@@ -21,6 +21,8 @@ from trainspec_validate._version import __version__
 BAD = (ROOT / "examples" / "broken" / "duplex.yaml").read_text(encoding="utf-8")
 ACTIONS = {"validator": "action.yml", "suite": "conformance/action.yml"}
 VARIABLES = sorted(variables(Path("/nowhere")))
+SETTINGS = ["everything", *(pytest.param(name, marks=pytest.mark.long) for name in VARIABLES)]
+"""One at a time in the long form."""
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 
 
@@ -44,21 +46,21 @@ def test_an_installation_runs_nothing_of_the_workspace(action: str, name: str, t
     assert "No matching distribution" in job.log
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_of_the_validator_runs_nothing_of_the_workspace(name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "validator", paths="cluster.yaml")
-    job.variables = variables(job.workspace)[name]
+    job.variables = set_by(name, job.workspace)
     job.install_this()
     assert job.run("Settings", "Validate", "Verdict") == 1, job.log
     assert marks_in(tmp_path / "marks") == []
     assert "cluster.yaml:21:35: error[TS-CLU-010]" in job.log
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_of_the_suite_runs_the_stack_alone(name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "suite", stack="mine/stack.yaml", scenarios="null-run", args="--trials=1\n--dry-run")
     write_templates(job.workspace / "mine")
-    job.variables = variables(job.workspace)[name]
+    job.variables = set_by(name, job.workspace)
     job.install_this()
     assert job.run("Settings", "Run", "Verdict") == 0, job.log
     assert marks_in(tmp_path / "marks") == []
@@ -100,18 +102,13 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def all_variables(job: Job) -> dict[str, str]:
-    """Everything that a workflow may set, at once."""
-    every = {}
-    for name, value in variables(job.workspace).items():
-        every |= {} if name == "relative-path" else value
-    return every | {"PATH": f".:bin:{every['PATH']}"}
-
-
 @pytest.mark.slow
 def test_the_validator_is_installed_and_run_from_outside_of_the_workspace(offline: Path, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, "validator", offline / "action", paths="cluster.yaml")
-    job.variables = all_variables(job) | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offline / "wheels")}
+    job.variables = set_by("everything", job.workspace) | {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(offline / "wheels"),
+    }
     before = sorted(job.workspace.rglob("*"))
     assert job.run() == 1, job.log
     assert job.codes == {"Install": 0, "Settings": 0, "Validate": 0, "Verdict": 1}
@@ -129,7 +126,10 @@ def test_the_suite_is_installed_and_run_from_outside_of_the_workspace(offline: P
         tmp_path, "suite", offline / "action", stack="mine/stack.yaml", scenarios="null-run", args="--trials=1"
     )
     write_templates(job.workspace / "mine")
-    job.variables = all_variables(job) | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offline / "wheels")}
+    job.variables = set_by("everything", job.workspace) | {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(offline / "wheels"),
+    }
     assert job.run() == 0, job.log
     assert job.codes == {"Install": 0, "Settings": 0, "Run": 0, "Verdict": 0}
     assert marks_in(tmp_path / "marks") == []

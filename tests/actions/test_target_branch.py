@@ -53,6 +53,14 @@ def requested(folder: Path, main: Files, request: Files, **inputs: str) -> Job:
 
 
 def judge(job: Job) -> int:
+    """Run the steps; the validator runs in this process, and as its own in the tests of isolation."""
+    if job.run("Settings") == 0:
+        job.validate_here()
+    return job.run("Verdict")
+
+
+def judge_in_processes(job: Job) -> int:
+    """Run the steps as the action does."""
     return job.run("Settings", "Validate", "Verdict")
 
 
@@ -95,7 +103,7 @@ def test_hostile_names_and_links_hinder_no_copy(tmp_path: Path) -> None:
         (job.workspace / os.fsdecode(name)).write_text(IGNORED, encoding="utf-8")
     (job.workspace / "link.yaml").symlink_to("/dev/zero")
     os.mkfifo(job.workspace / "pipe.yaml")
-    assert judge(job) == 0, job.log
+    assert judge_in_processes(job) == 0, job.log
     assert not {"link.yaml", "pipe.yaml"} & {path.name for path in (job.temp / "trainspec" / "target").rglob("*")}
 
 
@@ -249,12 +257,12 @@ def test_rules_in_python_are_those_of_the_target_branch(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     hostile = f"open({str(mark)!r}, 'w').close()\n"
     job = requested(tmp_path, {}, {"rules.py": hostile}, args="--rules=rules.py")
-    assert judge(job) == 1, job.log
+    assert judge_in_processes(job) == 1, job.log
     assert not mark.exists()
     assert "--rules 'rules.py' is not used" in job.log
     trusted = "raise ValueError('of the target branch')\n"
     job = requested(tmp_path / "changed", {"rules.py": trusted}, {"rules.py": hostile}, args="--rules=rules.py")
-    assert judge(job) == 2, job.log
+    assert judge_in_processes(job) == 2, job.log
     assert not mark.exists()
     assert "of the target branch" in job.log
 

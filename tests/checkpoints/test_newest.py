@@ -159,6 +159,30 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert newest(run) == "step_20"
 
 
+def test_links_that_may_be_newer_are_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    torch_folders(run, 10)
+    torch_folders(tmp_path / "elsewhere", 40)
+    for name, target in {
+        "step_20": "gone",
+        "step_30": "../elsewhere/step_40",
+        "newest": "step_10",
+        "10": "step_10",
+    }.items():
+        (run / name).symlink_to(target)
+    told = invoke(run).stderr
+    assert f"{run / 'step_20'}: a link that leads nowhere, which is not followed\n" in told
+    assert f"{run / 'step_30'}: a link, which is not followed\n" in told
+    assert told.count("a link") == 2
+
+
+def test_a_link_in_a_checkpoint_that_leads_nowhere_refuses_it(tmp_path: Path) -> None:
+    for step in STEPS:
+        torch_folders(tmp_path, step)
+    (tmp_path / "step_30" / "optimizer.pt").symlink_to("gone.pt")
+    assert newest(tmp_path) == "step_20"
+
+
 @pytest.mark.parametrize("name", ["step_40", "tmp-checkpoint-40", "step_40.tmp"])
 def test_a_save_that_has_begun_is_not_chosen(tmp_path: Path, name: str) -> None:
     for step in STEPS:

@@ -193,6 +193,15 @@ def test_links_and_pipes_are_told_and_not_opened(tmp_path: Path) -> None:
     assert told == {"model.safetensors": "paths", "pipe.safetensors": "paths"}
 
 
+@pytest.mark.parametrize("target", ["gone.pt", "loop.pt", "sub/../gone.pt", "real.pt/below", "x" * 300])
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, target: str) -> None:
+    build(tmp_path / "step-1", "real.pt  torch a=F32[1]\n")
+    (tmp_path / "step-1" / "loop.pt").symlink_to(target)
+    (trouble,) = read_checkpoint(tmp_path / "step-1").troubles
+    assert (trouble.aspect, trouble.path) == ("paths", "loop.pt")
+    assert trouble.message == f"the link to {target!r} leads nowhere"
+
+
 @pytest.mark.parametrize(
     "path", ["../step-0/model.safetensors", "/etc/hostname", "a//b", "./a", "a\\b", "C:/a", "a/../../b", "a\0b"]
 )

@@ -38,6 +38,31 @@ def test_a_file_that_is_named_is_a_checkpoint(tmp_path: Path, name: str, content
     assert requirements(tmp_path / name) == {(fault, name)}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["epoch=1-step=10.ckpt", "last.ckpt", "model.pth.tar", "rng.pkl", "pytorch_model.bin", "a.npz"],
+)
+@pytest.mark.parametrize("size", [1, 511, 3_000_000])
+def test_a_file_of_zero_bytes_is_damaged(tmp_path: Path, name: str, size: int) -> None:
+    """A crash of a file system, or a full disk, leaves such files."""
+    (tmp_path / name).write_bytes(bytes(size))
+    is_found = not name.startswith(("rng", "a."))  # by its name alone
+    for place in (tmp_path / name, tmp_path)[: 1 + is_found]:
+        assert requirements(place) == {("TS-CKP-083", name)}
+    build(tmp_path / "run", "step-10/model.pt  torch weight=F32[4]\n")
+    (tmp_path / "run" / "step-10" / name).write_bytes(bytes(size))
+    assert ("TS-CKP-083", name) in requirements(tmp_path / "run")
+    (tmp_path / "run" / "step-10" / name).write_bytes(bytes(size) + b"1")
+    assert ("TS-CKP-083", name) not in requirements(tmp_path / "run")
+
+
+def test_values_that_are_all_zero_are_no_damage(tmp_path: Path) -> None:
+    """Raw values carry no mark of their own: `layers.0.bias.bin` of FasterTransformer."""
+    build(tmp_path, "step-10/model.pt  torch weight=F32[4]\n")
+    (tmp_path / "step-10" / "layers.0.bias.bin").write_bytes(bytes(4096))
+    assert requirements(tmp_path) == set()
+
+
 def test_code_in_a_named_file_is_told_and_not_run(tmp_path: Path) -> None:
     build(tmp_path, "model.ckpt  torch weight=F32[4] call=os.system\n")
     assert requirements(tmp_path / "model.ckpt") == {("TS-SEC-001", "model.ckpt")}

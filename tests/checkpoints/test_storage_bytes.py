@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.trees import pickled, tensor, torch_bytes
+from tests.trees import call, name, number, pickled, tensor, torch_bytes, tuple_of
+from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command
 
 WHOLE = torch_bytes("a=F32[4]", "b=BF16[3]", "c=F32[2,2]")
@@ -87,8 +88,8 @@ def test_a_file_of_old_versions_is_judged(tmp_path: Path, content: bytes, words:
 
 def test_whole_containers_pass(tmp_path: Path) -> None:
     (tmp_path / "step-10").mkdir()
-    for name in ("a.pt", "b.pth"):
-        (tmp_path / "step-10" / name).write_bytes(rewritten(WHOLE, lambda _, content: content))
+    for path in ("a.pt", "b.pth"):
+        (tmp_path / "step-10" / path).write_bytes(rewritten(WHOLE, lambda _, content: content))
     assert not files_of(tmp_path)
 
 
@@ -114,3 +115,116 @@ def test_containers_that_pytorch_writes_pass(tmp_path: Path) -> None:
     whole = (tmp_path / "step-10" / "old.pt").read_bytes()
     (tmp_path / "step-10" / "old.pt").write_bytes(whole[:-1])
     assert len(files_of(tmp_path)) == 1
+
+
+def test_tensors_within_their_storages_pass(tmp_path: Path) -> None:
+    """Views, broadcasts, empty tensors, types without a storage of their own and quantized tensors."""
+    torch = pytest.importorskip("torch")
+    numpy = pytest.importorskip("numpy")
+    base = torch.zeros(10)
+    state = {
+        "view": base[7:],
+        "broadcast": base[9:].expand(50, 1),
+        "end": base[10:],
+        "scalar": torch.zeros(()),
+        "transposed": torch.zeros(3, 4).t(),
+        "parameter": torch.nn.Parameter(torch.zeros(2, 2)),
+        "quantized": torch.quantize_per_tensor(torch.zeros(4), 1.0, 0, torch.quint8),
+        "sparse": torch.eye(3).to_sparse(),
+        "arrays": [
+            numpy.zeros((2, 3)),
+            numpy.zeros(0),
+            numpy.zeros((), "<i4"),
+            numpy.array(["a"]),
+            numpy.zeros(3, "M8[s]"),
+        ],
+    }
+    new = {"short": torch.zeros(3, dtype=torch.uint16), "byte": torch.zeros(3).to(torch.float8_e4m3fn)}
+    (tmp_path / "step-10").mkdir()
+    torch.save(state | new, tmp_path / "step-10" / "new.pt")
+    torch.save(state, tmp_path / "step-10" / "old.pt", _use_new_zipfile_serialization=False)
+    for protocol in range(2, 6):
+        (tmp_path / "step-10" / f"states_{protocol}.pkl").write_bytes(pickle.dumps(state["arrays"], protocol))
+    assert not files_of(tmp_path)
+
+
+def rebuilt(offset: int, size: tuple[int, ...], stride: tuple[int, ...], *more: bytes, count: int = 4) -> bytes:
+    """The operations that push a tensor with any offset, size and stride on a storage of four F32."""
+    whole = tensor("F32", (4,), "0", count)
+    storage = whole[whole.index(b"(", 1) : whole.index(b"Q") + 1]
+    storage = storage[storage.index(b"(", 1) :]
+    arguments = [storage, number(offset), *(tuple_of(*map(number, one)) for one in (size, stride))]
+    return call(
+        name("torch._utils", "_rebuild_tensor_v2"), *arguments, b"\x89", name("collections", "OrderedDict") + b")R"
+    )
+
+
+@pytest.mark.parametrize(
+    ("geometry", "words"),
+    [
+        ((0, (4,), (1,)), ""),
+        ((3, (9,), (0,)), ""),
+        ((9, (0, 5), (5, 1)), ""),
+        ((0, (5,), (1,)), "a tensor of shape [5] reaches byte 20 of storage '0', which has 16 bytes"),
+        ((0, (1 << 40, 1 << 40), (1 << 40, 1)), "reaches byte"),
+        ((0, (2, 2), (3, 1)), "reaches byte 20"),
+        ((1, (4,), (1,)), "reaches byte 20"),
+        ((4, (), ()), "reaches byte 20"),
+        ((-1, (4,), (1,)), "an offset, a size or a stride that no tensor has"),
+        ((0, (-4,), (1,)), "an offset, a size or a stride that no tensor has"),
+        ((3, (4,), (-1,)), "an offset, a size or a stride that no tensor has"),
+        ((0, (2, 2), (1,)), "an offset, a size or a stride that no tensor has"),
+    ],
+)
+@pytest.mark.parametrize("is_old", [False, True], ids=["container", "old"])
+@pytest.mark.parametrize("options", [(), ("--values",)], ids=["names", "values"])
+def test_a_tensor_beyond_its_storage_is_damaged(
+    tmp_path: Path,
+    geometry: tuple[int, tuple[int, ...], tuple[int, ...]],
+    words: str,
+    is_old: bool,
+    options: tuple[str, ...],
+) -> None:
+    state = pickled(rebuilt(*geometry))
+    content = rewritten(torch_bytes("a=F32[4]"), lambda entry, old: state if entry.endswith("/data.pkl") else old)
+    if is_old:
+        head = b"".join(pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+        content = head + state + pickle.dumps(["0"], 2) + struct.pack("<q", 4) + bytes(16)
+    (tmp_path / "step-10").mkdir()
+    (tmp_path / "step-10" / "model.pt").write_bytes(content)
+    found = files_of(tmp_path, *options)
+    assert len(found) == bool(words)
+    assert words in "".join(found)
+    told = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert told.exit_code == bool(words), told.output
+
+
+def test_many_tensors_beyond_their_storages_are_counted(tmp_path: Path) -> None:
+    state = pickled(tuple_of(*(rebuilt(0, (n,), (1,)) for n in range(1, 11))))
+    (tmp_path / "step-10").mkdir()
+    content = rewritten(torch_bytes("a=F32[4]"), lambda entry, old: state if entry.endswith("/data.pkl") else old)
+    (tmp_path / "step-10" / "model.pt").write_bytes(content)
+    (message,) = files_of(tmp_path)
+    assert message.endswith("; and 3 more")
+
+
+def test_references_that_differ_are_damage(tmp_path: Path) -> None:
+    """PyTorch makes a storage once, as the first reference describes it."""
+    state = pickled(tuple_of(rebuilt(0, (2,), (1,), count=2), rebuilt(0, (4,), (1,))))
+    (tmp_path / "step-10").mkdir()
+    content = rewritten(torch_bytes("a=F32[4]"), lambda entry, old: state if entry.endswith("/data.pkl") else old)
+    (tmp_path / "step-10" / "model.pt").write_bytes(content)
+    (message,) = files_of(tmp_path)
+    assert "'0' with 8 and with 16 bytes" in message
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_an_array_with_other_bytes_is_damaged(tmp_path: Path, protocol: int) -> None:
+    """Random state of NumPy is saved so, next to the weights."""
+    numpy = pytest.importorskip("numpy")
+    content = pickle.dumps(numpy.zeros((7, 3), "<u4"), protocol)
+    (tmp_path / "step-10").mkdir()
+    (tmp_path / "step-10" / "model.pt").write_bytes(WHOLE)
+    (tmp_path / "step-10" / "rng.pkl").write_bytes(content.replace(b"K\x07K\x03\x86", b"K\x08K\x03\x86"))
+    (message,) = files_of(tmp_path)
+    assert "an array of shape [8, 3] has 84 of 96 bytes" in message

@@ -24,7 +24,9 @@ from tests.bundles_made import (
     pointer,
     shape,
     table,
+    table_of,
     training,
+    varint,
 )
 from tests.examples import examples
 from trainspec_validate.checkpoints.formats._bundle import read_index
@@ -247,6 +249,20 @@ def test_compressed_blocks_are_refused_in_words(tmp_path: Path, kind: int, name:
     (trouble,) = newest(tmp_path).troubles
     words = f"the index has a compressed block ({name}), which is not read: TensorFlow writes none"
     assert (trouble.aspect, trouble.message) == ("limits", words)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "aspect", "words"),
+    [
+        (16_777_216, "container", "names a block beyond its end"),
+        (16_777_217, "limits", "at most 16,777,216 bytes of one block"),
+    ],
+)
+def test_blocks_have_16_mib_at_most(tmp_path: Path, num_bytes: int, aspect: str, words: str) -> None:
+    (tmp_path / "ckpt-20.index").write_bytes(table_of(b"", [(b"w", varint(0) + varint(num_bytes))]))
+    (tmp_path / DATA).write_bytes(b"")
+    (trouble,) = newest(tmp_path).troubles
+    assert (trouble.aspect, words in trouble.message) == (aspect, True), trouble.message
 
 
 def test_slices_that_are_all_there_are_whole(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 
 import msgspec
 import pytest
+from made_runs import UNITS
 from made_stories import CLAIMS, calm, gone
 from msgspec.structs import replace
 from spoilt_answers import ANSWERS
@@ -13,7 +14,7 @@ from spoilt_runs import ROWS, Row
 from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
 from trainspec_conformance.criteria.trajectory import final_steps
 from trainspec_conformance.reading import all_scenarios
-from trainspec_conformance.records import Damaged, Ended, Entry
+from trainspec_conformance.records import Damaged, Ended, Entry, Streamed
 from trainspec_conformance.view import View
 
 from trainspec_validate.documents.types.scenario import Criterion
@@ -79,6 +80,33 @@ def test_the_order_in_which_files_are_read_is_not_the_order_of_updates() -> None
 
 def test_every_check_is_seen_to_fail() -> None:
     assert {row.check for row in ROWS} | {one.check for one in ANSWERS} == all_checks().keys()
+
+
+@pytest.mark.parametrize(("later", "ok"), [(-1, False), (0, True), (1, True), (2, False)])
+def test_readings_of_noise_may_be_told_one_step_early_and_no_other(later: int, ok: bool) -> None:
+    """With norms that grow, the averages up to two steps differ."""
+    row = next(row for row in ROWS if row.check == "noise-as-seen")
+    scenario = all_scenarios()[row.scenario]
+    last, half_life = scenario.job.num_steps, scenario.job.gradient_noise_half_life_steps
+    assert half_life is not None
+
+    def average(up_to: int) -> float:
+        weights = {step: 0.5 ** ((up_to - step) / half_life) for step in range(1, up_to + 1)}
+        return sum(weight * step**2 for step, weight in weights.items()) / sum(weights.values())
+
+    def growing(entry: Entry) -> Entry:
+        record = entry.record
+        if isinstance(record, StepDone):
+            return replace(entry, record=replace(record, gradient_norm=float(record.step)))
+        if isinstance(record, Streamed) and "train.gradient.signal" in record.values:
+            assert record.step is not None
+            total = average(min(max(record.step + later, 1), last))
+            parts = {"train.gradient.signal": total / 2, "train.gradient.variance": UNITS * total / 2}
+            return replace(entry, record=replace(record, values={**record.values, **parts}))
+        return entry
+
+    found = messages(row, [growing(entry) for entry in row.maker(scenario)], None)
+    assert (found == []) is ok, found
 
 
 def test_of_a_checkpoint_of_one_file_that_is_gone_nothing_is_left_to_refuse() -> None:

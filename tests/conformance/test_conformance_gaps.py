@@ -75,3 +75,18 @@ def test_only_the_exit_code_changes(
     assert one.get("gap") == ("not built (until 2999-01-01, us)" if status == 0 else None)
     assert report["conformant"] is False
     assert said in capsys.readouterr().out
+
+
+def test_gaps_of_a_change_request_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of the working directory is the one of the target branch, which declares none."""
+    (tmp_path / "request").mkdir()
+    (tmp_path / "main").mkdir()
+    monkeypatch.chdir(tmp_path / "request")
+    declare(Path(), expires="no day")
+    request = commands.RunRequest(
+        HERE / "fake.yaml", Path("out"), gaps=Path("gaps.yaml"), settings_from=Path("../main"), dry_run=True
+    )
+    assert commands.run(request) == commands.OK
+    assert "--gaps gaps.yaml is not used: ../main has no such file" in capsys.readouterr().err

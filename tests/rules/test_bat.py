@@ -249,6 +249,7 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-BAT-022", f"batch: {{{noise(bias_corrected='1')}}}", {f"{B}.noise_scale.bias_corrected"}),
     ("TS-BAT-022", f"batch: {{{noise(noise_unit='batch')}}}", {f"{B}.noise_scale.noise_unit"}),
     ("TS-BAT-023", f"batch: {{{noise(tap='before-unscale')}}}", {f"{B}.noise_scale.tap"}),
+    ("TS-BAT-024", f"batch: {{{noise(num_groups='1')}}}", {f"{B}.noise_scale.num_groups"}),
     ("TS-BAT-024", f"batch: {{{noise(num_groups='2')}}}", set()),
     ("TS-BAT-024", f"batch: {{{noise(num_groups='3')}}}", {f"{B}.noise_scale.num_groups"}),
     ("TS-BAT-024", f"batch: {{{noise(num_groups='1024')}}}", {f"{B}.noise_scale.num_groups"}),

@@ -142,7 +142,7 @@ def test_length_without_a_job_or_a_total_is_not_judged(verdict) -> None:
         ({"warmup_steps": 500, "decay_steps": 1600, "total_steps": 2000}, "decay_steps"),
         ({"warmup_tokens": 4e9, "total_tokens": 3e9}, "warmup_tokens"),
         ({"warmup_steps": 50, "warmup_tokens": 1e12, "total_tokens": 2e12}, "warmup_tokens"),
-        ({"warmup_steps": 1000, "warmup_tokens": 1e6}, None),
+        ({"warmup_steps": 1000, "warmup_tokens": 1e6}, "warmup_tokens"),
         ({"decay_steps": 10, "decay_tokens": 4e11, "total_tokens": 5e11}, "decay_tokens"),
         ({"final": 3e-5}, None),
         ({"final": 3e-3}, "final"),

@@ -185,6 +185,11 @@ def test_job_size(findings: Findings, verdict: Verdicts) -> None:
     assert findings(plan=half, checkpoint={"job": {"num_nodes": 8, "min_num_nodes": 8}}, select=select) == set()
     fewest = {("TS-CKP-056", "job.min_num_nodes"), ("TS-CKP-058", "job.min_num_nodes")}
     assert findings(checkpoint={"job": {"min_num_nodes": 17}}) == fewest
+    assert findings(checkpoint={"job": {"min_num_nodes": 16}}, select=("TS-CKP-056", "TS-CKP-058")) == set()
+    all_nodes = {"job": {"num_nodes": None, "min_num_nodes": 16}}
+    assert findings(checkpoint=all_nodes, select=("TS-CKP-056",)) == set()
+    one_more = {"job": {"num_nodes": None, "min_num_nodes": 17}}
+    assert findings(checkpoint=one_more, select=("TS-CKP-056",)) == {("TS-CKP-056", "job.min_num_nodes")}
     small = {"job": {"num_nodes": 8, "min_num_nodes": 9}}
     assert findings(plan=half, checkpoint=small, cluster=None, select=("TS-CKP-058",)) == {
         ("TS-CKP-058", "job.min_num_nodes")

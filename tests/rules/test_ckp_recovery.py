@@ -225,6 +225,9 @@ def test_restarts_of_a_job_that_no_failure_is_expected_to_meet(findings: Finding
 def test_preemption(findings: Findings, verdict: Verdicts) -> None:
     counted = {"grace": {"counts_on_checkpoint": True}}
     assert findings(checkpoint=counted, select=("TS-CKP-053",)) == {("TS-CKP-053", "grace.counts_on_checkpoint")}
+    for preemptible, places in ((True, {("TS-CKP-053", "grace")}), (False, set())):
+        unstated = {"grace": {"preemptible": preemptible, "counts_on_checkpoint": False, "notice_seconds": None}}
+        assert findings(checkpoint=unstated, select=("TS-CKP-053",)) == places
     assert verdict("TS-CKP-053", checkpoint={"grace": None}) is Verdict.NOT_APPLICABLE
     assert verdict("TS-CKP-054", checkpoint={"grace": None}) is Verdict.NOT_APPLICABLE
 

@@ -55,3 +55,29 @@ def test_a_scale_that_falls_has_skipped_an_iteration(second: str, num: int) -> N
 def test_a_scale_that_falls_over_lines_that_are_missing_tells_nothing() -> None:
     found = read_text(scaled(10, 65536.0) + scaled(20, 65536.0) + scaled(50, 32768.0))
     assert found.refusals == []
+
+
+@pytest.mark.parametrize("second", ["lm loss: 2.5E+00", "lm loss: 2.6E+00"])
+def test_an_iteration_that_is_reported_again(second: str) -> None:
+    """A warning at most: some files have the reports of several runs, one after another."""
+    (refused,) = read_text(line(10, "lm loss: 2.5E+00") + line(10, second)).refusals
+    assert (refused.message, refused.is_accepted) == ("iteration 10 is reported again", True)
+    assert refused.requirement == "TS-TEL-031"
+
+
+@pytest.mark.parametrize(("num", "messages"), [(9, []), (13, ["100 iterations in a row up to 100 are skipped"])])
+def test_iterations_that_are_all_skipped(num: int, messages: list[str]) -> None:
+    skipped = (line(10 * n, "number of skipped iterations:  10") for n in range(1, num + 1))
+    found = read_text(line(0, "number of skipped iterations:   0") + "".join(skipped))
+    assert [refusal.message for refusal in found.refusals] == messages
+
+
+def test_skipped_iterations_with_a_completed_one_between() -> None:
+    found = read_text("".join(line(10 * n, f"number of skipped iterations:  {9 + n % 2}") for n in range(1, 30)))
+    assert not found.refusals
+
+
+@pytest.mark.parametrize(("value", "num"), [("N/A", 1), ("2.5E+00", 0), ("2.5/2.6", 0)])
+def test_a_loss_that_is_a_text(value: str, num: int) -> None:
+    found = read_text(line(10, f"lm loss: {value}"))
+    assert [refusal.message for refusal in found.refusals] == [f"lm loss is the text {value!r}"] * num

@@ -236,3 +236,10 @@ def test_nothing_is_asked_of_a_list_that_it_cannot_hold(tmp_path: Path, state: d
     path = tmp_path / "pods.json"
     path.write_text(listed(pod(state=state)), encoding="utf-8")
     assert not validate(path).at_or_above(Severity.WARNING)
+
+
+def test_a_list_whose_first_execution_is_unknown_asks_for_no_values(tmp_path: Path) -> None:
+    """A container that was started again twice: the attempt of its head is the first that the list holds."""
+    path = tmp_path / "pods.json"
+    path.write_text(listed(pod(restarts=2, state=terminated(137, "OOMKilled", 200, 300))), encoding="utf-8")
+    assert not [finding for finding in validate(path).findings if finding.severity is not Severity.NOTE]

@@ -304,8 +304,35 @@ def test_a_loss_of_each_update_has_an_entry_of_its_own() -> None:
     assert not [group for _, group in found.lost if group.startswith("train_")]
 
 
-@pytest.mark.parametrize("metadata", [{"samples_count": 320}, {"samples_count": 33}, {}])
-def test_a_loss_of_several_updates_is_told_with_its_reason(metadata: dict[str, int]) -> None:
+def test_a_loss_of_several_updates_is_read_and_said_to_be_a_mean() -> None:
+    found = read_text(log(*(entry("train_loss", 3.0 - n, samples_count=320 * n, lr=n / 100) for n in (1, 2))))
+    assert found.values(LOSS) == [2.0, 1.0]
+    assert found.values("train.learning_rate") == [0.01, 0.02]
+    assert [sample.step for sample in found.samples if sample.step] == [10, 20]
+    (told,) = [loss for loss in found.losses.entries if loss.what == "train_loss"]
+    assert told.message == "train_loss is reported after 10 updates at once and can be a mean over them"
+
+
+@pytest.mark.parametrize("metadata", [{"samples_count": 33}, {}])
+def test_a_loss_of_an_update_that_is_not_stated_is_left_out(metadata: dict[str, int]) -> None:
     found = read_text(log(entry("train_loss", 3.0, **metadata)))
     assert found.values(LOSS) == []
     assert found.lost["meaning", "train_loss"] == 1
+
+
+def test_a_loss_before_the_first_update() -> None:
+    found = read_text(log(*(entry("train_loss", 3.0, samples_count=count) for count in (0, 32))))
+    assert not found.refusals
+
+
+@pytest.mark.parametrize("second", [320, 160])
+def test_a_loss_whose_samples_do_not_grow(second: int) -> None:
+    found = read_text(log(*(entry("train_loss", 3.0, samples_count=count) for count in (320, second))))
+    (refused,) = found.refusals
+    assert refused.message == f"train_loss is at {second // 32} updates, where the one before is at 10"
+    assert refused.requirement == "TS-TEL-031"
+
+
+def test_a_loss_that_is_a_text_is_refused() -> None:
+    (refused,) = read_text(log(entry("train_loss", "N/A", samples_count=320))).refusals
+    assert refused.message == "tracked_stats.train_loss is the text 'N/A'"

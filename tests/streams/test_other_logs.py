@@ -139,7 +139,14 @@ def test_a_clock_that_is_set_back_goes_on() -> None:
         ("time", "train_time falls from 300 to 50 ms at step 3"),
         ("not-finite", "step_avg is nan; the first of 4 cases"),
     ]
+    assert all(refusal.is_accepted for refusal in found.refusals)
     assert found.losses.clock == "utc"
+
+
+def test_a_clock_that_is_set_back_after_the_first_steps() -> None:
+    lines = (f"step:{n}/9 train_loss:3.0 train_time:{time}ms step_avg:5.00ms\n" for n, time in ((1, 90), (2, 80)))
+    (refused,) = read_text("".join(lines)).refusals
+    assert (refused.message, refused.is_accepted) == ("train_time falls from 90 to 80 ms at step 2", False)
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,16 @@ def test_events() -> None:
     assert found.heads[0].scopes == ("job", "node")
 
 
+@pytest.mark.parametrize(
+    ("number", "severity"),
+    [(0, None), (1, 1), (24, 24), (25, None), (-1, None), ("13", None), (13.0, None), (None, None)],
+)
+def test_severities_of_events_are_1_to_24(number: Any, severity: int | None) -> None:
+    text = logs(event("train.run.end", severityNumber=number), resource=RESOURCE)
+    (found,) = read_text(text).events
+    assert found.severity == severity
+
+
 @pytest.mark.parametrize("indent", [None, 1, 4])
 def test_a_document_over_many_lines(indent: int | None) -> None:
     text, later = (

@@ -255,3 +255,21 @@ def test_what_the_rules_of_mlperf_let_be_open(tmp_path: Path, kind: str, is_stop
     path.write_text(log(run[0], *block, entry(f"{kind}_start", time_ms=30_000), *run[1:][: int(is_stopped)]), "utf-8")
     found = [finding for finding in validate(path).findings if finding.span and finding.span.line == 6]
     assert {(finding.requirement, finding.severity) for finding in found} == {("TS-TEL-043", severity)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity"), [("block", Severity.WARNING), ("epoch", Severity.WARNING), ("eval", Severity.ERROR)]
+)
+def test_ends_and_starts_that_the_rules_of_mlperf_let_be_without_a_pair(
+    tmp_path: Path, kind: str, severity: Severity
+) -> None:
+    """The checker of MLPerf asks for no pairs of blocks and epochs, and no number follows from them."""
+    run = entry("run_start", time_ms=0), entry("run_stop", None, 60_000, status="success")
+    times = {"stop": 1, "start": 2, "start ": 3, "stop ": 9}
+    edges = [entry(f"{kind}_{edge.strip()}", time_ms=time) for edge, time in times.items()]
+    path = tmp_path / "log.txt"
+    path.write_text(log(run[0], *edges, run[1]), "utf-8")
+    found = [each for each in validate(path).findings if each.requirement == "TS-TEL-043"]
+    assert {each.severity for each in found} == {severity}
+    assert [words in found[place].message for place, words in enumerate(("closes nothing", "start again before"))]
+    assert len(found) == 2

@@ -331,6 +331,19 @@ def test_a_signal_names_what_was_not_judged(tmp_path: Path, monkeypatch: pytest.
     assert "coverage of run" in found.stdout
 
 
+def test_a_signal_in_the_first_look_says_that_it_came_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = next(iter(by_emitter(make_run(SMALL).streams).values()))
+    (tmp_path / "job.jsonl").write_bytes(text)
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Follower, "_news", interrupt)
+    told = invoke(tmp_path).stderr
+    assert f"the last {len(text):,} bytes, from byte 0 on; the command was stopped before it judged them" in told
+    assert "no line end" not in told
+
+
 def test_what_the_search_leaves_out_is_named(tmp_path: Path) -> None:
     recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 600_000_000)
     files = by_emitter(make_run(recent).streams)

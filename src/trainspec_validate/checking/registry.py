@@ -103,7 +103,8 @@ class Registry(Generic[Kept, Function]):
     def of(self, wanted: Iterable[tuple[str, str]]) -> Iterator[Kept]:
         """What these modules register under these ids; imports no other module, since start-up pays for each."""
         for module, requirement in wanted:
-            importlib.import_module(f"{self._package}.{module}")
+            if requirement not in self._kept:
+                importlib.import_module(f"{self._package}.{module}")
             yield self._kept[requirement]
 
     def every(self) -> Mapping[str, Kept]:

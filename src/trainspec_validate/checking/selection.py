@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from trainspec_validate.model.finding import LeftOut
 from trainspec_validate.model.requirements import Index
@@ -32,30 +33,57 @@ class Selection:
 
     def takes(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is judged."""
-        if self.leaves_out(index, identifier):
-            return False
-        requirement = index.by_id[identifier]
-        if self.select:
-            return not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.select)
-        return self.profile == "full" or requirement.profile == "core"
+        return self._decisions(index).by_id[identifier].is_taken
 
     def leaves_out(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is ignored by name, which goes before everything else."""
-        requirement = index.by_id[identifier]
-        named = not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.ignore)
-        return named and identifier not in NOT_READ
+        return self._decisions(index).by_id[identifier].is_ignored
+
+    def _decisions(self, index: Index) -> _Decisions:
+        return _decided(self.profile, frozenset(self.select), frozenset(self.ignore), index)
 
     def left_out(self, index: Index, settings: str, from_settings: Collection[str]) -> Iterator[LeftOut]:
         """What each option leaves out of what the validator checks; those of `from_settings` are from a file."""
-        checked = [identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED]
-        ignored = {identifier for identifier in checked if self.leaves_out(index, identifier)}
-        rest = {identifier for identifier in checked if not self.takes(index, identifier)} - ignored
+        ignored, rest = self._decisions(index).left_out
         profile = () if self.profile == "full" else (self.profile,)
         choice: LeftOut = LeftOut("select", self.select, "", ()) if self.select else LeftOut("profile", profile, "", ())
         for entry, found in ((LeftOut("ignore", self.ignore, "", ()), ignored), (choice, rest)):
             if found:
                 source = settings if entry.option in from_settings else ""
                 yield replace(entry, settings=source, requirements=tuple(sorted(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a selection decides on one requirement."""
+
+    is_ignored: bool
+    is_taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """What a selection decides on every requirement."""
+
+    by_id: Mapping[str, _Decision]
+    left_out: tuple[frozenset[str], frozenset[str]]
+    """Of what the validator checks: the ignored ones, and those that are not chosen."""
+
+
+@lru_cache(maxsize=16)
+def _decided(profile: str, select: frozenset[str], ignore: frozenset[str], index: Index) -> _Decisions:
+    """Decide once for all questions of a run."""
+    decisions = {}
+    for identifier, requirement in index.by_id.items():
+        words = {requirement.id, requirement.area, requirement.name}
+        is_ignored = not words.isdisjoint(ignore) and identifier not in NOT_READ
+        in_profile = profile == "full" or requirement.profile == "core"
+        is_chosen = not words.isdisjoint(select) if select else in_profile
+        decisions[identifier] = _Decision(is_ignored, is_chosen and not is_ignored)
+    checked = {identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED}
+    ignored = frozenset(identifier for identifier in checked if decisions[identifier].is_ignored)
+    rest = frozenset(identifier for identifier in checked if not decisions[identifier].is_taken) - ignored
+    return _Decisions(decisions, (ignored, rest))
 
 
 def renamed(words: Iterable[str], index: Index) -> Iterator[str]:

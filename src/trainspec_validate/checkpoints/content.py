@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from trainspec_validate.system.boundary import open_regular
 
@@ -21,7 +21,20 @@ class Unpacker(Protocol):
         ...
 
 
+STATE_SUFFIXES: Final = (
+    *(".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill", ".sav", ".pdparams", ".pdopt"),
+    *(".npy", ".npz", ".h5", ".hdf5", ".keras", ".safetensors", ".msgpack", ".pt2"),
+    *(".nemo", ".mar", ".onnx", ".gguf", ".ggml", ".tflite", ".engine", "saved_model.pb"),
+)
+"""Ends of names, in lower case, of files that hold the state of training; loaders unpickle most of them."""
+_RAW_SUFFIX: Final = ".bin"
+"""Of files that may hold values alone, which may be zeros, unless a program gives the name to a container."""
+_TORCH_NAME: Final = re.compile(
+    r"(?:^|/)(?:diffusion_|)(?:pytorch_model|adapter_model|optimizer|scheduler|training_args)[^/]*\.bin$"
+)
+"""Names that Transformers, Diffusers, PEFT and Accelerate give to what `torch.save` writes."""
 _START_BYTES: Final = 512
+_BLOCK_BYTES: Final = 1_048_576
 _TEXTS: Final = frozenset(
     {
         *(
@@ -157,6 +170,25 @@ def kind_of_start(start: bytes, size_bytes: int) -> str:
             inner = _kind_of_plain(_unpacked(start, unpacker()), 0)  # once only: some files unpack to themselves
             return packed(inner) if inner not in {"", TAR} else inner
     return _kind_of_plain(start, size_bytes)
+
+
+def is_blank(file: BinaryIO, name: str) -> bool:
+    """Whether a file with the name of a file of state has zero bytes alone, up to its end; an empty one has none.
+
+    >>> import io
+    >>> [is_blank(io.BytesIO(bytes(9)), name) for name in ("last.ckpt", "pytorch_model.bin", "values.bin")]
+    [True, True, False]
+    """
+    name = name.lower()
+    if not name.endswith(STATE_SUFFIXES) or (name.endswith(_RAW_SUFFIX) and not _TORCH_NAME.search(name)):
+        return False
+    file.seek(0)
+    is_empty = True
+    while block := file.read(_BLOCK_BYTES):
+        if block.count(0) < len(block):
+            return False
+        is_empty = False
+    return not is_empty
 
 
 def _kind_of_plain(start: bytes, size_bytes: int) -> str:

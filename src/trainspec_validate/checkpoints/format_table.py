@@ -5,15 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainspec_validate.checkpoints.content import UNJUDGED
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES, UNJUDGED
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 
-STATE_SUFFIXES = (
-    *(".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill", ".sav", ".pdparams", ".pdopt"),
-    *(".npy", ".npz", ".h5", ".hdf5", ".keras", ".safetensors", ".msgpack", ".pt2"),
-    *(".nemo", ".mar", ".onnx", ".gguf", ".ggml", ".tflite", ".engine", "saved_model.pb"),
-)
-"""Ends of names, in lower case, of files that hold the state of training; loaders unpickle most of them."""
 _ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".zip", ".7z", ".rar")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 _BACKUP = re.compile(r"(?:[._-](?:backup|bak|copy|old|orig|part|partial|prev|save|tmp)\d*|\.\d{1,3}|~)+$")

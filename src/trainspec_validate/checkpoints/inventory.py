@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
-from trainspec_validate.checkpoints.content import JUDGED, kind_of
-from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, kind_of
+from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
@@ -165,6 +165,8 @@ def _is_state(path: Path) -> bool:
         with open_file(path) as file:
             start = file.read(len(_ZIP_START))
             if name.endswith(_TORCH_SUFFIXES) and (start == _ZIP_START or start[:2] in _PICKLE_STARTS):
+                return True
+            if name.endswith(_TORCH_SUFFIXES) and not start.strip(b"\0") and is_blank(file, name):
                 return True
             file.seek(0)
             code = code_of(file)

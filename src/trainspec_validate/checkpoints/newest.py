@@ -6,18 +6,20 @@ step is refused. Without a step, the last number of the name decides, and then t
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
-from trainspec_validate.checkpoints.format_table import STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
+from trainspec_validate.checkpoints.limits import ENTRIES
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.tree import changes, fact_of
@@ -108,9 +110,25 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     candidates = _candidates(group)
     terms = _Terms(directory, reads_content, code)
     committed = _committed(group, candidates)
+    links = tuple(_unfollowed(group))
     for place, one in enumerate(candidates):
         older = islice(candidates, place + 1, place + 1 + _NUM_COMPARED)
-        yield _judge(one, list(older), committed, terms)
+        found = _judge(one, list(older), committed, terms)
+        yield replace(found, notes=(*links, *found.notes))
+
+
+def _unfollowed(group: Group) -> Iterator[str]:
+    """Links by the names of checkpoints next to those of a directory, which may be newer and are not looked at."""
+    if group.members == [group.root]:
+        return
+    with os.scandir(group.root) as entries:
+        links = sorted(entry.name for entry in islice(entries, int(ENTRIES.most)) if entry.is_symlink())
+    ends = {os.path.realpath(member) for member in group.members}
+    for name in links:
+        is_one = STEP_NAME.match(name) or (bundles.step_of(name) is not None and name.endswith(STATE_SUFFIXES))
+        link = group.root / name
+        if is_one and os.path.realpath(link) not in ends:
+            yield f"{link.as_posix()}: a link{'' if link.exists() else ' that leads nowhere'}, which is not followed"
 
 
 def _series(directory: Path) -> Group | None:

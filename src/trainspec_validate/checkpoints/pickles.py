@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
+from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
 from trainspec_validate.checkpoints.functions import RETURNED, runs_by_name, runs_when_called
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
@@ -59,6 +60,8 @@ class Content:
     """Which limit it passes, so that no more of it was followed."""
     damage: str = ""
     """In which way something that has to be a pickle is none."""
+    misfits: Misfits = field(default_factory=Misfits)
+    """Tensors and arrays that take more than their storages or bytes hold."""
 
 
 class _Mark:
@@ -121,6 +124,7 @@ class Machine:
         self.functions: dict[str, None] = {}
         self.references: list[Any] = []
         """What persistent ids say."""
+        self.misfits = Misfits()
         self.is_called = False
         """Whether anything would be called."""
         self.operations = Count(PICKLE_OPERATIONS)
@@ -250,6 +254,7 @@ class Machine:
                 self.functions[str(called)] = None
         if not isinstance(function, Name):
             return Inert(function, arguments)
+        self.misfits.add(misfit_of_call(function, arguments))
         if function.name in self.records and arguments == ():
             return Inert(function, arguments, before=(self.value_bytes.used - _INERT_BYTES, self.held_bytes))
         return Inert(function, arguments)
@@ -259,6 +264,7 @@ class Machine:
         state = self._pop()
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state
+            self.misfits.add(misfit_of_state(self.stack[-1], state))
             if self.stack[-1].before is not None:
                 self._make_smaller(self.stack[-1])
         else:
@@ -459,4 +465,5 @@ def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
     with within():
         machine = Machine(records, fetched(file) if records else None)
         value = machine.run(file)
-    return Content(value, list(machine.denied), machine.references, list(machine.functions))
+    names, functions = list(machine.denied), list(machine.functions)
+    return Content(value, names, machine.references, functions, misfits=machine.misfits)

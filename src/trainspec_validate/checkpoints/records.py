@@ -7,19 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from trainspec_validate.checkpoints.extents import ELEMENT_BYTES
 from trainspec_validate.checkpoints.pickle_values import Name
 from trainspec_validate.checkpoints.view import is_count
 from trainspec_validate.checkpoints.zips import Zip
 
-_ELEMENT_BYTES = {
-    **dict.fromkeys(
-        ("UntypedStorage", "ByteStorage", "CharStorage", "BoolStorage", "QInt8Storage", "QUInt8Storage"), 1
-    ),
-    **dict.fromkeys(("HalfStorage", "BFloat16Storage", "ShortStorage"), 2),
-    **dict.fromkeys(("FloatStorage", "IntStorage", "QInt32Storage"), 4),
-    **dict.fromkeys(("DoubleStorage", "LongStorage", "ComplexFloatStorage"), 8),
-    "ComplexDoubleStorage": 16,
-}
 _PICKLE = ".pkl"
 _STATE = "data.pkl"
 _SKIPPED = "traced_inputs.pkl"
@@ -52,19 +44,34 @@ def storage_bytes(references: Iterable[Any]) -> dict[str, int | None]:
 
     The reference is the word storage, type, key, device and number of elements: torch/serialization.py, persistent_id.
     """
-    found: dict[str, int | None] = {}
+    return dict(_sizes(references))
+
+
+def _sizes(references: Iterable[Any]) -> Iterator[tuple[str, int | None]]:
     for one in references:
         if isinstance(one, tuple) and len(one) >= 5 and one[0] == "storage" and isinstance(one[2], str):
-            width = _ELEMENT_BYTES.get(one[1].name) if isinstance(one[1], Name) else None
-            found[one[2]] = width * one[4] if width and is_count(one[4]) else None
-    return found
+            width = ELEMENT_BYTES.get(one[1].name) if isinstance(one[1], Name) else None
+            yield one[2], width * one[4] if width and is_count(one[4]) else None
+
+
+def contradictions(references: Iterable[Any]) -> Iterator[str]:
+    """Storages to which one pickle refers with different numbers of bytes, in words: PyTorch makes them once."""
+    first: dict[str, int] = {}
+    others = _Lack()
+    for key, num_bytes in _sizes(references):
+        if num_bytes is not None and first.setdefault(key, num_bytes) != num_bytes:
+            others.add(f"{key!r} with {first[key]:,} and with {num_bytes:,} bytes")
+    if others.number:
+        yield f"references to one storage differ: {others}"
 
 
 def lacks_of_container(container: Zip, pickle: str, references: Iterable[Any]) -> Iterator[str]:
     """What of the storages of one pickle in a container is not there, in words."""
+    references = list(references)
     wanted = storage_bytes(references)
     if not wanted or not pickle.lower().endswith(_PICKLE) or pickle.endswith(_SKIPPED):
         return
+    yield from contradictions(references)
     names = set(container.names())
     stem, top = pickle[: -len(_PICKLE)], pickle.partition("/")[0]
     absent, other = _Lack(), _Lack()
@@ -102,7 +109,9 @@ def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Ite
         keys: those of the fifth pickle, in the order of the storages.
         references: those of the fourth.
     """
+    references = list(references)
     wanted = storage_bytes(references)
+    yield from contradictions(references)
     listed = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
     absent = _Lack()
     for key in wanted.keys() - set(listed):

@@ -30,7 +30,10 @@ _NAMED: frozenset[Aspect] = frozenset({"mark", "paths", "limits"})
 
 
 class SealError(Exception):
-    """A checkpoint cannot be sealed; the text says why."""
+    """A checkpoint cannot be sealed; each argument is one line of the reason."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def _refuse(checkpoint: Checkpoint, obstacles: Iterable[tuple[str, str]]) -> Non
     lines = [f"{checkpoint.place(path)}: {words}" for path, words in dict(obstacles).items()]
     if lines:
         more = [f"{checkpoint.name}: {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
-        raise SealError("\n".join([*lines[:_SHOWN], *more]))
+        raise SealError(*lines[:_SHOWN], *more)
 
 
 def _obstacles(checkpoint: Checkpoint, paths: Sequence[str], unsealed: Sequence[str]) -> Iterator[tuple[str, str]]:

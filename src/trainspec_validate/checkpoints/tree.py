@@ -108,6 +108,8 @@ def irregular(root: Path, fact: FileFact) -> tuple[str, str]:
         real_root, end = os.path.realpath(root), os.path.realpath(root / fact.path)
         if os.path.commonpath([real_root, end]) != real_root:
             return f"the link leads to {fact.target!r}, outside the checkpoint", "copy the file into the checkpoint"
+        if not os.path.exists(end):  # noqa: PTH110 - Path.exists raises for a name that is too long
+            return f"the link to {fact.target!r} leads nowhere", "copy the file into the checkpoint, or remove the link"
     return "", ""
 
 

@@ -42,7 +42,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     try:
         beside = documents_beside(request.paths or (".",))
     except InputError as error:
-        raise Failure("\n".join(map(str, error.args))) from error
+        raise Failure.of(error) from error
     follower = Follower(wanted, index, beside)
     told = _Told(follower)
     lost_since: float | None = None
@@ -59,6 +59,7 @@ def follow(request: Request, interval_seconds: float) -> int:
                 break
             sleep(interval_seconds)
     except KeyboardInterrupt:  # a signal that ends the process is one too
+        told.is_stopped = True
         with suppress(Failure):  # nothing was judged, which the code of the signal says
             told.end(request)
         raise
@@ -77,6 +78,8 @@ class _Told:
     """Files that were found and are not followed, and why."""
     documents: dict[str, None] = field(default_factory=dict)
     """Names of documents that were found."""
+    is_stopped: bool = False
+    """Whether a signal ended the command, maybe in the middle of a look."""
 
     def tell(self, findings: list[Finding], judgement: CheckResult | None, refused: Mapping[str, str]) -> None:
         """One line for each new finding and for each file that is refused, at once."""
@@ -139,8 +142,12 @@ class _Told:
 
     def _ends(self) -> Iterator[str]:
         """The ends of files that were not judged, because their last lines have no end or came too late."""
-        for name, offset, num_bytes in self.follower.unjudged_ends():
-            yield f"not judged: {name}: the last {num_bytes:,} bytes, from byte {offset:,} on; no line end is there"
+        late = (
+            "the command was stopped before it judged them" if self.is_stopped else "they came after the run had ended"
+        )
+        for name, offset, num_bytes, has_line_end in self.follower.unjudged_ends():
+            reason = late if has_line_end else "no line end is there"
+            yield f"not judged: {name}: the last {num_bytes:,} bytes, from byte {offset:,} on; {reason}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trainspec_validate.cli.target import of_target
 from trainspec_validate.cli.terminal import Failure
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ UNJUDGED = "unjudged"
 """Word of `--fail-on` for requirements that were not judged."""
 FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED])
 _SETTINGS = f"{__name__}.path"
+SETTINGS_FROM = f"{__name__}.tree"
+"""Key of the directory of `--settings-from`, which the order of the options does not matter for."""
 _NOT_SETTINGS = frozenset(
     {
         *("config", "settings_from", "help", "version", "today", "follow"),
@@ -35,17 +38,15 @@ def settings_of(command: click.Command) -> dict[str, click.Option]:
 
 
 def configure(context: click.Context, _option: click.Parameter, explicit: str | None) -> str | None:
-    """Read the settings before the options are looked at; what the command line says still wins.
-
-    `--settings-from` has been read by then, unless `--config` comes before it and names the file anyway.
-    """
+    """Read the settings before the options are looked at; what the command line says still wins."""
     if context.resilient_parsing:
         return explicit
     from trainspec_validate.cli.settings_file import ConfigError, load, relative_to_here  # noqa: PLC0415
 
     options = settings_of(context.command)
     kinds = {name: _kind(option) for name, option in options.items()}
-    tree = context.params.get("settings_from")
+    tree = context.meta.get(SETTINGS_FROM)
+    explicit = of_target("--config", explicit, tree)
     try:
         settings = load(kinds, explicit, tree=tree and Path(tree))
     except ConfigError as error:

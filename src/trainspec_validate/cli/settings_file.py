@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
@@ -46,6 +47,9 @@ _NO_KEYS = re.compile(
 """Strings and comments of TOML. A string without its end takes the rest of the text, or of its line, where the reader
 of TOML stops too: looking for an end again from each later quote would take the square of the time."""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{int(_MOST_PARTS.most)}}}")
+_NO_NAME = re.compile(r"[\s'\"]+")
+"""Space and quotes around the parts of a key."""
+_UTF_16_STARTS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _PIECE_BYTES = 1 << 20
 """How much of two files is compared at a time."""
 
@@ -132,9 +136,41 @@ def _first(paths: Iterable[Path]) -> tuple[Path, bytes] | None:
     """The first file that holds settings, and its content."""
     for path in paths:
         content = _read(path)
-        if path.name == OWN_FILE or b"[tool.trainspec" in content:
+        if path.name == OWN_FILE or _has_settings(content):
             return path, content
     return None
+
+
+def _has_settings(content: bytes) -> bool:
+    """Whether a project file holds settings of ours, however the key is written; or would, if it were TOML."""
+    if content.startswith(_UTF_16_STARTS):
+        return _line_of_settings(content.decode("utf-16", "replace")) > 0
+    if b"trainspec" not in content:
+        return False
+    import tomllib  # noqa: PLC0415 - most projects have no settings
+
+    text = content.decode("utf-8", "replace")
+    try:
+        _bounded(text)
+        tools = tomllib.loads(text).get("tool")
+    except (ValueError, RecursionError, OverLimitError):
+        return _line_of_settings(text) > 0
+    return isinstance(tools, dict) and "trainspec" in tools
+
+
+def _line_of_settings(text: str) -> int:
+    """The line on which `tool.trainspec` begins, as a table or a key; 0 where there is none."""
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        bare = _NO_NAME.sub("", line).removeprefix("\ufeff")
+        key, assigned, _ = bare.partition("=")
+        if bare.startswith("["):
+            name = section = bare.strip("[").partition("]")[0]
+        else:
+            name = f"{section}.{key}".lstrip(".") if assigned else ""
+        if f"{name}.".startswith("tool.trainspec.") or (name == "tool" and "trainspec" in bare):
+            return number
+    return 0
 
 
 def _nearest(start: Path) -> Iterator[Path]:
@@ -167,6 +203,10 @@ def _read(path: Path) -> bytes:
 def _table(path: Path, content: bytes) -> Mapping[str, Any]:
     import tomllib  # noqa: PLC0415 - most projects have no settings
 
+    if content.startswith((codecs.BOM_UTF8, *_UTF_16_STARTS)):
+        raise ConfigError(
+            f"{path}: this begins with a byte order mark, which TOML has not; save it as UTF-8 without one"
+        )
     try:
         text = content.decode("utf-8")
         _bounded(text)
@@ -177,7 +217,9 @@ def _table(path: Path, content: bytes) -> Mapping[str, Any]:
     for key in ("tool", "trainspec") if path.name == PROJECT_FILE else ():
         table = table.get(key, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
-        raise ConfigError(f"{path}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it")
+        line = _line_of_settings(text)
+        place = f"{path}:{line}" if line else path
+        raise ConfigError(f"{place}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it")
     return table
 
 

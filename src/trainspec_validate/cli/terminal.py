@@ -21,6 +21,7 @@ from trainspec_validate.system.process import (
     Terminated,
     ended_by_signals,
     fill_descriptors,
+    lacks_memory,
     refusal_of_the_system,
 )
 
@@ -39,14 +40,27 @@ _LONG = 500
 
 
 class Failure(click.ClickException):
-    """Wrong use or unreadable input; each line of the message is one thing to mend."""
+    """Wrong use or unreadable input; each of its lines is one thing to mend.
+
+    Names and words of files are in the lines, and whatever they hold, they begin no line of ours.
+    """
 
     exit_code = WRONG_USE
 
+    def __init__(self, *lines: object) -> None:
+        """A failure to report in so many lines."""
+        self.lines = tuple(_fit(str(line)) for line in lines)
+        super().__init__("\n".join(self.lines))
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """What an error of an input says, each of its arguments in one line."""
+        return cls(*(error.args or (error,)))
+
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - the signature of click
         """Write every line with the same start, so that a log can be searched for it."""
-        for line in self.message.split("\n"):
-            tell(f"Error: {_fit(line)}")
+        for line in self.lines:
+            tell(f"Error: {line}")
 
 
 def version_text(program: str) -> str:
@@ -112,6 +126,11 @@ def _code_of_failure(program: str, error: Exception) -> int:
     elif isinstance(error, click.ClickException):
         _refuse(error)
         return WRONG_USE
+    if lacks_memory(error):
+        _refuse(
+            Failure(f"{program}: the machine, or a limit such as ulimit -v, gives too little memory; raise the limit")
+        )
+        return WRONG_USE
     lacking = (refusal_of_the_system(error) or _lost_directory()) if isinstance(error, OSError) else ""
     if lacking:
         _refuse(Failure(lacking))
@@ -149,10 +168,10 @@ def _undelivered(reason: str) -> Failure:
 
 def _refuse(error: click.ClickException) -> None:
     """Say what is wrong with the command line; lines that are too long for a log are cut."""
-    error.message = "\n".join(_fit(line) for line in error.message.split("\n"))  # type: ignore[misc]
     if isinstance(error, Failure):
         error.show()
         return
+    error.message = _fit(error.message)  # type: ignore[misc]
     with io.StringIO() as words:
         error.show(words)
         tell_lines(words.getvalue())
@@ -181,7 +200,7 @@ def _apologise(program: str, error: Exception) -> None:
     system = f"Python {sys.version.split()[0]} on {sys.platform}"
     lines = [
         f"{program} failed. The mistake is ours: nothing was concluded about your documents.",
-        *(f"  {_fit(line)}" for part in told for line in part.split("\n")),
+        *(f"  {_fit(part)}" for part in told),
         f"  {version_text(program)}, {system}",
         "Please report these lines, with the file if you can share it, to the issue tracker of the project.",
         "TRAINSPEC_DEBUG=1 shows the traceback.",

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.settings import PROGRAM, FailOn, complete_format, configure, settings_file
+from trainspec_validate.cli.settings import PROGRAM, SETTINGS_FROM, FailOn, complete_format, configure, settings_file
 from trainspec_validate.cli.terminal import Failure
 
 _EPILOG = """\b
@@ -51,6 +51,9 @@ class _Program(click.Command):
         mistaken = next((one for one in options if one[:1] == "-" and one != "-" and os.path.lexists(one)), None)
         if mistaken is not None and not ctx.resilient_parsing:
             raise Failure(f"{mistaken}: a file has the name of an option; write ./{mistaken}, or -- before all names")
+        if "--settings-from" in " ".join(options) and not ctx.resilient_parsing:
+            given, _, _ = self.make_parser(ctx).parse_args(args=[*args])
+            ctx.meta[SETTINGS_FROM] = given.get("settings_from")
         return super().parse_args(ctx, args)
 
 
@@ -185,8 +188,9 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     type=click.Path(exists=True, file_okay=False),
     metavar="DIRECTORY",
     is_eager=True,
-    help="Take the settings, and the waivers, baseline and rules that they name, from DIRECTORY, such as a copy of the "
-    "target branch of a change request. Where it has none, none count. Comments count that its documents have too.",
+    help="Take the settings, waivers, baseline and rules from DIRECTORY, such as a copy of the target branch of a "
+    "change request, also where options name them. What it lacks does not count. Comments count that its documents "
+    "have too.",
 )
 @click.option(
     "--config",

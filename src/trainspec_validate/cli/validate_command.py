@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,9 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
 from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.cli.target import of_target
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.model.finding import Report
+from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
@@ -26,7 +29,7 @@ from trainspec_validate.pipeline.validation import PartialInputError, Terms, exa
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report.summary import nothing_judged
-from trainspec_validate.system.atomic import refuse_link, write_atomically
+from trainspec_validate.system.atomic import refuse_unwritable, standard_stream, write_all
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.neutral import printable
 
@@ -45,8 +48,11 @@ def run(request: Request) -> int:
     _refuse_command(paths[0])
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
-    if request.settings_from is not None:
-        _tell_changes(request, request.settings_from)
+    tree = request.settings_from
+    if tree is not None:
+        _refuse_own_state(tree)
+        request = _of_target(request, tree)
+        _tell_changes(request, tree)
     if request.follow and request.rules:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
     if request.follow and request.formats not in ((), ("concise",)):
@@ -63,12 +69,15 @@ def run(request: Request) -> int:
     rules, index = _rules(request)
     selection, baseline = selection_of(request, index), _baseline(request)
     report, failures = _judge(request, paths, selection, baseline, rules)
-    if baseline is not None and baseline.mode != "use" and not failures:
+    is_recorded = baseline is not None and baseline.mode != "use" and not failures
+    if baseline is not None and is_recorded:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
     for output in wanted:
-        _write(report, output, request, index)
+        if output.file is None:
+            _print(report, output, request, index)
+    _write(report, wanted, index, recorded if is_recorded else None)
     if failures:
-        Failure("\n".join(failures)).show()
+        Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
 
@@ -91,10 +100,24 @@ def fails(report: Report, fail_on: Sequence[str]) -> bool:
     return threshold is not None and bool(report.at_or_above(threshold))
 
 
-def _tell_changes(request: Request, tree: str) -> None:
-    """Name the files in the working directory that do not count, because they differ from those of `tree`."""
+def _of_target(request: Request, tree: str) -> Request:
+    """The request with the files of `tree` in place of those of the working directory."""
+    rules = [of_target("--rules", file, tree) for file in request.rules]
+    return replace(
+        request,
+        waivers=of_target("--waivers", request.waivers, tree),
+        baseline=of_target("--baseline", request.baseline, tree),
+        rules=tuple(file for file in rules if file is not None),
+    )
+
+
+def _refuse_own_state(tree: str) -> None:
     if Path.cwd().is_relative_to(Path(tree).resolve()):
         raise click.UsageError("--settings-from names the state before the change: a copy outside of this directory")
+
+
+def _tell_changes(request: Request, tree: str) -> None:
+    """Name the files in the working directory that do not count, because they differ from those of `tree`."""
     from trainspec_validate.cli.settings_file import changed  # noqa: PLC0415 - runs that judge a change request
 
     files = [file for file in (request.config, request.waivers, request.baseline, *request.rules) if file is not None]
@@ -110,11 +133,14 @@ def _outputs(request: Request) -> list[Output]:
         wanted = outputs(request.formats, os.environ, terminal=at_terminal, statistics=request.statistics)
     except OutputError as error:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
-    for file in (output.file for output in wanted if output.file is not None):
+    wanted = [replace(one, file=None) if one.file and standard_stream(one.file) == 1 else one for one in wanted]
+    recorded = request.baseline if request.write_baseline or request.prune_baseline else None
+    for file in (*(output.file for output in wanted), recorded):
         try:
-            refuse_link(file)
+            if file is not None:
+                refuse_unwritable(file)
         except OSError as error:
-            raise _undelivered(file, "report", error) from error
+            raise _undelivered(file or "", "baseline" if file == recorded else "report", error) from error
     return wanted
 
 
@@ -158,7 +184,7 @@ def _baseline(request: Request) -> Baseline | None:
     try:
         return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from)
     except InputError as error:
-        raise Failure(str(error)) from error
+        raise Failure.of(error) from error
 
 
 def _judge(
@@ -188,20 +214,28 @@ def _judge(
     except PartialInputError as error:
         return error.report, error.args
     except InputError as error:
-        raise Failure("\n".join(error.args)) from error
+        raise Failure.of(error) from error
     finally:
         bar.close()
     return report, ()
 
 
-def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
-    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
-    silent = request.quiet and not told
-    if silent and output.file is None and output.format in FOR_PEOPLE:
-        return
-    color = output.file is None and terminal.use_color(request.color)
-    text = render(
+def _write(report: Report, wanted: Sequence[Output], index: Index, recorded: str | None = None) -> None:
+    """Write the reports that go to files, all or none; `recorded` is what was written before them."""
+    texts = {Path(output.file): partial(_text, report, output, index) for output in wanted if output.file is not None}
+    try:
+        write_all({path: partial(_encoded, text) for path, text in texts.items()}, with_directories=False)
+    except OSError as error:
+        failure = _undelivered(str(error.filename or next(iter(texts))), "report", error)
+        raise Failure(failure.message + (f"; {recorded} was written" if recorded else "")) from error
+
+
+def _encoded(text: Callable[[], str]) -> bytes:
+    return text().encode("utf-8", "backslashreplace")
+
+
+def _text(report: Report, output: Output, index: Index, *, color: bool = False) -> str:
+    return render(
         report,
         output.format,
         color=color,
@@ -209,13 +243,17 @@ def _write(report: Report, output: Output, request: Request, index: Index) -> No
         base=Path.cwd().as_posix(),
         requirements=index.by_id,
     )
-    if output.file is None:
-        terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
+
+
+def _print(report: Report, output: Output, request: Request, index: Index) -> None:
+    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
+    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
+    silent = request.quiet and not told
+    if silent and output.format in FOR_PEOPLE:
         return
-    try:
-        write_atomically(output.file, text)
-    except OSError as error:
-        raise _undelivered(output.file, "report", error) from error
+    color = terminal.use_color(request.color)
+    text = _text(report, output, index, color=color)
+    terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
 
 
 def _undelivered(file: str, what: str, error: OSError) -> Failure:
@@ -236,18 +274,19 @@ def _write_baseline(baseline: Baseline, request: Request) -> None:
         )
 
 
-def _joined(names: Sequence[str]) -> list[str]:
-    """The documents that are judged together with those of some files: that they refer to, or that refer to them."""
+def _joined(names: Sequence[str]) -> tuple[list[str], list[Unjudged]]:
+    """The documents that are judged together with those of some files, and what may refer to these and was not read."""
     given = [name for name in names if is_document_name(name)]
     if not given:
-        return []
+        return [], []
     try:
         report = examine(given, Terms(dependents=True))
     except PartialInputError as error:
         report = error.report
     except InputError:
-        return []
-    return sorted({document.path for document in report.documents} - set(names))
+        return [], []
+    left_out = [entry for entry in report.unjudged if not entry.requirements and entry.path not in names]
+    return sorted({document.path for document in report.documents} - set(names)), left_out
 
 
 def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> int:
@@ -265,10 +304,13 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
             names.append(file.name)
         elif source.unread:
             terminal.tell(f"left out: {file.name}: it {source.unread}")
-    names += _joined(names) if dependents else []
+    joined, unreached = _joined(names) if dependents else ([], [])
+    names += joined
+    for entry in unreached:
+        terminal.tell(f"left out: {entry.path}: it {entry.reason}")
     for path, reason, _ in passed_by(paths, found, names):
         terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
-        raise Failure("\n".join(failures))
+        raise Failure(*failures)
     return terminal.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,10 +28,17 @@ _WIDTH = re.compile(r"(\d{1,2})x")
 _MEGAHERTZ = re.compile(r"(\d{1,5}) MHz")
 _NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
 _NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]{1,10} GB/s)\s*$")
+_NVLINK_NONE = "all links are inactive"
+"""Printed in the place of the links; `nvidia-smi -L` prints the GPUs and nothing of links."""
 _SLOWDOWNS = {"hw_thermal_slowdown": "throttle:thermal", "hw_power_brake_slowdown": "throttle:power-brake"}
 _UNCORRECTED = re.compile(r"(?:dram|sram)_uncorrectable(?:_parity|_sec_ded|_secded)?")
 _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
 _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
+_NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>\d{1,3})\s*$", re.MULTILINE)
+"""After the head of a device in `ibstat`; `ibv_devinfo` can be asked for one port of several."""
+_LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver"})
+"""Values that are read, so that a part of one would count as the whole."""
+_WHOLE = "copy the whole output"
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
 _PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
@@ -38,6 +46,7 @@ _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 _SPEED = re.compile(r"([\d.]{1,8}) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
 _DIAGNOSTIC = re.compile(r"^\|\s*Diagnostic\s*\|\s*Result\s*\|", re.MULTILINE)
+_BORDER = re.compile(r"\+-+\+-+\+")
 _FAILED = re.compile(r"^\|[ |-]{0,3}\s*(?P<check>[A-Za-z][^|]{0,60}?)\s*\|\s*(?P<result>Fail[^|]{0,200}?)\s*\|")
 _MORE = re.compile(r"^\|\s*(?:Warning|Error)?\s*\|\s*(?P<more>GPU[^|]{0,200}?)\s*\|")
 
@@ -77,7 +86,7 @@ def _smi_text(text: str) -> Facts:
     facts = _smi(root, gpus)
     attached = _text(root, "attached_gpus") or ""
     if attached.isdigit() and attached != str(len(gpus)) and _UNREACHED not in text:
-        raise ForeignFormatError(f"{attached} GPUs are announced, {len(gpus)} listed", help="copy the whole output")
+        raise ForeignFormatError(f"{attached} GPUs are announced, {len(gpus)} listed", help=_WHOLE)
     return facts
 
 
@@ -173,25 +182,42 @@ def _smi_faults(tree: Tree) -> Iterator[str]:
 
 
 def _nvlink(text: str) -> Facts:
-    """The states of links of `nvidia-smi nvlink --status`."""
+    """The states of links of `nvidia-smi nvlink --status`.
+
+    Raises:
+        ForeignFormatError: the last GPU has fewer lines than the others, so that a part of the output is lost.
+    """
     devices: list[Facts] = []
+    num_links: list[int] = []
     for line in text.split("\n"):
         if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
-            devices.append({"name": gpu["uuid"], "num_active_links": 0})
+            devices.append({"name": gpu["uuid"]})
+            num_links.append(0)
         elif devices and (link := _NVLINK_LINK.match(line[:_MAX_LINE])):
-            devices[-1]["num_active_links"] += link["state"] != "<inactive>"
+            before = devices[-1].get("num_active_links", 0)
+            devices[-1]["num_active_links"] = before + (link["state"] != "<inactive>")
+            num_links[-1] += 1
+        elif devices and _NVLINK_NONE in line.lower():
+            devices[-1]["num_active_links"], num_links[-1] = 0, max(num_links)
+    if num_links[-1] < max(num_links):
+        message = f"is cut off: {num_links[-1]} links of the last GPU are listed, of others {max(num_links)}"
+        raise ForeignFormatError(message, help=_WHOLE)
     return {"devices": devices[:_MAX_DEVICES]}  # of all GPUs, or of the one that it was asked for
 
 
 def _ports(text: str) -> Facts:
-    """The ports of `ibstat` and of `ibv_devinfo`."""
+    """The ports of `ibstat` and of `ibv_devinfo`.
+
+    Raises:
+        ForeignFormatError: a device lacks a port, or a port its state, so that a part of the output is lost.
+    """
     found: list[Facts] = []
     device = firmware = ""
     for line in text.split("\n"):
         if head := _CA.match(line) or _HCA.match(line):
             device, firmware = head["device"], ""
         elif port := _PORT.match(line):
-            found.append({"device": device, "port": int(port[1] or port[2]), "active": False})
+            found.append({"device": device, "port": int(port[1] or port[2])})
             found[-1] |= {"firmware": firmware} if firmware else {}
         elif field := _FIELD.match(line):
             key, value = _key(field["key"]), field["value"]
@@ -199,12 +225,34 @@ def _ports(text: str) -> Facts:
                 firmware = value
             elif found and found[-1]["device"] == device:
                 _port_field(found[-1], key, value)
+    _check_whole(text, found)
     ports = [{key: value for key, value in port.items() if key != "width"} for port in found if port["port"] > 0]
     return {"ports": [port for port in ports if port["device"]][: 4 * _MAX_DEVICES]}
 
 
+def _check_whole(text: str, found: list[Facts]) -> None:
+    """Refuse an output that is cut off: it would read as links that are down, or as ports that are absent."""
+    num_ports = Counter(port["device"] for port in found)
+    for head in (*_CA.finditer(text), *_HCA.finditer(text)):
+        announced = _NUM_PORTS.match(text, head.end())
+        wanted = int(announced["num"]) if announced else 1
+        if num_ports[head["device"]] < wanted:
+            message = f"is cut off: {num_ports[head['device']]} of {wanted} ports of {head['device']} are listed"
+            raise ForeignFormatError(message, help=_WHOLE)
+    stateless = next((port for port in found if "active" not in port), None)
+    if stateless is not None:
+        message = f"is cut off: port {stateless['port']} of {stateless['device']} has no state"
+        raise ForeignFormatError(message, help=_WHOLE)
+    last = "" if text.endswith("\n") else text.rpartition("\n")[2]
+    field = _FIELD.match(last)
+    if field and _key(field["key"]) in _LAST_KEYS:
+        raise ForeignFormatError("is cut off: its last line has no end", help=_WHOLE)
+
+
 def _port_field(port: Facts, key: str, value: str) -> None:
     if key == "state":
+        if value in {"", "PORT_"}:
+            return  # the line is cut off
         port["active"] = value.startswith(("Active", "PORT_ACTIVE"))
     elif key == "rate" and (rate := _RATE.fullmatch(value)) and 0 < float(rate[1]) < 100_000:
         port["rate_bytes_per_second"] = float(rate[1]) * 1.25e8
@@ -216,7 +264,14 @@ def _port_field(port: Facts, key: str, value: str) -> None:
 
 
 def _diagnostics(text: str) -> Facts:
-    """The table of `dcgmi diag`: what failed, and on which GPUs."""
+    """The table of `dcgmi diag`: what failed, and on which GPUs.
+
+    Raises:
+        ForeignFormatError: the table has no end, so that a part of the output is lost.
+    """
+    rows = [line.rstrip() for line in text.split("\n") if line.startswith(("|", "+"))]
+    if not _BORDER.fullmatch(rows[-1][:_MAX_LINE]):
+        raise ForeignFormatError("is cut off: the table of results has no end", help=_WHOLE)
     failed: list[str] = []
     for line in text.split("\n"):
         if found := _FAILED.match(line[:_MAX_LINE]):

@@ -112,11 +112,12 @@ class Finding:
     """Text of the line for an excerpt, where the file is too large to be kept."""
 
 
-Origin = Literal["given", "referenced", "named", "namesake", "naming", "stranded"]
+Origin = Literal["given", "referenced", "named", "only", "namesake", "naming", "unnamed", "stranded"]
 """Why a file was judged.
 
-The user named it, a document refers to the file or to the name in it, it has the name of one, it refers to one, or it
-refers to one that its tree has not.
+The user named it, a document refers to the file or to the name in it, it is the only one of its kind that a document
+without a reference can be for, it has the name of one, it refers to one, it has no reference and can only be for one,
+or it refers to one that its tree has not.
 """
 
 

@@ -80,9 +80,12 @@ class Requirement:
         return self.id.rsplit("-", 1)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """All requirements of one version of the specification, by id and by name."""
+    """All requirements of one version of the specification, by id and by name.
+
+    It is compared by identity, so that caches can have it as a key.
+    """
 
     specification_version: str
     site: str

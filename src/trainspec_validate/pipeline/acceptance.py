@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,7 @@ from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import walk
-from trainspec_validate.system.boundary import InputError, untrusted, words_of
+from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
 
@@ -87,7 +88,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError as error:
-        raise InputError(f"{directory.as_posix()}: {words_of(error)}") from error
+        raise InputError(f"{directory.as_posix()}: {reason_of(error)}") from error
     places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     if len(places) > _MOST_NODES.most:
         raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
@@ -104,7 +105,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
         raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
-    unjudged = (*_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
+    unjudged = (*_links(directory, entries), *_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
     return Gathered(plain_text(document), len(nodes), tuple(failures), unjudged)
 
 
@@ -275,6 +276,21 @@ def _plain(node: _Node) -> Facts:
         for one in node.devices.values()
     ]
     return {**found, **({"devices": devices} if devices else {}), "files": node.files}
+
+
+def _links(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[Unjudged]:
+    """Links in place of the directories of nodes and of their files, none of which is followed."""
+    names = [entry.name for entry in entries if entry.is_symlink()]
+    pending = [Path(entry.path) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+    while pending:
+        parent = pending.pop()
+        with suppress(OSError), os.scandir(parent) as found:  # the search of files reports it
+            below = sorted(found, key=lambda entry: entry.name)
+            names += [Path(entry.path).relative_to(directory).as_posix() for entry in below if entry.is_symlink()]
+            pending += [Path(entry.path) for entry in reversed(below) if entry.is_dir(follow_symlinks=False)]
+    if names:
+        reason = f"holds {len(names)} link{'' if len(names) == 1 else 's'}, which are not followed: {_named(names)}"
+        yield Unjudged(directory.as_posix(), reason, "copy into it what the links lead to", ())
 
 
 def _unknown(directory: Path, nodes: Iterable[_Node]) -> Iterator[Unjudged]:

@@ -7,12 +7,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainspec_validate.documents.load import LoadError
-from trainspec_validate.model.finding import Finding, Origin
+from trainspec_validate.model.finding import Finding, Origin, Unjudged
 from trainspec_validate.pipeline.engine import Member
 from trainspec_validate.pipeline.named import Absent, Trees
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_named
-from trainspec_validate.pipeline.references import DANGLING, ReferenceFailure, links, referenced_files
+from trainspec_validate.pipeline.references import (
+    DANGLING,
+    ReferenceFailure,
+    links,
+    referenced_files,
+    repository_of,
+    tree_of,
+)
+from trainspec_validate.pipeline.texts import KINDS_OF_KEYS, REFERENCES
 from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
+
+_WITH_DEPENDENTS = frozenset({"given", "naming", "unnamed", "stranded"})
+"""Origins of the documents whose dependents are judged too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,8 @@ class Completion:
     """On references that lead nowhere."""
     failures: tuple[str, ...] = ()
     """What could not be read."""
+    unreached: tuple[Unjudged, ...] = ()
+    """What may refer to a document of the set and was not read, or may mean another one."""
 
     def including(self, file: ReadFile) -> Completion:
         """With one more file."""
@@ -42,17 +55,17 @@ class Completion:
 
 def complete(documents: DocumentSet, *, dependents: bool) -> Completion:
     """The set with what its documents refer to by file or by name; with `dependents`, what refers to them too."""
-    trees, done = Trees(), Completion(documents)
+    trees, done = Trees(repository_of if dependents else tree_of), Completion(documents)
     pending: Iterable[Member] = documents.judged.values()
     while True:
-        done = _with_referenced(done, pending)
+        done = _with_referenced(done, pending, trees)
         before = done.documents.judged
         if dependents:
-            done = _with_dependents(done, trees)
+            done = _with_only(_with_dependents(done, trees), trees)
         done = _with_named(done, trees, dependents=dependents)
         pending = [member for path, member in done.documents.judged.items() if path not in before]
         if not pending:
-            return done
+            return _with_unreached(done, trees) if dependents else done
 
 
 def _read(documents: DocumentSet, path: Path, origin: Origin) -> ReadFile | LoadError | UnreadableError:
@@ -64,12 +77,12 @@ def _read(documents: DocumentSet, path: Path, origin: Origin) -> ReadFile | Load
         return error
 
 
-def _with_referenced(done: Completion, pending: Iterable[Member]) -> Completion:
+def _with_referenced(done: Completion, pending: Iterable[Member], trees: Trees) -> Completion:
     """The set with the files that the pending documents refer to, and those that these refer to."""
     left = list(pending)
     while left:
         member = left.pop()
-        for link, target in referenced_files([member], done.documents.knows):
+        for link, target in referenced_files([member], done.documents.knows, trees.tree_of):
             if isinstance(target, ReferenceFailure):
                 done = done.reporting(target.finding(done.documents.index))
                 continue
@@ -98,15 +111,50 @@ def _with_dependents(done: Completion, trees: Trees) -> Completion:
     for member in done.documents.judged.values():
         kind, name = type(member.document).__name__, member.document.metadata.name
         origin = done.documents.files[member.path].origin
-        if origin not in {"given", "naming", "stranded"}:
+        if origin not in _WITH_DEPENDENTS:
             continue
         for path in trees.naming(member.path, kind, name):
             done = _with_dependent(done, path, "naming")
+        for path in trees.unnamed(member.path, kind):
+            done = _with_dependent(done, path, "unnamed")
         for path in trees.namesakes(member.path, kind, name) if origin == "given" else ():
             done = _with_dependent(done, path, "namesake")
         for path in trees.stranded(member.path, done.documents.provides) if origin == "given" else ():
             done = _with_dependent(done, path, "stranded")
     return done
+
+
+def _with_only(done: Completion, trees: Trees) -> Completion:
+    """The set with what its documents are for without naming it: the only one of a kind in the directory or tree."""
+    for member in done.documents.judged.values():
+        kind = type(member.document).__name__
+        named = {link.key for link in links(member)}
+        for key in REFERENCES.get(kind, ()):
+            # a policy that leads to a plan has the cluster of that plan
+            if key in named or (kind == "CheckpointPolicy" and key == "cluster" and _leads_to_plan(member, trees)):
+                continue
+            path = trees.only(member.path, KINDS_OF_KEYS[key])
+            done = _with_dependent(done, path, "only") if path is not None else done
+    return done
+
+
+def _leads_to_plan(member: Member, trees: Trees) -> bool:
+    return any(link.key == "plan" for link in links(member)) or trees.only(member.path, "TrainingPlan") is not None
+
+
+def _with_unreached(done: Completion, trees: Trees) -> Completion:
+    """The set with what may refer to a document of it and was not read."""
+    unreached: dict[str, Unjudged] = {}
+    for member in done.documents.judged.values():
+        kind, name = type(member.document).__name__, member.document.metadata.name
+        origin = done.documents.files[member.path].origin
+        if origin in _WITH_DEPENDENTS:
+            found = [*trees.unreached(member.path, kind, name)]
+            found += trees.undecided(member.path, kind) if origin == "given" else ()
+            for entry in found:
+                if not done.documents.knows(entry.path):
+                    unreached.setdefault(entry.path, entry)
+    return replace(done, unreached=tuple(unreached.values()))
 
 
 def _with_dependent(done: Completion, path: Path, origin: Origin) -> Completion:

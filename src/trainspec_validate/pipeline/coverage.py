@@ -17,7 +17,7 @@ from trainspec_validate.model.requirements import DATA_DIRECTORY, Index, Require
 from trainspec_validate.rules import all_rules
 from trainspec_validate.telemetry.checks import all_checks
 
-LOAD = frozenset(f"TS-DOC-{number:03}" for number in (1, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17, 20, 21))
+LOAD = frozenset(f"TS-DOC-{number:03}" for number in (1, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22))
 """Requirements that the program which reads the files checks itself."""
 
 

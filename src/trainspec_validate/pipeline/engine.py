@@ -64,10 +64,9 @@ def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
     """
     seen = set()
     for binding in bindings:
-        if not rule.kinds <= binding.keys():
-            continue
-        key = tuple(id(binding[kind].document) for _, kind in rule.parameters)
-        if key not in seen:
+        members = [binding.get(kind) for _, kind in rule.parameters]
+        key = tuple(id(member.document) for member in members if member)
+        if len(key) == len(members) and key not in seen:
             seen.add(key)
             yield binding
 

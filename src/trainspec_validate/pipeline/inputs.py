@@ -42,7 +42,7 @@ class InvalidDocumentError(InputError):
 
     def __init__(self, message: str, findings: Iterable[Finding] = ()) -> None:
         self.findings = tuple(findings)
-        super().__init__("\n".join([message, *(f"  {_told(each)}" for each in self.findings)]))
+        super().__init__(message, *(f"  {_told(each)}" for each in self.findings))
         self.message = message
 
     def __reduce__(self) -> tuple[type[InvalidDocumentError], tuple[str, tuple[Finding, ...]]]:

@@ -1,7 +1,7 @@
 """Searches the tree of a document for documents that it names or that name it, for runs that were given one of them.
 
 A search reads regular files below the working directory, or below the directory of the document where that is
-elsewhere. It follows no link, and it ends at a limit.
+elsewhere; for documents that refer to one, below the top of its repository. It follows no link, and ends at a limit.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from trainspec_validate.documents.load import LoadError, load_text, read_file
+from trainspec_validate.documents.load import LoadError, read_file
+from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.model.suggest import did_you_mean, meant
-from trainspec_validate.pipeline.claims import claims
+from trainspec_validate.pipeline.claims import claims, hidden_claims
 from trainspec_validate.pipeline.files import is_document_name, walk
+from trainspec_validate.pipeline.passed_over import PassedOver, passed_over
 from trainspec_validate.pipeline.references import tree_of
-from trainspec_validate.system.boundary import untrusted
+from trainspec_validate.pipeline.texts import KEYS, KINDS_OF_KEYS, REFERENCES, Text
+from trainspec_validate.system.boundary import UnreadableError, reason_of
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 MAX_ENTRIES = Limit("a search for documents by name", 100_000, "files and directories")
 MAX_BYTES = Limit("a search for documents by name", 256 * 1024**2, "bytes")
 _MAX_SHOWN = 3
-_KEYS = {"ClusterProfile": "cluster", "TrainingPlan": "plan"}
-"""Key of a reference to a document of a kind."""
-_KINDS = {key: kind for kind, key in _KEYS.items()}
-_REFERENCES = {"TrainingPlan": ("cluster",), "CheckpointPolicy": ("cluster", "plan")}
-"""Keys of the references that documents of a kind can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +36,39 @@ class Absent:
     help: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A file that claims to be a document, as it was read."""
+@dataclass(slots=True)
+class _Tree:
+    """What a search of a tree read, and what kept it from reading the rest."""
 
-    path: Path
-    content: bytes
-
-    def data(self) -> Any:
-        """The values in it; None where it cannot be read."""
-        try:
-            with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
-                return load_text(self.content, self.path.as_posix()).data
-        except LoadError:
-            return None
+    texts: list[Text] = field(default_factory=list)
+    unread: list[tuple[str, str, str]] = field(default_factory=list)
+    """Path, reason and help of what could not be read or searched."""
+    refusal: str = ""
+    """Why the search ended early."""
+    read: set[str] = field(default_factory=set)
+    """Real paths of the files that were read."""
 
 
 @dataclass(slots=True)
 class Trees:
     """The documents of the trees that were searched so far; each tree is read once."""
 
-    _trees: dict[str, list[_Text]] = field(default_factory=dict)
-    _refusals: dict[str, str] = field(default_factory=dict)
+    tree_of: Callable[[str], Path] = tree_of
+    """The directory that is searched for a document."""
+    _trees: dict[str, _Tree] = field(default_factory=dict)
     _wanted: dict[str, Mapping[tuple[str, str], list[Path]]] = field(default_factory=dict)
+    _passed_over: dict[str, list[PassedOver]] = field(default_factory=dict)
 
     def named(self, path: str, key: str, kind: str, name: str) -> Path | Absent:
         """The only file that declares this kind and name: in the directory of `path`, else in its tree."""
-        directory, root = Path(path).parent, tree_of(path)
+        directory, root = Path(path).parent, self.tree_of(path)
         for place, deep in ((directory, False), (root, True)):
             matches = _matches(self._texts(place, deep=deep), kind, name)
             if len(matches) == 1:
                 return matches[0]
             if matches:
                 return _ambiguous(key, name, matches)
-        refusal = self._refusals.get(_real(root))
+        refusal = self._searched(root, deep=True).refusal
         help_text = f"give its file too, or write {key}: {{file: ...}}"
         searched = f"; the search ended early, since {refusal}" if refusal else ""
         near = _near(self._texts(root, deep=True), kind, name)
@@ -80,18 +76,91 @@ class Trees:
 
     def namesakes(self, path: str, kind: str, name: str) -> list[Path]:
         """The files in the tree of `path` that declare this kind and name, in the order of their paths."""
-        return sorted(_matches(self._texts(tree_of(path), deep=True), kind, name)) if kind in _KEYS else []
+        return sorted(_matches(self._texts(self.tree_of(path), deep=True), kind, name)) if kind in KEYS else []
 
     def naming(self, path: str, kind: str, name: str) -> Iterator[Path]:
         """The files in the tree of `path` that refer to this kind and name, or to the file itself."""
-        key = _KEYS.get(kind)
-        for text in self._texts(tree_of(path), deep=True) if key else ():
-            if key and _refers(text, path, key, name):
+        key = KEYS.get(kind)
+        for text in self._texts(self.tree_of(path), deep=True) if key else ():
+            if key and text.refers(path, key, name):
                 yield text.path
+
+    def unnamed(self, path: str, kind: str) -> Iterator[Path]:
+        """The files in the tree of `path` that name no document of its kind, and can only be for this one."""
+        for text in self._naming_none(path, kind):
+            meant_ones = self._meant(text, path, kind)
+            if len(meant_ones) == 1 and _real(meant_ones[0].path) == _real(path):
+                yield text.path
+
+    def undecided(self, path: str, kind: str) -> Iterator[Unjudged]:
+        """The files in the tree of `path` that name no document of its kind where several could be meant."""
+        for text in self._naming_none(path, kind):
+            num = len(self._meant(text, path, kind))
+            if num > 1:
+                key = KEYS[kind]
+                reason = f"names no {key}, and {num} {key}s could be meant, of which {path} is one"
+                yield Unjudged(text.path.as_posix(), reason, f"write {key}: {{name: ...}}", ())
+
+    def only(self, path: str, kind: str) -> Path | None:
+        """The only file of a kind in the directory of `path`, else in its tree."""
+        meant = _of_kind_near(self._texts(self.tree_of(path), deep=True), Path(path), kind)
+        return meant[0].path if len(meant) == 1 else None
+
+    def _naming_none(self, path: str, kind: str) -> Iterator[Text]:
+        """Documents that are judged with one of a kind, and name none; a policy has the cluster of its plan."""
+        key = KEYS.get(kind)
+        texts = self._texts(self.tree_of(path), deep=True) if key else []
+        for text in texts:
+            if not any(kind.encode() in text.content for kind in REFERENCES):
+                continue
+            facts = text.facts
+            if key is None or facts.failure or key not in REFERENCES.get(facts.kind, ()) or key in facts.references:
+                continue
+            through_plan = facts.kind == "CheckpointPolicy" and key == "cluster"
+            if through_plan and ("plan" in facts.references or _of_kind_near(texts, text.path, "TrainingPlan")):
+                continue
+            yield text
+
+    def _meant(self, text: Text, path: str, kind: str) -> list[Text]:
+        return _of_kind_near(self._texts(self.tree_of(path), deep=True), text.path, kind)
+
+    def unreached(self, path: str, kind: str, name: str) -> Iterator[Unjudged]:
+        """What may refer to a document and was not read: broken texts, and what a search passes over."""
+        key = KEYS.get(kind)
+        if not key:
+            return
+        root = self.tree_of(path)
+        tree = self._searched(root, deep=True)
+        passed = self._passed(root, tree)
+        if tree.refusal:
+            what = f"documents that name {key} {name!r}"
+            reason = f"was not searched to its end for {what}, since {tree.refusal}"
+            yield Unjudged(root.as_posix(), reason, "name those documents too", ())
+        yield from (Unjudged(*entry, ()) for entry in tree.unread)
+        for text in tree.texts:
+            failure = text.facts.failure if text.mentions(path, name) else None
+            if failure:
+                reason = f"mentions {key} {name!r} and cannot be read: {failure.message}"
+                yield Unjudged(text.path.as_posix(), reason, failure.help, ())
+        for found in passed:
+            if found.text is None or _may_refer(found, path, key, name):
+                which = f"mentions {key} {name!r} and " if found.text else ""
+                remedy = f"name {found.path.as_posix()} to have it judged"
+                yield Unjudged(found.path.as_posix(), f"{which}{found.reason}", remedy, ())
+
+    def _passed(self, root: Path, tree: _Tree) -> list[PassedOver]:
+        key = _real(root)
+        if key not in self._passed_over:
+            self._passed_over[key] = []
+            try:
+                self._passed_over[key] += passed_over(root, tree.read)
+            except OverLimitError as error:
+                tree.refusal = tree.refusal or str(error)
+        return self._passed_over[key]
 
     def stranded(self, path: str, provides: Callable[[str, str], bool]) -> Iterator[Path]:
         """The files in the tree of `path` that refer to a document which neither that tree nor the run has."""
-        root = tree_of(path)
+        root = self.tree_of(path)
         texts = self._texts(root, deep=True)
         if _real(root) not in self._wanted:
             self._wanted[_real(root)] = _wanted(texts)
@@ -99,101 +168,105 @@ class Trees:
             if not (name and provides(kind, name)):
                 yield from paths
 
-    def _texts(self, place: Path, *, deep: bool) -> list[_Text]:
+    def _texts(self, place: Path, *, deep: bool) -> list[Text]:
+        return self._searched(place, deep=deep).texts
+
+    def _searched(self, place: Path, *, deep: bool) -> _Tree:
         key = f"{_real(place)}{os.sep if deep else ''}"
         if key not in self._trees:
-            self._trees[key] = []
-            entries, num_bytes = Count(MAX_ENTRIES), Count(MAX_BYTES)
-            try:
-                for file in walk(place, is_document_name, entries.add, deep=deep):
-                    text = _read(file, num_bytes) if isinstance(file, Path) else None
-                    if text is not None:
-                        self._trees[key].append(text)
-            except OverLimitError as error:
-                self._refusals[_real(place)] = str(error)
+            self._trees[key] = _search(place, deep=deep)
         return self._trees[key]
 
 
-def _real(path: Path) -> str:
+def _search(place: Path, *, deep: bool) -> _Tree:
+    tree = _Tree()
+    entries, num_bytes = Count(MAX_ENTRIES), Count(MAX_BYTES)
+    climbs = ".." in place.parts
+    try:
+        for file in walk(place, is_document_name, entries.add, deep=deep):
+            if isinstance(file, UnreadableError):
+                tree.unread.append((file.name, file.reason, file.help))
+            elif isinstance(file, Path):
+                _read(tree, Path(os.path.relpath(file)) if climbs else file, num_bytes)
+    except OverLimitError as error:
+        tree.refusal = str(error)
+    return tree
+
+
+def _real(path: str | Path) -> str:
     return os.path.realpath(path)
 
 
-def _read(path: Path, num_bytes: Count) -> _Text | None:
-    """A regular file that claims to be a document of ours."""
+def _read(tree: _Tree, path: Path, num_bytes: Count) -> None:
+    """Add a regular file that claims to be a document of ours."""
+    tree.read.add(_real(path))
     try:
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode):
-            return None
+            return
         num_bytes.add(state.st_size)
-        content = read_file(path)
-    except (OSError, LoadError):
-        return None
-    return _Text(path, content) if claims(content) else None
+        text = Text(path, read_file(path))
+    except OSError as error:
+        tree.unread.append((path.as_posix(), f"cannot be read: {reason_of(error)}", "make it readable"))
+    except LoadError as error:
+        if error.code == "unreadable" or hidden_claims(path):
+            tree.unread.append((path.as_posix(), f"cannot be read: {error.message}", error.help))
+    else:
+        if claims(text.content) or claims(text.plain):
+            tree.texts.append(text)
 
 
-def _matches(texts: Iterable[_Text], kind: str, name: str) -> list[Path]:
+def _may_refer(found: PassedOver, path: str, key: str, name: str) -> bool:
+    """Whether a file that was passed over refers to a document, or cannot be read and mentions it."""
+    text = found.text
+    if text is None or not text.facts.failure:
+        return text is not None and text.refers(path, key, name)
+    return found.has_own_name and key in REFERENCES.get(text.unread_kind(), ()) and text.mentions(path, name)
+
+
+def _of_kind_near(texts: Iterable[Text], path: Path, kind: str) -> list[Text]:
+    """The documents of a kind that one without a reference could be for: the only one of its directory, else all."""
+    found = [text for text in texts if kind.encode() in text.content and text.facts.kind == kind]
+    near = [text for text in found if _real(text.path.parent) == _real(path.parent)]
+    return near if len(near) == 1 else found
+
+
+def _matches(texts: Iterable[Text], kind: str, name: str) -> list[Path]:
     """The files that are the document of a kind and name; where none is, those that mention both and cannot be read."""
     found, unread = [], []
     for text in texts:
-        if kind.encode() in text.content and name.encode() in text.content:
-            data = text.data()
-            if data is None:
-                unread.append(text.path)
-            elif _kind(data) == kind and _at(data, "metadata", "name") == name:
+        if kind.encode() in text.content and text.has(name):
+            if text.facts.failure:
+                unread += [text.path] if name.encode() in text.content else []
+            elif text.facts.kind == kind and text.facts.name == name:
                 found.append(text.path)
     return found or unread
 
 
-def _near(texts: Iterable[_Text], kind: str, name: str) -> str:
+def _near(texts: Iterable[Text], kind: str, name: str) -> str:
     """The file that declares this kind and a name that is nearly the one, as a question; empty where none does."""
     names: dict[str, Path] = {}
     for text in texts:
-        data = text.data() if kind.encode() in text.content else None
-        own = _at(data, "metadata", "name")
-        if _kind(data) == kind and isinstance(own, str):
-            names.setdefault(own, text.path)
+        if kind.encode() in text.content and text.facts.kind == kind and text.facts.name:
+            names.setdefault(text.facts.name, text.path)
     nearest = did_you_mean(name, names)
     return f"{meant(name, nearest)} {names[nearest].as_posix()} declares it; else " if nearest else ""
 
 
-def _refers(text: _Text, path: str, key: str, name: str) -> bool:
-    stem = Path(path).name
-    if not any(word.encode() in text.content for word in (name, stem)):
-        return False
-    data = text.data()
-    if key not in _REFERENCES.get(_kind(data) or "", ()):
-        return False
-    file = _at(data, key, "file")
-    if isinstance(file, str):
-        return "\0" not in file and _real(text.path.parent / file) == _real(Path(path))
-    return bool(_at(data, key, "name") == name)
-
-
-def _wanted(texts: Iterable[_Text]) -> Mapping[tuple[str, str], list[Path]]:
+def _wanted(texts: Iterable[Text]) -> Mapping[tuple[str, str], list[Path]]:
     """By kind and name of a document that no file is, the files that refer to it; the name is empty for a path."""
     wanted: dict[tuple[str, str], list[Path]] = {}
     texts = list(texts)
     for text in texts:
-        data = text.data() if any(kind.encode() in text.content for kind in _REFERENCES) else None
-        for key in _REFERENCES.get(_kind(data) or "", ()):
-            file, name = _at(data, key, "file"), _at(data, key, "name")
+        is_one = any(kind.encode() in text.content for kind in REFERENCES)
+        for key, reference in text.facts.references.items() if is_one else ():
+            file, name = reference.get("file"), reference.get("name")
             if isinstance(file, str):
                 gone = "\0" not in file and not os.path.lexists(text.path.parent / file)
-                wanted.setdefault((_KINDS[key], ""), []).extend([text.path] if gone else [])
+                wanted.setdefault((KINDS_OF_KEYS[key], ""), []).extend([text.path] if gone else [])
             elif isinstance(name, str) and name:
-                wanted.setdefault((_KINDS[key], name), []).append(text.path)
+                wanted.setdefault((KINDS_OF_KEYS[key], name), []).append(text.path)
     return {(kind, name): paths for (kind, name), paths in wanted.items() if not (name and _matches(texts, kind, name))}
-
-
-def _kind(data: Any) -> str | None:
-    kind = _at(data, "kind")
-    return kind if isinstance(kind, str) else None
-
-
-def _at(data: Any, *keys: str) -> Any:
-    for key in keys:
-        data = data.get(key) if isinstance(data, dict) else None
-    return data
 
 
 def _ambiguous(key: str, name: str, matches: Iterable[Path]) -> Absent:

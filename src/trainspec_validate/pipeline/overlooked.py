@@ -66,7 +66,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             tree.scan()
             found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state()]
         else:
-            found = [(match, _link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
+            found = [(match, link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
         for file, reason in found:
             real = os.path.realpath(file)
             if real not in told:
@@ -114,7 +114,7 @@ class _Tree:
                     if entry.is_symlink():
                         self.links += [] if hidden or real in self.judged else [Path(parent, entry.name)]
                     elif entry.is_dir(follow_symlinks=False):
-                        pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
+                        pending += [] if is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
                     elif reason := (
@@ -169,7 +169,22 @@ class _Tree:
                 inside = link.exists() and target.startswith(top + os.sep)
                 if inside and not hidden_claims(Path(target)):
                     continue
-                yield link, _link_reason(link)
+                yield link, link_reason(link)
+            elif self._may_hold_state(link, Path(target)):
+                yield link, link_reason(link)
+
+    def _may_hold_state(self, link: Path, target: Path) -> bool:
+        """Whether a link has the name of a file of state, or leads nowhere and has the name of a checkpoint.
+
+        Links in a checkpoint that was judged, and links into one, leave nothing out.
+        """
+        from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.inventory import STEP_NAME  # noqa: PLC0415 - start-up
+
+        if not left_out(link.name) and (link.exists() or not STEP_NAME.match(link.name)):
+            return False
+        holder = Path(os.path.realpath(link.parent))
+        return not any(str(place) in self.judged for place in (holder, *holder.parents, target, *target.parents))
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
@@ -184,13 +199,21 @@ def _is_passed_by(name: str) -> bool:
     return name.startswith(".") or name in SKIPPED_DIRECTORIES
 
 
-def _is_of_a_tool(entry: os.DirEntry[str]) -> bool:
+def is_of_a_tool(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a directory of version control or an environment of Python."""
     mark = _TOOLS.get(entry.name, _ENVIRONMENT)
     return os.path.lexists(os.path.join(entry.path, mark))  # noqa: PTH118
 
 
-def _link_reason(link: Path) -> str:
+def link_reason(link: Path) -> str:
+    """Why a link is left out."""
     return "is a link, which is not followed" if link.exists() else "is a link that leads nowhere"
+
+
+def may_be_renamed(name: str) -> bool:
+    """Whether a name is one of a template, a text, or what is kept next to a document."""
+    name = name.lower()
+    return Path(name).suffix.strip() in _TEXT_SUFFIXES or is_document_name(_RENAMED.sub("", name))
 
 
 def _is_ours_by_name(name: str) -> bool:
@@ -233,7 +256,7 @@ def _stream_reason(file: Path) -> str:
 def _document_reason(file: Path) -> str:
     """Why a file is left out that claims to be ours under a name that no search takes; empty for anything else."""
     if file.name.endswith(_DOCUMENT_PACKING) and is_document_name(_PACKED.sub("", file.name)):
-        return _PACKED_DOCUMENT if _claims_packed(file) else ""
+        return _PACKED_DOCUMENT if claims(unpacked_start(file)) else ""
     suffix = file.suffix
     name = file.name.lower()
     if name.endswith(".log"):
@@ -241,8 +264,8 @@ def _document_reason(file: Path) -> str:
     if is_candidate(file.name) and not name.endswith(".txt"):
         return ""
     if suffix.isascii():
-        may_be_ours = suffix.strip().lower() in _TEXT_SUFFIXES or is_document_name(_RENAMED.sub("", name))
-        return "claims to be ours under a name that is not searched" if may_be_ours and _claims_early(file) else ""
+        is_ours = may_be_renamed(file.name) and _claims_early(file)
+        return "claims to be ours under a name that is not searched" if is_ours else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
 
@@ -256,13 +279,14 @@ def _claims_early(file: Path) -> bool:
         return False
 
 
-def _claims_packed(file: Path) -> bool:
+def unpacked_start(file: Path) -> bytes:
+    """The start of a compressed file; empty where it cannot be read."""
     from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
     try:
-        return claims(head_of(file))
+        return head_of(file)
     except (SourceError, OSError):
-        return False
+        return b""
 
 
 def _is_n5(file: Path) -> bool:

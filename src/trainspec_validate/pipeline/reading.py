@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,8 +44,10 @@ LOAD_REQUIREMENTS: Mapping[str, str] = {
 SYNTAX = "TS-DOC-001"
 AMBIGUOUS = "TS-DOC-020"
 NOT_ABSENT = "TS-DOC-021"
+DAY_TO_COME = "TS-DOC-022"
 _JUDGED_TOGETHER = frozenset({"ClusterProfile", "TrainingPlan", "CheckpointPolicy"})
 """Kinds whose rules compare items of lists, of other documents too."""
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SMALL = 100_000
 """Characters of a file up to which the typed reader alone is quicker than starting the schema validator."""
 
@@ -222,7 +225,9 @@ def read_content(index: Index, content: bytes, path: str, origin: Origin = "give
     except LoadError as error:
         return replace(file, findings=(found.of_load(error),))
     file = _with_form(replace(file, source=source), source, found)
-    return replace(file, findings=(*file.findings, *_ambiguous_scalars(source, file.findings, found)))
+    more = [*_ambiguous_scalars(source, file.findings, found)]
+    more += _days_to_come(source, found) if file.kind in KINDS and "accessed" in source.text else ()
+    return replace(file, findings=(*file.findings, *more))
 
 
 def _with_form(file: ReadFile, source: Source, found: _Findings) -> ReadFile:
@@ -319,6 +324,23 @@ def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> tuple[tuple[int, 
     if any(len(pointer) < 2 for pointer in broken):
         return ()
     return tuple((i, read_waiver(entry)) for i, entry in enumerate(data["waivers"]) if i not in indices)
+
+
+def _days_to_come(source: Source, found: _Findings) -> Iterator[Finding]:
+    """Sources that were accessed later than today, anywhere on earth."""
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415 - only documents with days need a calendar
+
+    last = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    pending: list[tuple[Pointer, Any]] = [((), source.data)]
+    while pending:
+        pointer, value = pending.pop()
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, item in items:
+            if key != "accessed":
+                pending.append(((*pointer, key), item))
+            elif "sources" in pointer and isinstance(item, str) and _DAY.fullmatch(item) and item > last:
+                message = f"the source was accessed on {item}, a day to come"
+                yield found.of(DAY_TO_COME, message, "write the day on which it was read", (*pointer, key))
 
 
 def _ambiguous_scalars(source: Source, known: Iterable[Finding], found: _Findings) -> Iterator[Finding]:

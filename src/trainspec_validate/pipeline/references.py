@@ -15,6 +15,8 @@ from trainspec_validate.pipeline.engine import Binding, Member
 
 DANGLING = "TS-DOC-011"
 OUTSIDE_TREE = "TS-DOC-012"
+REPOSITORY_MARKS = (".git", ".hg", ".svn", ".jj")
+PROJECT_MARKS = ("trainspec.toml", "pyproject.toml")
 _LONGEST = 200
 """Characters of a path in a message."""
 
@@ -56,16 +58,17 @@ def links(member: Member) -> Iterator[Link]:
 
 
 def referenced_files(
-    members: Iterable[Member], is_given: Callable[[Path], bool]
+    members: Iterable[Member], is_given: Callable[[Path], bool], tree: Callable[[str], Path] | None = None
 ) -> Iterator[tuple[Link, Path | ReferenceFailure]]:
     """The file behind each reference by file, or why it is not followed. Nothing is opened here.
 
-    `is_given` tells whether a file is judged anyway, so that a reference to it opens nothing.
+    `is_given` says whether a file is judged anyway, so that a reference to it opens nothing. `tree` gives the directory
+    that references of a document must not leave, `tree_of` by default.
     """
     for member in members:
         for link in links(member):
             if link.reference.file:
-                yield link, _inside_tree(link, link.reference.file, is_given)
+                yield link, _inside_tree(link, link.reference.file, is_given, tree or tree_of)
 
 
 def tree_of(path: str) -> Path:
@@ -77,8 +80,27 @@ def tree_of(path: str) -> Path:
     return Path.cwd() if directory.is_absolute() else Path()
 
 
-def _inside_tree(link: Link, file: str, is_given: Callable[[Path], bool]) -> Path | ReferenceFailure:
-    """The path of a referenced file, if it is given, or stays below the working directory or beside the document."""
+def repository_of(path: str) -> Path:
+    """The repository or project that the tree of a document is in, else that tree.
+
+    A directory of version control shows a repository. Where there is none, a settings file shows a project: a change
+    can add such a file, so it never narrows a repository.
+    """
+    tree = tree_of(path)
+    real = Path(os.path.realpath(tree))
+    for marks in (REPOSITORY_MARKS, PROJECT_MARKS):
+        for directory in (real, *real.parents):
+            if any(os.path.lexists(directory / mark) for mark in marks):
+                if directory == real:
+                    return tree
+                return directory if tree.is_absolute() else Path(os.path.relpath(directory))
+    return tree
+
+
+def _inside_tree(
+    link: Link, file: str, is_given: Callable[[Path], bool], tree: Callable[[str], Path]
+) -> Path | ReferenceFailure:
+    """The path of a referenced file, if it is given, or stays in the tree of the document."""
     pointer: Pointer = (link.key, "file")
     if Path(file).is_absolute() or "://" in file or "\\" in file or "\0" in file:
         message = f"{file!r} is not a relative path with forward slashes"
@@ -89,7 +111,7 @@ def _inside_tree(link: Link, file: str, is_given: Callable[[Path], bool]) -> Pat
     except ValueError:
         message = f"{_shown(file)} is no name of a file"
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, "write the path of a file in UTF-8")
-    if not target.is_relative_to(os.path.realpath(tree_of(link.member.path))) and not is_given(target):
+    if not target.is_relative_to(os.path.realpath(tree(link.member.path))) and not is_given(target):
         message = f"{file!r} leads out of the tree that is being validated"
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
@@ -125,6 +147,7 @@ def bindings(
     members: Sequence[Member],
     by_file: Callable[[str], Member | None],
     may_be_unread: Callable[[str, str], bool] = lambda _kind, _name: False,
+    tree: Callable[[str], Path] = tree_of,
 ) -> tuple[list[Binding], list[ReferenceFailure]]:
     """For each document, the documents that it is judged with.
 
@@ -132,7 +155,7 @@ def bindings(
     the whole set. `by_file` finds the member of a referenced path; `may_be_unread` tells whether a document of this
     kind and name may be one that has findings of its own, so that no second finding says that it is missing.
     """
-    resolver = _Resolver(members, by_file, may_be_unread)
+    resolver = _Resolver(members, by_file, may_be_unread, tree)
     bound = [resolver.bind(member) for member in members]
     return bound, resolver.failures
 
@@ -143,6 +166,7 @@ class _Resolver:
         members: Sequence[Member],
         by_file: Callable[[str], Member | None],
         may_be_unread: Callable[[str, str], bool],
+        tree: Callable[[str], Path],
     ) -> None:
         self._of_kind: dict[Kind, list[Member]] = {}
         self._beside: dict[tuple[Kind, Path], list[Member]] = {}
@@ -154,6 +178,7 @@ class _Resolver:
             self._named.setdefault((kind, member.document.metadata.name), []).append(member)
         self._by_file = by_file
         self._may_be_unread = may_be_unread
+        self._tree = tree
         self._done: dict[int, Binding] = {}
         self.failures: list[ReferenceFailure] = []
 
@@ -197,7 +222,7 @@ class _Resolver:
             self.failures.append(ReferenceFailure(DANGLING, path, (link.key,), message, help_text))
             return None
         if reference.file:
-            target = _inside_tree(link, reference.file, lambda path: self._by_file(str(path)) is not None)
+            target = _inside_tree(link, reference.file, lambda path: self._by_file(str(path)) is not None, self._tree)
             found = self._by_file(str(target)) if isinstance(target, Path) else None
             if found is None:
                 return None  # already reported, or the file has findings of its own
@@ -219,8 +244,8 @@ class _Resolver:
         if candidates and reference.name:
             names = [other.document.metadata.name for other in candidates]
             kind = link.kind.__name__
-            which = f"several {kind}s in this set are" if matches else f"no {kind} in this set is"
-            message = f"{which} named {reference.name!r}"
+            which = f"several {kind}s" if matches else f"no {kind}"
+            message = f"{which} among the judged documents {'have' if matches else 'has'} the name {reference.name!r}"
             help_text = "refer to it by file" if matches else hint(reference.name, names)
             self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, help_text))
         return None

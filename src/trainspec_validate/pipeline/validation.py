@@ -38,7 +38,7 @@ from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
-from trainspec_validate.pipeline.references import ReferenceFailure, bindings
+from trainspec_validate.pipeline.references import ReferenceFailure, bindings, repository_of, tree_of
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.rules import rules_of
@@ -168,7 +168,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
-    bound, misbound = _bind(documents)
+    bound, misbound = _bind(documents, repository_of if terms.dependents else tree_of)
     ruled = _run_rules(documents, selection, bound, completion.absent)
     found = (*documents.findings, *completion.findings, *misbound, *ruled.findings)
     bound = _whole(documents, bound)
@@ -186,6 +186,9 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     tally = silence(taken, run, waivers, recorded, terms.today)
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
+    left_out = [*_left_out(arguments, documents, inputs)]
+    known = {entry.path for entry in left_out}
+    left_out += (entry for entry in completion.unreached if entry.path not in known)
     report = Report(
         findings=findings,
         suppressed=tuple(tally.suppressed),
@@ -194,7 +197,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         specification_version=index.specification_version,
         tool_version=__version__,
         coverage=both.coverage,
-        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *_left_out(arguments, documents, inputs)], findings),
+        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *left_out], findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
@@ -388,13 +391,14 @@ def _with_waivers(documents: DocumentSet, terms: Terms) -> tuple[DocumentSet, Wa
     return documents, WaiverFile(name, list(file.waivers), terms.settings_from)
 
 
-def _bind(documents: DocumentSet) -> tuple[list[Binding], list[Finding]]:
+def _bind(documents: DocumentSet, tree: Callable[[str], Path]) -> tuple[list[Binding], list[Finding]]:
     """The documents that belong together, and findings on those that cannot be told apart or found."""
     members = list(documents.judged.values())
     bound, failures = bindings(
         members,
         lambda path: documents.judged.get(documents.known_as(path) or ""),
         documents.may_be_unread,
+        tree,
     )
     return bound, [failure.finding(documents.index) for failure in (*_same_names(members), *failures)]
 

@@ -13,8 +13,10 @@ from trainspec_validate.system.neutral import printable
 _MAX_PATHS = 5
 _ORIGINS = {
     "named": "found by its name",
+    "only": "found as the only one of its kind",
     "namesake": "found because it has the name of a document of this run",
     "naming": "found because it names a document of this run",
+    "unnamed": "found because it does not name what it is for, and there is only one",
     "stranded": "found because it names a document that is not there",
 }
 

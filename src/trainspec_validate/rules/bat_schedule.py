@@ -16,7 +16,7 @@ from trainspec_validate.performance.derived.plan import (
     tokens_per_step,
 )
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 LENGTH_TOLERANCE = 0.01
 """Relative difference of two lengths that agree, as for the tokens of a job."""
@@ -128,22 +128,73 @@ def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
             "let the peak be the largest rate",
         )
     yield from _decay(plan, schedule)
+    yield from _in_the_job(plan, schedule)
 
 
 def _lengths(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
-    """A length in tokens that its steps do not reach, with the largest batch in each of them."""
-    sizes = [tokens_per_step(plan), *(stage_tokens(plan, stage) for stage in plan.batch.ramp)]
-    most = max((size for size in sizes if size is not None), default=None)
-    if most is None or plan.batch.controller or plan.batch.elastic:
-        return
+    """A length in tokens that its steps do not reach with the largest batch, or exceed with the smallest one."""
+    least, most = _batch_tokens(plan)
     for part in ("warmup", "decay", "total"):
         steps, tokens = getattr(schedule, f"{part}_steps"), getattr(schedule, f"{part}_tokens")
-        if steps is not None and tokens is not None and tokens > (steps + 1) * most * _TOKEN_TOLERANCE:
+        if steps is None or tokens is None:
+            continue
+        bound = ""
+        if most is not None and tokens > (steps + 1) * most * _TOKEN_TOLERANCE:
+            bound = f"at most {billions(steps * most)}"
+        elif least is not None and tokens < (steps - 1) * least / _TOKEN_TOLERANCE:
+            bound = f"at least {billions(steps * least)}"
+        if bound:
             yield Violation(
                 at(plan, "optimizer", "learning_rate", f"{part}_tokens"),
-                f"{number(steps)} steps are at most {billions(steps * most)} tokens, not {billions(tokens)}",
+                f"{number(steps)} steps are {bound} tokens, not {billions(tokens)}",
                 f"give one of {part}_steps and {part}_tokens, or correct the other",
             )
+
+
+def _batch_tokens(plan: TrainingPlan) -> tuple[float | None, float | None]:
+    """Tokens of the smallest and of the largest step of the job; None where they are not known."""
+    sizes = [tokens_per_step(plan), *(stage_tokens(plan, stage) for stage in plan.batch.ramp)]
+    known = [size for size in sizes if size is not None]
+    if not known or plan.batch.controller or plan.batch.elastic:
+        return None, None
+    return min(known) if len(known) == len(sizes) else None, max(known)
+
+
+def _in_the_job(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
+    """A warm-up and a decay that are longer than all that is known of the length of the job.
+
+    Raises:
+        Unresolved: nothing says how long the job is.
+    """
+    unit = next((unit for unit in UNITS if getattr(schedule, f"decay_{unit}") is not None), None)
+    if unit is None or getattr(schedule, f"total_{unit}") is not None:
+        return
+    least, most = _batch_tokens(plan)
+    steps_of_job, tokens_of_job = (plan.job.num_steps, plan.job.num_tokens) if plan.job else (None, None)
+    lengths = ((schedule.total_steps, schedule.total_tokens), (steps_of_job, tokens_of_job))
+    whole = next((most for pair in lengths if (most := _most_steps(*pair, least)) is not None), None)
+    place = at(plan, "optimizer", "learning_rate", f"decay_{unit}")
+    if whole is None:
+        lacking = "no tokens of a step" if any(map(any, lengths)) else "no length of the schedule or of the job"
+        reason = f"gives decay_{unit}, and {lacking} to compare the decay with"
+        raise Unresolved(place, reason, f"add total_{unit}")
+    parts = [_least_steps(schedule, part, most) for part in ("warmup", "decay")]
+    steps = sum(part for part in parts if part is not None)
+    if steps > whole * (1 + LENGTH_TOLERANCE) + 1:
+        yield Violation(
+            place,
+            f"warm-up and decay take {number(round(steps))} steps, and the job {number(round(whole))}",
+            "let both end with the job: correct their lengths, or that of the job",
+        )
+
+
+def _most_steps(steps: float | None, tokens: float | None, least: float | None) -> float | None:
+    return steps or (tokens / least if tokens and least else None)
+
+
+def _least_steps(schedule: LearningRateSchedule, part: str, most: float | None) -> float | None:
+    steps, tokens = getattr(schedule, f"{part}_steps"), getattr(schedule, f"{part}_tokens")
+    return steps if steps is not None else tokens / most if tokens is not None and most else None
 
 
 def _decay(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:

@@ -331,7 +331,10 @@ def step_tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     if median is None or tail is None:
         raise NotApplicable("no median next to a 99th percentile of the step time")
     if tail < median:
-        message = f"99 of 100 steps end within {seconds(tail)}, but the median is {seconds(median)}"
-        help_text = f"expected {seconds(median)} or more, or correct interval.step_seconds"
+        message = (
+            f"step_seconds_p99, which 99 of 100 steps do not exceed, is {seconds(tail)}, less than the median of "
+            f"{seconds(median)} in interval.step_seconds"
+        )
+        help_text = f"write {base(median)} or more, or correct interval.step_seconds"
         related = ((at(checkpoint, "interval", "step_seconds"), "the median"),)
         yield Violation(at(checkpoint, "job", "step_seconds_p99"), message, help_text, related=related)

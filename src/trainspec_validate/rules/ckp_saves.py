@@ -153,8 +153,11 @@ def save_plausible(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
         return
     longest = TAIL_FACTOR * median + save.blocking_seconds
     if tail > longest:
-        message = f"99 of 100 steps end within {seconds(tail)}, but the median is {seconds(median)}"
-        help_text = f"expected {seconds(median)} to {seconds(longest)}"
+        message = (
+            f"step_seconds_p99, which 99 of 100 steps do not exceed, is {seconds(tail)}, more than {TAIL_FACTOR:g} "
+            f"times the median of {seconds(median)} in interval.step_seconds and the stall of a save"
+        )
+        help_text = f"write {base(median)} to {base(longest)}, in seconds, or correct interval.step_seconds"
         yield Violation(at(checkpoint, "job", "step_seconds_p99"), message, help_text)
 
 

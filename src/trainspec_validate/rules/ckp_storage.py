@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
+from trainspec_validate.documents.types.checkpoint import Tier
 from trainspec_validate.documents.types.cluster import FailureDomain
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.model.units import base, bytes_, number, seconds
@@ -154,26 +155,40 @@ def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
         if not tiers or free is None:
             continue
         judged = True
-        copies = sum(
-            (tier_kept(checkpoint, checkpoint.tiers[index]) + in_flight) * checkpoint.tiers[index].num_replicas
-            for index in tiers
-        )
+        held = {index: tier_kept(checkpoint, checkpoint.tiers[index]) + in_flight for index in tiers}
+        copies = sum(num * checkpoint.tiers[index].num_replicas for index, num in held.items())
         needed = copies * save.size_bytes / (nodes if target.scope == "node" else 1)
         # An even spread over stripe targets still puts one writer's file more on one of them.
         stripes, file_bytes = target.num_stripe_targets or 1, save.size_bytes / (save.num_writers or nodes)
         uneven = needed / stripes + file_bytes if stripes > 1 else needed
         if uneven > FILL_LIMIT * free / stripes:
-            share = "the share of one node" if target.scope == "node" else "the job"
+            share = f" ({bytes_(needed / copies)} on each node)" if target.scope == "node" else ""
+            kinds = [_held(checkpoint.tiers[index], num, in_flight) for index, num in held.items()]
             message = (
-                f"{number(copies)} copies of {bytes_(save.size_bytes)} put {bytes_(needed)} of {share} on "
-                f"{target.name!r}, which has {bytes_(free)}"
+                f"{target.name!r} has {bytes_(free)}, to be 90 % full, and needs {bytes_(needed)}: checkpoints of "
+                f"{bytes_(save.size_bytes)}{share}, {' and '.join(kinds)}"
             )
-            fitting = int(FILL_LIMIT * free / needed * copies)
-            help_text = f"room for {number(fitting)} copies at 90 % full, those being written included"
+            fitting = int((FILL_LIMIT * free - (stripes * file_bytes if stripes > 1 else 0)) / needed * copies)
+            help_text = _fewer(checkpoint, tiers[-1], fitting - copies)
             place = at(cluster, "storage_targets", target_index)
             yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, related=((place, "the store"),))
     if not judged:
         raise NotApplicable("no tier is on a storage target with a size")
+
+
+def _held(tier: Tier, held: int, in_flight: int) -> str:
+    """What a tier keeps on a store, in words."""
+    times = f", {tier.num_replicas} times each" if tier.num_replicas > 1 else ""
+    return f"{number(held - in_flight)} kept by tier {tier.name!r} and {number(in_flight)} being written{times}"
+
+
+def _fewer(checkpoint: CheckpointPolicy, index: int, spare: int) -> str:
+    """How many checkpoints the last tier of a store can keep, with `spare` copies more; it may be negative."""
+    tier = checkpoint.tiers[index]
+    kept = tier_kept(checkpoint, tier) + spare // tier.num_replicas
+    if kept < 1:
+        return "not one fits at 90 % full: name a larger store, or save less"
+    return f"let tier {tier.name!r} keep {number(kept)} at most, which fill 90 %, or name a larger store"
 
 
 @rule("TS-CKP-023")
@@ -210,3 +225,20 @@ def checkpoints_kept(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         message = f"{number(checkpoint.retention.num_kept)} checkpoints are kept, but no tier keeps as many"
         most = max(tier_kept(checkpoint, tier) for tier in checkpoint.tiers)
         yield Violation(at(checkpoint, "retention", "num_kept"), message, f"write {base(most)}")
+    yield from _unused_number(checkpoint)
+
+
+def _unused_number(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A number of the policy below those of all tiers, each of which states its own: none keeps so few."""
+    own, kept = [tier.num_kept for tier in checkpoint.tiers], checkpoint.retention.num_kept
+    stated = [number_kept for number_kept in own if number_kept is not None]
+    if len(stated) == len(own) and kept < min(stated):
+        most = max(stated)
+        index = stated.index(most)
+        yield Violation(
+            at(checkpoint, "retention", "num_kept"),
+            f"{number(kept)} checkpoints are kept, but no tier keeps so few: {checkpoint.tiers[index].name!r} keeps "
+            f"{number(most)}",
+            f"write {base(most)}, or correct num_kept of the tiers",
+            related=((at(checkpoint, "tiers", index, "num_kept"), "the tier"),),
+        )

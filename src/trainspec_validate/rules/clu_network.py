@@ -34,6 +34,12 @@ _TRANSPORTS: Mapping[str, frozenset[str]] = {
 """Transports that a link layer can carry; `other` on either side fits everything."""
 _OF_INFINIBAND = re.compile(r"(?:[sdqfehnxg]dr)(?:-?[0-9]+)?")
 """Rates of a lane in the roadmap of InfiniBand, with the rate of the port or without."""
+_NAMED_RATE = re.compile(
+    r"(?:(?P<count>[1-9][0-9]?) ?x ?)?(?P<rate>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[gt])"
+    r"(?:b?e|b|bit|bps|b/s|bit/s|base-?[a-z0-9]*)?"
+)
+"""Generations that say the rate of a port in bits, such as `400gbe` and `2x200g`."""
+_BITS = {"g": 1e9, "t": 1e12}
 _OF_ETHERNET = re.compile(r"rocev?[12]?|[0-9]+ ?g(?:b?e|base-?.*)|ethernet")
 
 
@@ -217,7 +223,13 @@ def nic_rate_built(cluster: ClusterProfile) -> Iterator[Violation]:
         host = cluster.node_groups[i].host
         listed = _row(nic) is not None
         virtual = nic.virtual or (nic.virtual is None and host is not None and host.virtualised and not listed)
-        if nic.technology in _NO_STANDARD or virtual or (listed and nic.technology in _SIGNALLED):
+        named = _named_rate(nic)
+        if nic.technology in _NO_STANDARD or (listed and nic.technology in _SIGNALLED):
+            continue
+        if virtual and named is not None:
+            judged = True
+            yield from _wrong(cluster, i, j, _virtual_rate(nic, named * (nic.num_ports or 1)))
+        if virtual:
             continue
         judged = True
         yield from _wrong_rate(cluster, i, j, nic)
@@ -261,8 +273,22 @@ def _row(nic: Nic) -> float | None:
     return links().nic_rate_bytes_per_second.get((nic.technology, (nic.generation or "").casefold()))
 
 
+def _named_rate(nic: Nic) -> float | None:
+    """Rate of a NIC whose generation says that of its port, in bytes per second.
+
+    An older interface that was renamed, such as `10gbe`, says it too.
+    """
+    found = _NAMED_RATE.fullmatch((nic.generation or "").strip().casefold())
+    if found is None or _row(nic) is not None:
+        return None
+    return int(found["count"] or 1) * float(found["rate"]) * _BITS[found["unit"]] / 8
+
+
 def _wrong_rate(cluster: ClusterProfile, i: int, j: int, nic: Nic) -> Iterator[Violation]:
-    wrong = _rate(nic)
+    yield from _wrong(cluster, i, j, _rate(nic))
+
+
+def _wrong(cluster: ClusterProfile, i: int, j: int, wrong: tuple[str, str, str] | None) -> Iterator[Violation]:
     if wrong is not None:
         key, message, told = wrong
         yield Violation(at(cluster, "node_groups", i, "nics", j, key), message, told)
@@ -284,7 +310,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     own, table = nic.rate_bytes_per_second, links().nic_rate_bytes_per_second
     generation = (nic.generation or "").casefold()
     ports = {1, nic.num_ports or 1}
-    row = _row(nic)
+    row = _row(nic) or _named_rate(nic)
     if row is not None and nic.virtual:
         return _virtual_rate(nic, row * max(ports))
     if row is not None:

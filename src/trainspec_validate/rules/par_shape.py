@@ -98,6 +98,7 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
     wanted = {
         "full": (groups in {None, heads}, f"{heads}, as many as query heads"),
         "multi-query": (groups == 1, "1"),
+        "latent": (groups in {None, heads}, f"left out, or {heads}: each head has keys and values of its own"),
         "grouped-query": (groups is not None and 1 < groups < heads, f"between 1 and {heads}"),
     }
     fits, value = wanted.get(model.attention or "", (True, ""))
@@ -224,9 +225,17 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             at(plan, "model", "num_parameters"),
             f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(likely)}"
+            + _without_mtp(model)
             + (f", or {billions(low)} where layers share weights" if low < likely and model.family == "hybrid" else ""),
             _other_flag(model) or "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
         )
+
+
+def _without_mtp(model: Model) -> str:
+    """What a count leaves out, in words."""
+    extra, num = least_mtp_parameters(model), model.num_mtp_layers
+    layers = f"{number(num)} layers" if num and num > 1 else "layer"
+    return f" without its {layers} for multi-token prediction, of {billions(extra)} or more" if extra else ""
 
 
 def _other_flag(model: Model) -> str:

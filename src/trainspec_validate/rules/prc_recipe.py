@@ -23,11 +23,11 @@ def _recipe(plan: TrainingPlan) -> LowPrecisionRecipe:
 
 @rule("TS-PRC-012")
 def recipe_complete(plan: TrainingPlan) -> Iterator[Violation]:
-    """A recipe says everything that its results depend on."""
+    """A recipe says everything that its results depend on; only delayed scaling has a history that can be lost."""
     recipe = _recipe(plan)
-    wanted = ["scaling", "scaling_state_checkpointed"]
+    wanted = ["scaling"]
     wanted += ["block_size"] if recipe.scaling == "block" or recipe.format in BLOCK_SIZES else []
-    wanted += ["amax_history_steps", "amax_scope"] if recipe.scaling == "delayed" else []
+    wanted += ["amax_history_steps", "amax_scope", "scaling_state_checkpointed"] if recipe.scaling == "delayed" else []
     lacking = [key for key in wanted if getattr(recipe, key) is None]
     lacking += [] if recipe.high_precision_layers else ["high_precision_layers"]
     if lacking:

@@ -11,10 +11,12 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
+
+from trainspec_validate.system.neutral import hazard
 
 LINK = "this is a link, and nothing is written through links; name what it leads to, or another file"
 LINK_ON_THE_WAY = "this is a link out of the working directory; name the place that it leads to"
@@ -24,6 +26,7 @@ _NUMBERS = {"stdout": 1, "stderr": 2}
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_START_BYTES = 1_024
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
@@ -39,11 +42,19 @@ def write_atomically(
         file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
 
-def write_all(contents: Mapping[Path, bytes], *, overwrite: bool = True) -> None:
+def write_all(
+    contents: Mapping[Path, bytes | Callable[[], bytes]], *, overwrite: bool = True, with_directories: bool = True
+) -> None:
     """Write every file, with the directories that they need, or leave none of those that were not there.
 
+    Args:
+        contents: the bytes of each file, or what makes them.
+        overwrite: files that are there are replaced.
+        with_directories: directories that are absent are made.
+
     Raises:
-        OSError: one cannot be written, is a link, or is there already and may not be overwritten.
+        OSError: one cannot be written, is a link, or is there already and may not be overwritten. It names those that
+            were written before, as what was there cannot be put back.
     """
     made, placed = list[Path](), list[Path]()
     fresh = {path for path in contents if _state(path) is None}
@@ -51,9 +62,14 @@ def write_all(contents: Mapping[Path, bytes], *, overwrite: bool = True) -> None
         with ExitStack() as stack:  # they take their names when all of them have their content
             for path, content in contents.items():
                 refuse_link(path)
-                _make_directories(path.parent, made)
-                stack.enter_context(_placing(path, content, placed, overwrite=overwrite))
-    except BaseException:
+                if with_directories:
+                    _make_directories(path.parent, made)
+                made_of_it = content() if callable(content) else content
+                stack.enter_context(_placing(path, made_of_it, placed, overwrite=overwrite))
+    except BaseException as error:
+        kept = [path.as_posix() for path in placed if path not in fresh]
+        if kept and isinstance(error, OSError):
+            error.strerror = f"{error.strerror or error} (written before: {', '.join(kept)})"
         for path in fresh.intersection(placed):
             path.unlink(missing_ok=True)
         for directory in reversed(made):
@@ -69,11 +85,14 @@ def _placing(path: Path, content: bytes, placed: list[Path], *, overwrite: bool)
         with new_file(path, overwrite=overwrite) as file:
             file.write(content)
             file.flush()
+            if not _is_regular(file.fileno()):
+                placed.append(path)  # a pipe or a device has its content now
             yield
     except OSError as error:
         error.filename = error.filename or os.fspath(path)
         raise
-    placed.append(path)
+    if path not in placed:
+        placed.append(path)
 
 
 def _make_directories(directory: Path, made: list[Path]) -> None:
@@ -103,7 +122,44 @@ def new_file(path: str | os.PathLike[str], *, mode: int | None = None, overwrite
         yield from _beside(path, there, mode, overwrite=overwrite)
         return
     with os.fdopen(_opened(path, there), "wb") as file:
-        yield file
+        yield cast("BinaryIO", _Checked(file, path)) if standard_stream(path) else file
+
+
+def standard_stream(path: str | os.PathLike[str]) -> int:
+    """1 for a name of the standard output of the process, 2 for one of its standard error, 0 for any other."""
+    stream = _STREAM.fullmatch(os.fspath(path))
+    number = int(stream[1] or _NUMBERS[stream[2]]) if stream is not None else 0
+    return number if number in _NUMBERS.values() else 0
+
+
+class _Checked:
+    """A standard stream under a name of a file: text that a log would obey is refused, as where it is printed."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._path = file, path
+        self._line = ""
+        """The line that has not ended, or its end."""
+        self._is_binary: bool | None = None
+
+    def write(self, content: bytes) -> int:
+        """Write bytes.
+
+        Raises:
+            OSError: a terminal or a build system would obey something in them.
+        """
+        if self._is_binary is None:
+            self._is_binary = b"\0" in content[:_START_BYTES]
+        text = self._line + content.decode("utf-8", "ignore")
+        found = hazard(text)
+        if found and (not self._is_binary or self._file.isatty()):
+            words = f"the text holds {found!r}, which a terminal or a build system would obey; name a file"
+            raise OSError(errno.EINVAL, words, os.fspath(self._path))
+        last = text.rpartition("\n")[2]
+        self._line = last if len(last) <= _START_BYTES else f"…{last[-_START_BYTES:]}"
+        return self._file.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def refuse_link(path: str | os.PathLike[str]) -> None:
@@ -120,6 +176,29 @@ def refuse_link(path: str | os.PathLike[str]) -> None:
     leading = _leads_out(Path(path))
     if leading is not None:
         raise OSError(errno.ELOOP, LINK_ON_THE_WAY, leading.as_posix())
+
+
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """Say before long work, and before other outputs are written, that one has no place.
+
+    Raises:
+        OSError: as of `refuse_link`; or it is a directory, its directory is absent, or the system grants no writing.
+    """
+    refuse_link(path)
+    path = Path(path)
+    there = _state(path)
+    if there is not None and stat.S_ISDIR(there.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if there is None and not path.parent.is_dir():
+        code = errno.ENOTDIR if os.path.lexists(path.parent) else errno.ENOENT
+        raise OSError(code, os.strerror(code), os.fspath(path))
+    is_beside = there is None or stat.S_ISREG(there.st_mode)
+    if (there is not None and not os.access(path, os.W_OK)) or (is_beside and not os.access(path.parent, os.W_OK)):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def is_any_of(path: str | os.PathLike[str], others: Iterable[str | os.PathLike[str]]) -> bool:

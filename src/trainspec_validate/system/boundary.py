@@ -39,7 +39,13 @@ _WRITE_AGAIN = "write the file again, or leave it out"
 
 
 class InputError(Exception):
-    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
+    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours.
+
+    Each argument is one line.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class Refusal(NamedTuple):

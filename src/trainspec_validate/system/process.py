@@ -176,6 +176,15 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+_NO_MEMORY = (
+    "failed to map segment",
+    "cannot allocate memory",
+    "Cannot allocate memory",
+    "cannot create shared object",
+)
+"""What the loader of the system says of a library that finds no memory: glibc, elf/dl-load.c."""
+
+
 def refusal_of_the_system(error: OSError) -> str:
     """What the machine lacks, or says of a path that is none of ours; nothing where the error says something else."""
     lacks = error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE)
@@ -183,6 +192,19 @@ def refusal_of_the_system(error: OSError) -> str:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{reason_of(error).replace(_NO_PLACE, _NO_PLACE.lower(), 1)}"
     return ""
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error comes of too little memory, also where a library cannot be loaded and says so in its own way."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        is_of_storage = isinstance(error, OSError) and error.errno == errno.ENOMEM
+        is_of_loader = isinstance(error, ImportError) and any(words in str(error) for words in _NO_MEMORY)
+        if isinstance(error, MemoryError) or is_of_storage or is_of_loader:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _is_of_the_user(path: object) -> bool:

@@ -132,8 +132,10 @@ class Follower:
         """Whether the run has said that it ends."""
         return self.digest.events.has_ended
 
-    def unjudged_ends(self) -> Iterator[tuple[str, int, int]]:
-        """Each file that is longer than what was judged of it: its name, the bytes judged, and the bytes after them.
+    def unjudged_ends(self) -> Iterator[tuple[str, int, int, bool]]:
+        """Each file that is longer than what was judged of it.
+
+        Its name, the bytes judged, the bytes after them, and whether a line ends among these.
 
         A file that is refused is left out: what is under its name now may be another.
         """
@@ -144,7 +146,7 @@ class Follower:
             with suppress(OSError, SourceError):  # a file that is gone has no end to name
                 num_bytes = _status(path).st_size - offset
                 if num_bytes > 0:
-                    yield name, offset, num_bytes
+                    yield name, offset, num_bytes, _has_line_end(path, offset)
 
     def rewritten(self) -> Iterator[tuple[str, str]]:
         """Files whose part that was read has been changed since, and how; each is read once more."""
@@ -211,6 +213,12 @@ def _status(path: Path) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise SourceError("this is not a regular file")
     return status
+
+
+def _has_line_end(path: Path, offset: int) -> bool:
+    with open_regular(path) as opened:
+        opened.seek(offset)
+        return any(b"\n" in piece for piece in iter(lambda: opened.read(_PIECE_BYTES), b""))
 
 
 def _identity(finding: Finding) -> Told:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.content import JUDGED, PICKLED, TAR, kind_of_start
-from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, STATE_SUFFIXES, left_out
+from trainspec_validate.checkpoints.content import JUDGED, PICKLED, STATE_SUFFIXES, TAR, is_blank, kind_of_start
+from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
@@ -20,6 +20,7 @@ _COMPRESSED = (
     *(b"x\x01", b"x\x9c", b"x\xda"),
 )
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
+_BLANK = "holds zero bytes alone, which an interrupted write or a full disk leaves, and no state"
 _HDF5_START = b"\x89HDF"
 _START_BYTES = 512
 _CONFIG_BYTES = 1_000_000
@@ -46,12 +47,15 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
             else:
                 file.seek(0)
                 code = code_of(file)
+            is_zeroed = not start[:1].strip(b"\0") and is_blank(file, path) and not _is_known(checkpoint, path)
     except OSError as error:
         if is_named:
             return  # told by its reader
         raise UnreadableError(f"cannot be read: {reason_of(error)}") from error
     if kind in JUDGED and not is_named:
         checkpoint.formats.append(kind)
+    if is_zeroed:
+        raise UnreadableError(_BLANK)
     if code.denied or code.limit or code.damage:
         torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
@@ -66,10 +70,14 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         _name(checkpoint, path, start, kind)
 
 
+def _is_known(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether a reader before this one has said what is in a file, or what is wrong with it."""
+    return path in {*(trouble.path for trouble in checkpoint.troubles), *(piece.path for piece in checkpoint.pieces)}
+
+
 def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     """Say of a file that no reader judges that it is left out, where a loader may unpickle it."""
-    known = {trouble.path for trouble in checkpoint.troubles} | {piece.path for piece in checkpoint.pieces}
-    if path in known or path in checkpoint.unread or start.startswith((NUMPY_START, _HDF5_START)):
+    if _is_known(checkpoint, path) or path in checkpoint.unread or start.startswith((NUMPY_START, _HDF5_START)):
         return
     if start.startswith(_COMPRESSED):
         checkpoint.unread[path] = "is compressed, and its content is not looked into"

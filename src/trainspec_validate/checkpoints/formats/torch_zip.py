@@ -76,6 +76,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
         with open_file(checkpoint.root / path) as file:
             content = follow(file)
             tell_code(checkpoint, path, content)
+            _tell_misfits(checkpoint, path, content)
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
             else:
@@ -94,6 +95,7 @@ def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
     for _ in range(_LEGACY_PICKLES - 1):
         content = follow(file)
         tell_code(checkpoint, path, content)
+        _tell_misfits(checkpoint, path, content)
         references += content.references
     checkpoint.examined.add("files")
     for words in lacks_of_legacy(file, content.value, references):
@@ -125,6 +127,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                     content = follow(file)
                 tell_code(checkpoint, archive.path, content)
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
+                _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if found is None:
                     found = _of_lightning(content.value)
                 del content  # before the next one is read
@@ -143,6 +146,12 @@ def _tell_lacks(checkpoint: Checkpoint, archive: Archive, lacks: Iterable[str]) 
     where = f"{archive.label!r}: " if archive.label else ""
     for words in lacks:
         checkpoint.report("files", archive.path, where + words, _BROKEN)
+
+
+def _tell_misfits(checkpoint: Checkpoint, path: str, content: Content, where: str = "") -> None:
+    """Report tensors and arrays that a loader refuses, as they take more than what is there for them."""
+    if content.misfits.number:
+        checkpoint.report("files", path, f"{where}{content.misfits}", _BROKEN)
 
 
 def state_of(checkpoint: Checkpoint, path: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -102,20 +103,20 @@ def command(  # noqa: PLR0913
 
     written = [Path(name) for name in (output, statement) if name is not None]
     files.refuse_present(written, force=force)
+    files.refuse_unplaced(written)
     try:
         gathered = gather(Path(profile), _Source(**source).directory_of_nodes(Path(profile)))
         report = _judged(gathered, output or f"{profile} with nodes")
     except InputError as error:
-        raise Failure("\n".join(map(str, error.args))) from error
+        raise Failure.of(error) from error
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
         texts[statement] = _statement(gathered, report, output or "accepted.yaml")
-    for name, text in texts.items():
-        _write(Path(name), text, force=force)
+    _write({Path(name): text for name, text in texts.items()}, force=force)
     terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
     is_same = verify is None or _is_same(Path(verify), gathered)
     if gathered.failures:
-        raise Failure("\n".join(gathered.failures))
+        raise Failure(*gathered.failures)
     if report.findings or not is_same:
         sys.exit(terminal.FINDINGS)
 
@@ -190,14 +191,15 @@ class _Source:
         return found
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
+def _write(texts: Mapping[Path, str], *, force: bool) -> None:
     from trainspec_validate.cli.commands.files import cannot_write  # noqa: PLC0415
-    from trainspec_validate.system.atomic import write_atomically  # noqa: PLC0415
+    from trainspec_validate.system.atomic import write_all  # noqa: PLC0415
 
+    contents = {path: text.encode("utf-8", "backslashreplace") for path, text in texts.items()}
     try:
-        write_atomically(path, text, overwrite=force)
+        write_all(contents, overwrite=force, with_directories=False)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(next(iter(texts)), error) from error
 
 
 def _judged(gathered: Gathered, name: str) -> Report:

@@ -117,7 +117,7 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> list[st
         manifest = _with_bar("hashing", no_progress, lambda bar: seal(checkpoint, facts, bar))
         path = write(checkpoint.root, manifest)
     except (SealError, ValueError) as error:
-        raise Failure(str(error)) from error
+        raise Failure.of(error) from error
     except OSError as error:
         raise Failure(f"{checkpoint.root}: cannot be written: {reason_of(error)}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])

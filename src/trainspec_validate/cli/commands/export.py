@@ -111,7 +111,7 @@ def _read(plan: str, cluster: str | None, policy: str | None) -> tuple[Job, Repo
         report = validate([path for path in (plan, cluster, policy) if path])
         return job_of(report, plan, cluster, policy, remedy="name its file with --cluster"), report
     except InputError as error:
-        raise Failure(str(error)) from error
+        raise Failure.of(error) from error
 
 
 def _write(job: Job, wanted: str) -> tuple[list[Exported], list[str]]:
@@ -129,7 +129,7 @@ def _write(job: Job, wanted: str) -> tuple[list[Exported], list[str]]:
         except NotExpressible as error:
             written, refused = {}, {wanted: error}
     if not written:
-        raise Failure("\n".join(f"{name}: {_reason(refusal)}" for name, refusal in refused.items()))
+        raise Failure(*(f"{name}: {_reason(refusal)}" for name, refusal in refused.items()))
     notes = [f"{name}: not written: {_reason(refusal)}" for name, refusal in refused.items()]
     notes += [f"{name}: {note}" for name, entry in written.items() for note in entry.left_out]
     return list(written.values()), notes

@@ -14,7 +14,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import Document, read
 from trainspec_validate.model.finding import Severity
-from trainspec_validate.system.atomic import new_file, refuse_link, write_all
+from trainspec_validate.system.atomic import new_file, refuse_link, refuse_unwritable, write_all
 from trainspec_validate.system.boundary import InputError, reason_of
 
 _OUTPUTS = {"output", "plot", "directory"}
@@ -33,7 +33,7 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     try:
         report = validate([path])
     except InputError as error:
-        raise Failure(str(error)) from error
+        raise Failure.of(error) from error
     path = Path(path).as_posix()
     errors = [found for found in report.at_or_above(Severity.ERROR) if found.path == path]
     found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
@@ -84,6 +84,19 @@ def refuse_present(paths: Collection[Path], *, force: bool, advice: str = "--for
     for path in present:
         try:
             refuse_link(path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+
+def refuse_unplaced(paths: Iterable[Path]) -> None:
+    """Say before long work, and before the first of several is written, which files could not be.
+
+    Raises:
+        Failure: the directory of one is absent, or the system grants no writing.
+    """
+    for path in paths:
+        try:
+            refuse_unwritable(path)
         except OSError as error:
             raise cannot_write(path, error) from error
 

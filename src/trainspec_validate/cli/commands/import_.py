@@ -168,7 +168,7 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
         except ForeignFormatError as error:
             (failures if explicit else skipped).append(_told(path, error))
     if failures or not found:
-        raise Failure("\n".join(failures or skipped))
+        raise Failure(*(failures or skipped))
     for line in skipped:
         terminal.tell(f"left out: {line}")
     return together(found)
@@ -231,15 +231,15 @@ def _judge(path: str) -> int:
     try:
         report = validate([path])
     except InputError as error:
-        raise Failure("\n".join(map(str, error.args))) from error
+        raise Failure.of(error) from error
     lacks = [found.message for found in report.findings if found.requirement == ABSENT]
     known = tuple(found for found in report.findings if found.requirement != ABSENT)
     if lacks:
-        terminal.tell_lines(f"{path}: unknown, and needed by the document: {'; '.join(lacks)}")
+        terminal.tell(f"{path}: unknown, and needed by the document: {'; '.join(lacks)}")
     outcomes = tuple(outcome for outcome in report.outcomes if outcome.requirement != ABSENT)
     terminal.tell_lines(concise.render(replace(report, findings=known, outcomes=outcomes), Options()))
     form = {r.id for r in load_index().by_id.values() if r.check in {"schema", "load"}}
     if not any(outcome.verdict in JUDGED and outcome.requirement not in form for outcome in report.outcomes):
-        terminal.tell_lines(f"{path}: no rule could judge anything of it")
+        terminal.tell(f"{path}: no rule could judge anything of it")
         return terminal.FINDINGS
     return terminal.FINDINGS if any(found.severity is Severity.ERROR for found in known) else terminal.OK

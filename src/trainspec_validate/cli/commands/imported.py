@@ -13,7 +13,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.interop.document import document, unknowns
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.merge import Merged
-from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.atomic import standard_stream, write_atomically
 from trainspec_validate.system.neutral import printable
 
 _MAX_REMARKS = 60
@@ -28,7 +28,7 @@ def hand_over(
         Failure: the file is already there and may not be overwritten, or cannot be written.
     """
     text = document(merged, command)
-    if output is None:
+    if output is None or standard_stream(output) == 1:
         terminal.emit_document(text)
     else:
         _write(Path(output), text, force=force)

@@ -144,7 +144,7 @@ def _refuse_invalid(asked: Any, ranking: Any, cluster: str, options: dict[str, A
     made = plan_text.documents(asked, ranking, ranking.plans[options["picked"] - 1], reference)
     errors = files.errors_of(made, cluster)
     if errors:
-        raise Failure("\n".join(["nothing is written, for it would have errors; --force writes it:", *errors]))
+        raise Failure("nothing is written, for it would have errors; --force writes it:", *errors)
 
 
 def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:

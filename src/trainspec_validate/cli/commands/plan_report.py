@@ -16,6 +16,7 @@ from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
 from trainspec_validate.planner.search import Ranking, Scored
 from trainspec_validate.planner.uncertainty import Band, effective_band, memory_band, utilisation_band
+from trainspec_validate.system.neutral import printable
 
 _PLANS_SIDE_BY_SIDE = 5
 _BAND = "  eight of ten"
@@ -134,7 +135,7 @@ def _told(request: Request, ranking: Ranking) -> str:
         "Memory of its fullest rank:",
         *(f"  {name:20} {bytes_(value)}" for name, value in asdict(best.memory).items()),
     ]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _counts(ranking: Ranking) -> str:

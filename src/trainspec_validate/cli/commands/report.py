@@ -70,7 +70,7 @@ def command(paths: tuple[str, ...], output: str | None, profile: str, waivers: s
         files.write({Path(output): text}, force=force)
     terminal.tell(summary_line(report))
     if unread:
-        raise Failure("\n".join(unread))
+        raise Failure(*unread)
 
 
 def _judged(paths: tuple[str, ...], profile: str, waivers: str | None) -> tuple[Report, list[RunView], tuple[str, ...]]:
@@ -87,7 +87,7 @@ def _judged(paths: tuple[str, ...], profile: str, waivers: str | None) -> tuple[
     except PartialInputError as error:
         return error.report, views, error.args
     except InputError as error:
-        raise Failure("\n".join(error.args)) from error
+        raise Failure.of(error) from error
     finally:
         bar.close()
 
@@ -101,7 +101,7 @@ def _only(views: list[RunView], paths: tuple[str, ...], unread: tuple[str, ...])
     if len(views) == 1:
         return views[0]
     if not views:
-        raise Failure("\n".join([*unread, f"{', '.join(paths)}: no stream of a run; a page is made of metric streams"]))
+        raise Failure(*unread, f"{', '.join(paths)}: no stream of a run; a page is made of metric streams")
     found = [f"{view.run or 'without a name'} ({view.files[0].path})" for view in views[:5]]
     more = f" and {len(views) - 5:,} more" if len(views) > 5 else ""
     raise Failure(f"{len(views)} runs: {', '.join(found)}{more}; a page is about one: name its files")

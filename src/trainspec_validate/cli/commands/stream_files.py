@@ -178,18 +178,18 @@ def summary(files: Iterable[Told]) -> str:
     """A table of the files with their counts, then what was refused and lost of each."""
     files = list(files)
     rows = [(file.shown, file.format.name, str(file.num_records), str(file.num_refused)) for file in files]
-    lines = [tables.plain(("source", "format", "records", "refused"), rows, frozenset({2, 3}))]
+    table, lines = tables.plain(("source", "format", "records", "refused"), rows, frozenset({2, 3})), []
     for file in files:
-        lines += [f"{line}\n" for line in file.refused]
+        lines += file.refused
         if file.num_refused > len(file.refused):
-            lines.append(f"{file.num_refused - len(file.refused):,} more of {file.shown} are refused\n")
+            lines.append(f"{file.num_refused - len(file.refused):,} more of {file.shown} are refused")
         for loss in file.losses[: _MAX_TOLD * 3]:
             times = f" ({loss.num:,} times)" if loss.num > 1 else ""
-            lines.append(f"lost: {file.shown}: {loss.message}{times}\n")
+            lines.append(f"lost: {file.shown}: {loss.message}{times}")
         more = len(file.losses) - _MAX_TOLD * 3
         if more > 0:
-            lines.append(f"{more:,} more things of {file.shown} are lost\n")
-    return "".join(printable(line.rstrip("\n")) + "\n" for line in "".join(lines).splitlines())
+            lines.append(f"{more:,} more things of {file.shown} are lost")
+    return f"{table}{''.join(f'{printable(line)}{chr(10)}' for line in lines)}"
 
 
 def tell(files: Iterable[Told]) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from trainspec_validate.cli import terminal
+from trainspec_validate.system.neutral import printable
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[int] = frozenset()) -> None:
@@ -18,7 +19,7 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozense
 
 def plain(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[int] = frozenset()) -> str:
     """Aligned columns that no program has to unfold."""
-    lines = [header, *rows]
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "".join(
         "  ".join(
@@ -41,7 +42,7 @@ def _rich(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozens
         last = column == len(header) - 1
         table.add_column(name, justify="right" if number else "left", no_wrap=not last)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     color = terminal.use_color("auto")
     console = Console(no_color=not color)
     with console.capture() as captured:

@@ -14,6 +14,7 @@ from trainspec_validate.performance.forecast.spans import axis_networks, axis_sp
 from trainspec_validate.performance.topology.bottlenecks import bisection_bytes_per_second, narrowings, unlike_nodes
 from trainspec_validate.performance.topology.graph import Topology, topology_of
 from trainspec_validate.performance.topology.roles import double_tree, group_of, ring, stage_edges
+from trainspec_validate.system.neutral import printable
 
 Told = dict[str, Any]
 
@@ -127,7 +128,7 @@ def text(found: Told) -> str:
         "",
     ]
     blocks = [_block(row) for row in found["blocks"]]
-    shown = "".join(f"{line}\n" for line in lines)
+    shown = "".join(f"{printable(line)}\n" for line in lines)
     header = ("block", "kind", "ranks", "blocks", "out of it, for a rank")
     shown += tables.plain(header, blocks, frozenset({2, 3, 4}))
     if "groups" in found:

@@ -20,6 +20,7 @@ from trainspec_validate.telemetry.checks._tails import tails
 from trainspec_validate.telemetry.checks._words import (
     MAX_ALONE,
     Fault,
+    damaged,
     few,
     moment,
     names_in_words,
@@ -230,19 +231,26 @@ def burst(run: RunView) -> Iterator[Violation]:
 def tail_silence(run: RunView) -> Iterator[Violation]:
     """No series stops before its attempt does, unless what it is of was lost."""
     refuse_snapshot(run)
+    yield from damaged(run, "TS-TEL-023")
     early, judged = tails(run, standstills(run))
     yield from few(early)
     try:
-        timed = timed_rows(run, least=1)
+        yield from _silent_series(run)
     except NotApplicable:
-        if judged:
-            return
-        raise
+        if not judged:
+            raise
+
+
+def _silent_series(run: RunView) -> Iterator[Violation]:
+    """Series with a cadence that have no value in the last three of them.
+
+    Raises:
+        NotApplicable: no series has a cadence, or the run continues.
+    """
+    timed = timed_rows(run, least=1)
     ends = {span.number: end_us(span) for span in (run.attempts[:-1] if run.is_live else run.attempts)}
     timed = timed[np.isin(Columns(run, timed)["attempt"], list(ends))]
     if not len(timed):
-        if judged:
-            return
         raise NotApplicable("the run continues")
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)

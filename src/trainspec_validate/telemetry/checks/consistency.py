@@ -11,14 +11,18 @@ from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violati
 from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
-from trainspec_validate.telemetry.checks._words import damaged, few, number
+from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, RunView
 
 RATE, TOKENS = "train.token.rate", "train.token.count"
+SAMPLE_RATE = "train.sample.rate"
 SAMPLES, BATCH = "train.sample.count", "train.batch.size"
 MODEL, HARDWARE = "train.flops.utilization", "train.flops.hardware_utilization"
 TOLERANCE = 0.02
 """Of rates, counts and utilisation; slips of units are a factor of 1.024 or more."""
+RATE_FACTOR = 1.5
+"""Between rates and counts of samples in logs of other programs, which leave out different parts of the time."""
+FEWEST_RATES = 3
 ROUNDING = 5e-4
 """Utilisation that is rounded to a tenth of a per cent."""
 
@@ -36,6 +40,9 @@ def rate_consistency(run: RunView) -> Iterator[Violation]:
             for answer in _rate_against_count(span, rate, tokens, evaluations(run)):
                 judged = True
                 yield from answer
+        for answer in _sample_rate(run, span) if has_times(run) else ():
+            judged = True
+            yield from answer
         if samples is not None and batch is not None:
             for answer in _samples_against_batch(span, samples, batch, report_interval(run, span.number)):
                 judged = True
@@ -72,6 +79,37 @@ def _rate_against_count(
             f"{RATE} adds up to {number(total)} tokens, and {TOKENS} grows by {number(counted)}: a ratio of {ratio}",
             "the rate is tokens of all ranks, padding included, over the wall-clock time of its window",
             Evidence(RATE, "", int(times[0]), int(times[-1]), int(usable.sum())),
+        )
+    ]
+
+
+def _sample_rate(run: RunView, span: AttemptSpan) -> Iterator[list[Violation]]:
+    """What rates of samples add up to against the growth of their count; some programs train while they evaluate."""
+    rate, samples = run.job.get(SAMPLE_RATE), run.job.get(SAMPLES)
+    if rate is None or samples is None:
+        return
+    mine = of_attempt(rate, span.number)
+    times = rate.time_us[mine]
+    grown = np.diff(at_times(samples, span.number, times))
+    seconds = np.diff(times) / 1e6
+    trained = evaluations(run).left_us(times[:-1], times[1:]) / 1e6
+    usable = np.isfinite(grown) & np.isfinite(rate.value[mine][1:]) & (grown > 0) & (trained > 0)
+    if usable.sum() < FEWEST_RATES:
+        return
+    rates = rate.value[mine][1:][usable]
+    least, most = (float(np.median(rates * time[usable] / grown[usable])) for time in (trained, seconds))
+    if least <= RATE_FACTOR and most >= 1 / RATE_FACTOR:
+        yield []
+        return
+    first = int(np.flatnonzero(usable)[0])
+    yield [
+        Violation(
+            rate.location(mine.start + first + 1),
+            f"{SAMPLE_RATE} is {number(float(rates[0]))}, and {SAMPLES} grows by {number(float(grown[first]))} in "
+            f"{seconds_in_words(float(seconds[first]))}, {seconds_in_words(float(trained[first]))} of it without "
+            f"evaluations: a ratio of {number(least if least > RATE_FACTOR else most)} in {usable.sum():,} reports",
+            "the rate is samples of the whole job per second of training",
+            Evidence(SAMPLE_RATE, "", int(times[0]), int(times[-1]), int(usable.sum())),
         )
     ]
 

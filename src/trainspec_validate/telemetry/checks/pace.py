@@ -21,7 +21,15 @@ from trainspec_validate.telemetry.checks._rows import (
 )
 from trainspec_validate.telemetry.checks._seen import owing
 from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
-from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
+from trainspec_validate.telemetry.checks._words import (
+    Fault,
+    damaged,
+    few,
+    moment,
+    number,
+    seconds_in_words,
+    series_in_words,
+)
 from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView, Series
 
 SLOWDOWN = "train.rank.slowdown"
@@ -180,6 +188,7 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Violation]
 def duration_vs_clock(run: RunView) -> Iterator[Violation]:
     """The times of updates add up to the time that passed, pauses left out."""
     refuse_timeless(run)
+    yield from damaged(run, "TS-TEL-037")
     series = run.job.get(DURATION)
     if series is None:
         raise NotApplicable(f"no {DURATION} of the job")

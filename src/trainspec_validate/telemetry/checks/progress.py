@@ -18,6 +18,7 @@ from trainspec_validate.telemetry.checks._rows import Columns, finite, refuse_sn
 from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._signs import long_evaluations, signs_of
 from trainspec_validate.telemetry.checks._words import (
+    damaged,
     few,
     number,
     seconds_in_words,
@@ -44,6 +45,7 @@ LEAST_STALL_SECONDS = 60.0
 @check("TS-TEL-031")
 def step_advance(run: RunView) -> Iterator[Violation]:
     """The count of updates advances by the report interval, also from one attempt to the next."""
+    yield from damaged(run, "TS-TEL-031")
     known = progress(run)
     refuse_snapshot(run)
     if len(known.steps) < 2:

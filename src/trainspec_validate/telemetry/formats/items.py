@@ -28,10 +28,14 @@ RefusalCode = Literal[
     "head",
     "range",
     "instrument",
+    "silence",
+    "step",
+    "duration",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
 end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
-head, a number below what it counts from, or a metric that is written as another instrument."""
+head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
+run does, a position that others contradict, or a time of updates that the clock contradicts."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "time": "TS-TEL-016",
     "interval": "TS-TEL-043",
@@ -45,6 +49,9 @@ _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "head": "TS-TEL-002",
     "range": "TS-TEL-012",
     "instrument": "TS-TEL-008",
+    "silence": "TS-TEL-023",
+    "step": "TS-TEL-031",
+    "duration": "TS-TEL-037",
 }
 """Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[

@@ -11,6 +11,8 @@ from trainspec_validate.telemetry.formats.items import Refusal
 _TOLERANCE = 0.02
 """As for rates of every stream; both times are of the same iterations."""
 _SECONDS = {"ms": 1e-3, "s": 1.0}
+_MOST_SKIPPED = 100
+"""Iterations in a row; a scale that starts at 2**32 needs some 40 until gradients are finite."""
 _ELAPSED = re.compile(r"elapsed time per iteration \((ms|s)\)")
 _RATE, _BATCH, _SCALE, _SKIPPED = (
     "samples per second",
@@ -26,6 +28,7 @@ class Iterations:
     def __init__(self) -> None:
         self._step = -1
         self._scale: float | None = None
+        self._num_skipped = 0
 
     def take(self, told: Mapping[str, str], step: int, interval: int) -> Iterator[Refusal]:
         """The contradictions of a line; `interval` is the number of iterations between two lines."""
@@ -35,7 +38,21 @@ class Iterations:
         if follows and scale is not None and self._scale is not None and scale < self._scale and skipped == 0:
             message = f"{_SCALE} falls from {self._scale:,.10g} to {scale:,.10g}, and {_SKIPPED} is 0"
             yield Refusal(message, "the scale falls when a gradient overflows, and that iteration is skipped", "skip")
+        if step == self._step:
+            # Files with the reports of several runs, one after another, are no fault of their writers.
+            help_text = "write each iteration once, by one process, and each run to a file of its own"
+            yield Refusal(f"iteration {step:,} is reported again", help_text, "step", is_accepted=True)
+        yield from self._skipped(step, skipped)
         self._step, self._scale = step, scale
+
+    def _skipped(self, step: int, skipped: float | None) -> Iterator[Refusal]:
+        """The refusal of the line from which on too many iterations in a row were skipped, once."""
+        is_all = skipped is not None and 0 < step - self._step <= skipped
+        before = self._num_skipped
+        self._num_skipped = before + round(skipped or 0) if is_all else 0
+        if before < _MOST_SKIPPED <= self._num_skipped:
+            message = f"{self._num_skipped:,} iterations in a row up to {step:,} are skipped"
+            yield Refusal(message, "no step changes the model: look at the loss, its scale and the gradients", "skip")
 
 
 def _rate(told: Mapping[str, str]) -> Iterator[Refusal]:

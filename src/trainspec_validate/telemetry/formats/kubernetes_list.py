@@ -111,11 +111,11 @@ class Reader:
         entries.sort(key=lambda entry: entry[:2])
         transcript = self._transcript
         scopes: tuple[ScopeName, ...] = ("job", "device") if any(r.device_error for r in reports) else ("job",)
-        yield entries[0][2].offset, transcript.head(entries[0][0], scopes, run=run)
-        number = transcript.given.attempt
+        number = self._number(entries[0][3])
+        yield entries[0][2].offset, transcript.head(entries[0][0], scopes, run=run, att=number)
         for place, (time_us, edge, report, what) in enumerate(entries):
             if isinstance(what, Execution):
-                number = fit.attempt(transcript.given.attempt + what.number) or 0
+                number = self._number(what)
                 yield report.offset, self._edge(time_us, what, number, is_start=edge == 0)
             elif what is not None:
                 yield report.offset, self._fault(f"fault-{place}", what, number)
@@ -126,6 +126,11 @@ class Reader:
                     a["train.error.severity"] = error.severity
                 more = {"host": report.node, "device": error.pci, "a": a, "att": number}
                 yield report.offset, transcript.event(time_us, "train.device.error", **more)
+
+    def _number(self, what: Fault | Execution | None) -> int:
+        """The attempt that an execution is; the given one where there is none."""
+        first = self._transcript.given.attempt
+        return fit.attempt(first + what.number) or 0 if isinstance(what, Execution) else first
 
     def _note(self, reports: Sequence[Report]) -> None:
         """Say what the list counts and does not hold."""

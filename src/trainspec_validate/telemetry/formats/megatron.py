@@ -98,7 +98,7 @@ class Reader:
             self._first = (offset, time_us, step or 0)
         elif self._first:
             yield from self._begin(step or 0)
-        refusals = self._iterations.take(dict(pairs), step or 0, self._interval)
+        refusals = (*self._texts(pairs), *self._iterations.take(dict(pairs), step or 0, self._interval))
         self._held += ((offset, refusal) for refusal in refusals)
         if rest:
             message = f"the line is cut off after {rest[:60]!r}"
@@ -158,6 +158,12 @@ class Reader:
         for name, value in pairs:
             self._names.take(name, value, offset, values)
         return values
+
+    def _texts(self, pairs: list[tuple[str, str]]) -> Iterator[Refusal]:
+        """The refusal of fields with a metric whose value is a text without any digit, such as N/A."""
+        for name, value in pairs:
+            if fit.number(value) is None and not any(map(str.isdigit, value)) and self._names.aliases(name):
+                yield Refusal(f"{name} is the text {value[:40]!r}", "write a number, or leave it out", "value")
 
     def _learn(self, pairs: list[tuple[str, str]]) -> None:
         """Tokens of a sample, where the line counts both."""

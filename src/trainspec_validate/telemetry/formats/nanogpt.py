@@ -14,6 +14,8 @@ _LINE = re.compile(
     r"step:(?P<step>\d{1,12})/\d{1,12}(?: (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40}))?"
     r" train_time:(?P<time>[\d.]{1,20})ms(?: step_avg:(?P<average>[^ ]{1,40})ms)?(?P<rest>.*)"
 )
+_MOST_NAN = 16
+"""Lines without a mean that the program prints at most: of ten steps, of the two after them, and of evaluations."""
 _KEYS = {
     "train": "train.loss.mean{train.loss.name=total}",
     "val": "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=total}",
@@ -55,7 +57,9 @@ class Reader:
             )
         if not self._started:
             yield offset, self._head()
-        yield from self._moved(offset, step, round(milliseconds * 1000))
+        # The log leaves its first steps out of the mean that it prints, which is not a number until then.
+        is_nan = fit.number(match["average"] or "") == "NaN"
+        yield from self._moved(offset, step, round(milliseconds * 1000), is_accepted=is_nan)
         # Since 2025 the log prints no loss of a training step.
         train = match["kind"] != "val"
         values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
@@ -65,8 +69,6 @@ class Reader:
         if time_us is None:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
-        # The log leaves its first steps out of the mean that it prints, which is not a number until then.
-        is_nan = fit.number(match["average"] or "") == "NaN"
         self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
         self._num_nan += is_nan
         warm = train and is_nan
@@ -85,11 +87,16 @@ class Reader:
         transcript.lose("meaning", "train_time", "train_time leaves evaluation out; durations are its differences", 0)
         return transcript.head(self._start_us, ("job",))
 
-    def _moved(self, offset: int, step: int, clock_us: int) -> Iterator[Found]:
-        """Move on to the time of a line; a clock that was set back goes on from where it was."""
+    def _moved(self, offset: int, step: int, clock_us: int, *, is_accepted: bool) -> Iterator[Found]:
+        """Move on to the time of a line; a clock that was set back goes on from where it was.
+
+        Source: the program, which each log holds, sets `training_time_ms = 0` after ten steps that are no part of the
+        mean, and prints `float('nan')` for the mean until then.
+        """
         if clock_us < self._clock_us:
             message = f"train_time falls from {self._clock_us / 1000:g} to {clock_us / 1000:g} ms at step {step}"
-            yield offset, Refusal(message, "a clock that was set back; later times continue from where it was", "time")
+            help_text = "a clock that was set back; later times continue from where it was"
+            yield offset, Refusal(message, help_text, "time", is_accepted)
             self._elapsed_us += clock_us
             self._since_us = self._elapsed_us - clock_us
         else:
@@ -108,4 +115,5 @@ class Reader:
         """The means that are not a number, together: a log has them in its first steps."""
         if self._num_nan:
             message = f"step_avg is nan; the first of {self._num_nan:,} cases"
-            yield self._first_nan, Refusal(message, "leave a mean out until it is one of some steps", "not-finite")
+            help_text = "leave a mean out until it is one of some steps"
+            yield self._first_nan, Refusal(message, help_text, "not-finite", is_accepted=self._num_nan <= _MOST_NAN)

@@ -29,7 +29,7 @@ from trainspec_validate.telemetry.formats.footer import RowGroup, check_alone, r
 from trainspec_validate.telemetry.formats.items import Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
 from trainspec_validate.telemetry.formats.pages import TextSize, check_pages, unpacked_bytes
-from trainspec_validate.telemetry.formats.source import SourceError, check_unpacked
+from trainspec_validate.telemetry.formats.source import SourceError, check_unpacked, check_unwrapped
 
 MARK = b"trainspec.stream"
 """Key of the metadata; its value is the version of the layout."""
@@ -276,6 +276,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO, tuple[RowGroup, ...]]]:
         "thrift_container_size_limit": int(_MOST_ENTRIES.most),
     }
     with untrusted(_unsound), open_regular(path) as content:
+        check_unwrapped(content)
         buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
         footer = _footer(content)
         groups = row_groups(footer)

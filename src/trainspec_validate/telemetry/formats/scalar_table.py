@@ -18,6 +18,7 @@ WANDB = "wandb-history"
 _STEP, _WANDB_STEP, _WANDB_TIME = "step", "_step", "_timestamp"
 _PLACES = frozenset({"", _STEP, _WANDB_STEP, _WANDB_TIME, "_runtime", "_wandb"})
 _MOST_COLUMNS = 10_000
+_APART = "export each run to a file of its own"
 
 
 class Reader:
@@ -27,6 +28,11 @@ class Reader:
         self._transcript = transcript
         self._is_wandb = transcript.format.name == WANDB
         self._columns: list[str] = []
+        self._is_below_another = False
+        """Whether the header of another export was seen."""
+        self._last: tuple[int, int] | None = None
+        """Step and time of the last row of the run; those of another one are before them."""
+        self._is_of_another = False
         self._scalars = Scalars(transcript, None if self._is_wandb else LIGHTNING, is_own_count=self._is_wandb)
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -54,6 +60,10 @@ class Reader:
             return None
         if cells == self._columns:
             return None  # written again by a program that was started again
+        if self._is_below_another or (self._is_wandb and _WANDB_STEP in cells):
+            is_header, self._is_below_another = not self._is_below_another, True
+            words = "another export begins here, with other columns" if is_header else "the row is of another export"
+            return Refusal(words, _APART, "value")
         if len(cells) != len(self._columns):
             return Refusal(f"the row has {len(cells)} cells, and the header {len(self._columns)}", "", "value")
         return {name: cell for name, cell in zip(self._columns, cells, strict=True) if cell.strip()}
@@ -68,8 +78,19 @@ class Reader:
         if isinstance(time_us, Refusal):
             yield offset, time_us
             return
+        if self._is_wandb and step is not None and time_us is not None and self._falls(step, time_us):
+            yield offset, Refusal("the row is of another run: its _step and its _timestamp fall", _APART, "value")
+            return
         values = {name: value for name, value in row.items() if name not in _PLACES}
         yield from self._scalars.row((offset, time_us, step, values))
+
+    def _falls(self, step: int, time_us: int) -> bool:
+        """Whether a row begins another run, or follows one that does: a history has its rows in order."""
+        if self._last is not None and time_us < self._last[1]:
+            self._is_of_another = self._is_of_another or step < self._last[0]
+        else:
+            self._last, self._is_of_another = (step, time_us), False
+        return self._is_of_another
 
     def _time(self, offset: int, row: Mapping[str, Any]) -> int | Refusal | None:
         transcript = self._transcript

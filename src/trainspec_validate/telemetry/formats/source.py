@@ -93,6 +93,19 @@ def uncompressed(stream: BinaryIO) -> BinaryIO:
     return whole
 
 
+def check_unwrapped(stream: BinaryIO) -> None:
+    """Accept a file that is read from its end, such as Parquet, which no compressed file is.
+
+    Raises:
+        SourceError: it is compressed as a whole.
+    """
+    start = stream.read(4)
+    if start.startswith(COMPRESSED):
+        program, command = ("gzip", "gunzip") if start.startswith(_GZIP) else ("zstd", "unzstd")
+        message = f"this is Parquet compressed with {program}, and only Parquet by itself is read"
+        raise SourceError(message, f"unpack it first ({command}); Parquet compresses its own pages")
+
+
 def check_unpacked(num_bytes: int, num_read: int) -> None:
     """Accept what some bytes were unpacked to.
 

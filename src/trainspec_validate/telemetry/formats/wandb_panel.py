@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 _STEP = "Step"
 _MOST_NAMED = 5
 _COUNT = "_step"
+_APART = "export each chart to a file of its own"
 
 
 class Reader:
@@ -25,6 +26,9 @@ class Reader:
         self._header: list[str] = []
         self._columns: list[Column] = []
         self._scalars: Scalars | None = None
+        self._is_below_another = False
+        """Whether the header of another chart was seen."""
+        self._last_step = -1
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a row."""
@@ -36,6 +40,12 @@ class Reader:
         if not self._header:
             self._header = cells
             yield from self._choose(offset)
+        elif cells == self._header:
+            return
+        elif self._is_below_another or cells[:1] == self._header[:1]:
+            words = "the row is of another chart" if self._is_below_another else "another chart begins here"
+            self._is_below_another = True
+            yield offset, Refusal(words, _APART, "value")
         elif len(cells) != len(self._header):
             yield offset, Refusal(f"the row has {len(cells)} cells, and the header {len(self._header)}", "", "value")
         elif self._scalars is not None:
@@ -74,6 +84,11 @@ class Reader:
         if self._header[0] == _STEP and step is None:
             yield offset, Refusal(f"the step is {told[:40]!r}", "a whole number from 0", "value")
             return
+        if step is not None and step <= self._last_step:
+            words = f"the row is of another chart: step {step:,} follows step {self._last_step:,}"
+            yield offset, Refusal(words, _APART, "value")
+            return
+        self._last_step = self._last_step if step is None else step
         if self._header[0] != _STEP:
             values.setdefault(self._header[0], told)
         self._transcript.lose("time", "time", "rows have no times; each counts as a second", offset)

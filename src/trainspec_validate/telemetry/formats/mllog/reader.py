@@ -13,10 +13,13 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
 from trainspec_validate.telemetry.formats.mllog.clock import Clock
+from trainspec_validate.telemetry.formats.mllog.durations import Durations
 from trainspec_validate.telemetry.formats.mllog.intervals import Intervals
 from trainspec_validate.telemetry.formats.mllog.launch import Launch
 from trainspec_validate.telemetry.formats.mllog.owed import Owed
 from trainspec_validate.telemetry.formats.mllog.position import Position
+from trainspec_validate.telemetry.formats.mllog.result import Result
+from trainspec_validate.telemetry.formats.mllog.steps import contradictions
 from trainspec_validate.telemetry.formats.mllog.units import Entry, units_of
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -68,12 +71,13 @@ class Reader:
         self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
         self._position = Position(transcript.tally)
         self._intervals, self._launch = Intervals(transcript), Launch(transcript)
-        self._owed, self._clock = Owed(), Clock()
+        self._owed, self._clock, self._result, self._durations = Owed(), Clock(), Result(), Durations()
         self._held: list[tuple[int, Entry | Refusal]] | None = []
         """The log until it is known what its positions count."""
         self._is_loss = self._has_updates = self._has_statistics = self._has_begun = self._is_offline = False
         self._has_stopped = False
-        self._step = self._loss_step = 0
+        self._step = 0
+        self._loss_step: int | None = None
         self._trained_us: int | None = None
         self._evaluation: dict[str, MetricValue] = {}
 
@@ -94,12 +98,15 @@ class Reader:
     def _released(self) -> Iterator[Found]:
         """What was held, by what its positions count."""
         held, self._held = self._held or [], None
-        units = units_of([item for _, item in held if isinstance(item, Entry)])
+        entries = [item for _, item in held if isinstance(item, Entry)]
+        units = units_of(entries)
         self._position.decide(units)
         self._is_offline, self._trained_us = units.is_offline, units.trained_us
         self._intervals.are_evaluations_offline = units.is_offline
         for offset, item in held:
             yield from self._taken(offset, item)
+        if units.step == "unknown":
+            yield from contradictions(entries)
 
     def _taken(self, offset: int, item: Entry | Refusal) -> Iterator[Found]:
         if isinstance(item, Refusal):
@@ -109,10 +116,11 @@ class Reader:
             self._has_begun = True
             yield offset, self._head(item)
         yield from self._owed.take(offset, item)
+        self._result.take(item)
         yield from self._launch.take(offset, item.key, item.time_us)
         yield from ((offset, refusal) for refusal in _negative(item.key, item.metadata))
         if not self._is_offline:
-            yield from self._clock.take(offset, item.key, item.time_us)
+            yield from self._clock.take(item)
         yield from ((offset, refusal) for refusal in _not_finite(item.key, item.value))
         yield from self._entry(offset, item.key, item.time_us, item.value, item.metadata)
 
@@ -189,6 +197,7 @@ class Reader:
             message = "statistics of the last block come after run_stop, and are no part of the run"
             self._transcript.lose("meaning", "tracked_stats", message, offset)
             return
+        yield from ((offset, refusal) for refusal in self._position.rates(value))
         positioned = "step" in metadata or "step_num" in metadata or "samples_count" in metadata
         values: dict[str, MetricValue] = {}
         about = {"lr": metadata["lr"]} if "lr" in metadata and "lr" not in value else {}
@@ -204,9 +213,11 @@ class Reader:
                 values |= {"train.token.rate": rate} if isinstance(rate, float) else {}
             else:
                 yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
+        step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
+        if step is None or "train.step.duration" not in values:
+            yield from ((offset, refusal) for refusal in self._durations.take(offset, time_us, value))
         if not values:
             return
-        step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
         # What sums up a block has the position of its start in some rounds.
         step = self._step if step is not None and step < self._step and "throughput" in value else step
         self._has_statistics |= step is not None
@@ -217,18 +228,24 @@ class Reader:
         yield offset, self._transcript.sample(time_us, values, step=step)
 
     def _loss(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
-        """A loss with an entry of its own: that of one update where there is an entry for each of them."""
+        """A loss with an entry of its own, of one update or, as in other logs, a mean over those since the last."""
         step, before = self._position.updates("train_loss", metadata), self._loss_step
-        self._loss_step = before if step is None else step
-        if step is None or step - before != 1:
-            told = (
-                "of an update that is not stated" if step is None else f"reported after {step - before} updates at once"
-            )
-            message = f"train_loss is {told} and can be a mean over several; train.loss.mean is of one update"
+        if step is None:
+            message = "train_loss is of an update that is not stated; train.loss.mean is of one update"
             self._transcript.lose("meaning", "train_loss", message, offset)
             return
+        self._loss_step = step
+        if step - (before or 0) > 1:
+            message = f"train_loss is reported after {step - (before or 0)} updates at once and can be a mean over them"
+            self._transcript.lose("meaning", "train_loss", message, offset)
+        if before is not None and step <= before:
+            message = f"train_loss is at {step:,} updates, where the one before is at {before:,}"
+            yield offset, Refusal(message, "write the samples of all completed updates, which grow", "step")
         values: dict[str, MetricValue] = {}
-        if self._names.take("tracked_stats.train_loss", value, offset, values):
+        about = {"lr": metadata["lr"]} if "lr" in metadata else {}
+        for name, number in {"train_loss": value, **about}.items():
+            yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
+        if values:
             yield offset, self._transcript.sample(time_us, values, step=step)
 
     def _statistic(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> Iterator[Found]:
@@ -286,6 +303,9 @@ class Reader:
         yield from self._launch.end()
         yield from self._intervals.end()
         yield from self._owed.end()
+        yield from self._clock.end()
+        yield from self._result.end()
+        yield from self._durations.end()
 
 
 def _entry(offset: int, text: str) -> Entry | Refusal:

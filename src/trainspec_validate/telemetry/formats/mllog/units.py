@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.formats import fit
 
 Unit = Literal["count", "index", "samples", "tokens", "epochs", "unknown"]
 MAX = 10**18
-_STEP_TIMES = ("train_step_time", "train_step_timing in s")
+STEP_TIMES = ("train_step_time", "train_step_timing in s")
 _TOLERANCE = 1.15
 """Factor by which counts may exceed what the clock allows: times are rounded, and the first steps differ."""
 _LEAST_SHARE = 0.3
@@ -75,7 +75,7 @@ def units_of(entries: Sequence[Entry]) -> Units:
     """Decide by the settings of the job, the positions that entries state, and the clock together."""
     batch, length, train = (_setting(entries, k) for k in ("global_batch_size", "max_sequence_length", "train_samples"))
     reports = [each for each in entries if is_report(each) and each.step is not None]
-    detailed = [each for each in reports if not _sums_up(each)]
+    detailed = [each for each in reports if not sums_up(each)]
     reports = detailed if len(detailed) > 1 else reports
     epochs = [(each.step, n) for each in entries if each.key in _EVALUATED and (n := each.epoch)]
     trained_us = _trained_us(entries)
@@ -100,7 +100,8 @@ def is_report(entry: Entry) -> bool:
     )
 
 
-def _sums_up(entry: Entry) -> bool:
+def sums_up(entry: Entry) -> bool:
+    """Whether a statistic is of a block, next to those of updates."""
     return "throughput" in entry.value
 
 
@@ -114,7 +115,7 @@ def _step_unit(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, l
     sizes: dict[Unit, float] = {"count": batch or 1, "samples": 1}
     if length:
         sizes["tokens"] = 1 / length
-    if train and all(_sums_up(each) for each in reports) and steps[0] <= 1:
+    if train and all(sums_up(each) for each in reports) and steps[0] <= 1:
         sizes["epochs"] = train
     if batch <= 1:
         sizes.pop("samples")
@@ -128,6 +129,16 @@ def _step_unit(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, l
     if fitting == ["count"]:
         return _count_or_index(steps)
     return fitting[0] if len(fitting) == 1 else "unknown"
+
+
+def readings(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, length: int) -> list[Unit]:
+    """What the steps of reports of updates can count, by the positions that other entries state in samples."""
+    steps = [step for each in reports if (step := each.step) is not None]
+    sizes: dict[Unit, float] = {"count": batch or 1, **({"samples": 1} if batch > 1 else {})}
+    if length:
+        sizes["tokens"] = 1 / length
+    fitting = (unit for unit in sizes if _divides(unit, steps, batch, batch * length))
+    return [unit for unit in fitting if _fits_positions(entries, sizes[unit])]
 
 
 def _of_pairs(paired: Sequence[tuple[int | None, int | None]], batch: int) -> Unit:
@@ -184,7 +195,7 @@ def _fits_clock(reports: Sequence[Entry], size: float, batch: int) -> bool:
 
 
 def _samples_per_second(report: Entry, batch: int) -> float:
-    seconds = next((fit.number(report.value[name]) for name in _STEP_TIMES if name in report.value), None)
+    seconds = next((fit.number(report.value[name]) for name in STEP_TIMES if name in report.value), None)
     if isinstance(seconds, float) and seconds > 0 and batch:
         return batch / seconds
     rate = fit.number(report.value.get("throughput"))

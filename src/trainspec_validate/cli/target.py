@@ -1,0 +1,45 @@
+"""Takes files that decide about a change request from a copy of its target branch, and not from the change request."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.pipeline.references import repository_of
+
+
+def of_target(option: str, file: str | None, tree: str | None) -> str | None:
+    """The file of the target branch in place of one of the working directory; None where the branch has none.
+
+    Files of neither are those of the pipeline, and count as they are.
+
+    Raises:
+        Failure: the file is of the repository that is judged and outside of the working directory, so that the copy
+            cannot have it, or it is a link out of the copy.
+    """
+    if not file or tree is None:
+        return file
+    top, here = os.path.realpath(tree), os.path.realpath(Path.cwd())
+    places = dict.fromkeys((os.path.abspath(file), os.path.realpath(file)))  # noqa: PTH100 - Path.resolve follows links
+    if all(_below(place, top) for place in places) or _below(here, top):
+        return file  # a copy that is the working directory itself is refused later
+    inside = next((place for place in places if _below(place, here)), None)
+    if inside is not None:
+        copy = os.path.join(tree, os.path.relpath(inside, here))  # noqa: PTH118
+        if not os.path.lexists(copy):
+            terminal.tell(f"Note: {option} {file} is not used: {tree} has no such file")
+            return None
+        if not _below(os.path.realpath(copy), top):
+            raise Failure(f"{copy}: this is a link out of {tree}; put the file itself there")
+        return copy
+    repository = os.path.realpath(repository_of("."))
+    if any(_below(place, repository) for place in places):
+        message = f"{option} {file} is a file of the repository that is judged, and {tree} is a copy of this directory"
+        raise Failure(f"{message}; run from the top of the repository, with a copy of all of it")
+    return file
+
+
+def _below(path: str, directory: str) -> bool:
+    return Path(path).is_relative_to(directory)

@@ -1,0 +1,109 @@
+"""Finds files of a tree that a search for documents passes over and that may be documents: hidden, linked, renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainspec_validate.pipeline.claims import claims
+from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name
+from trainspec_validate.pipeline.overlooked import is_of_a_tool, link_reason, may_be_renamed, unpacked_start
+from trainspec_validate.pipeline.texts import Text
+from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.budget import Count, Limit
+
+MAX_ENTRIES = Limit("a search for files that are passed over", 200_000, "files and directories")
+_MOST_BYTES: Final = 1024**2
+"""Size of the largest file of another name that is looked at."""
+_START_BYTES: Final = 65_536
+_PACKINGS: Final = (".gz", ".zst")
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A file or a link that was not read."""
+
+    path: Path
+    reason: str
+    text: Text | None = None
+    """What it holds; None for a link, which is not followed."""
+    has_own_name: bool = False
+    """Whether the name is one of a document, or of what is kept next to one."""
+
+
+def passed_over(root: Path, read: Collection[str]) -> Iterator[PassedOver]:
+    """What a search below `root` leaves out; `read` are the real paths of what it read.
+
+    Raises:
+        OverLimitError: there are too many files.
+    """
+    top = os.path.realpath(root)
+    num_entries = Count(MAX_ENTRIES)
+    pending = [(root, "")]
+    while pending:
+        parent, reason = pending.pop()
+        for entry in _entries(parent):
+            num_entries.add(1)
+            path = Path(parent, entry.name)
+            own_reason = reason or _reason(entry.name)
+            if entry.is_symlink():
+                yield from _link(path, top) if not own_reason else ()
+            elif entry.is_dir(follow_symlinks=False):
+                pending += [] if is_of_a_tool(entry) else [(path, own_reason)]
+            elif entry.is_file(follow_symlinks=False):
+                yield from _file(path, own_reason, read)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []  # the search itself says so
+
+
+def _reason(name: str) -> str:
+    if name.startswith("."):
+        return "is hidden by a name that begins with a dot"
+    return f"is below {name}" if name in SKIPPED_DIRECTORIES else ""
+
+
+def _link(link: Path, top: str) -> Iterator[PassedOver]:
+    """A link out of the tree; what it leads to inside is looked at under its own name."""
+    target = os.path.realpath(link)
+    if target == top or target.startswith(top + os.sep):
+        if not os.path.lexists(target) and is_document_name(link.name):
+            yield PassedOver(link, link_reason(link))
+    elif os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        yield PassedOver(link, "is a link to a directory elsewhere, which is not followed")
+    elif is_document_name(link.name):
+        yield PassedOver(link, link_reason(link))
+
+
+def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver]:
+    if os.path.realpath(path) in read or (is_document_name(path.name) and not reason):
+        return
+    if path.name.endswith(_PACKINGS) and is_document_name(path.stem):
+        start = unpacked_start(path)
+        if claims(start):
+            yield PassedOver(path, reason or "is a compressed document", Text(path, start), has_own_name=True)
+        return
+    text = Text(path, _content(path))
+    if text.content and claims(text.plain):
+        has_own_name = is_document_name(path.name) or may_be_renamed(path.name)
+        yield PassedOver(path, reason or "has a name that is not searched", text, has_own_name)
+
+
+def _content(path: Path) -> bytes:
+    """The content of a small file; empty where nothing near its start is of ours, or it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                return b""
+            start = file.read(_START_BYTES)
+            return start + file.read(_MOST_BYTES) if b"rainspec" in start.replace(b"\0", b"").lower() else b""
+    except OSError:
+        return b""

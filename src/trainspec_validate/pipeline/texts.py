@@ -1,0 +1,105 @@
+"""Reads a file of a tree as far as a search needs it: its kind, its name, and the documents that it refers to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from trainspec_validate.documents.load import LoadError, load_text
+from trainspec_validate.documents.types import KINDS
+from trainspec_validate.system.boundary import untrusted
+
+KEYS: Final[Mapping[str, str]] = {"ClusterProfile": "cluster", "TrainingPlan": "plan"}
+"""Key of a reference to a document of a kind."""
+KINDS_OF_KEYS: Final[Mapping[str, str]] = {key: kind for kind, key in KEYS.items()}
+REFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
+    "TrainingPlan": ("cluster",),
+    "CheckpointPolicy": ("cluster", "plan"),
+}
+"""Keys of the references that documents of a kind can hold."""
+_KIND: Final = re.compile(
+    rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?({'|'.join(REFERENCES)})\b".encode(), re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a search needs to know of a text."""
+
+    kind: str = ""
+    name: str = ""
+    references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By key of a reference, its `file` and `name`."""
+    failure: LoadError | None = None
+    """Why the text cannot be read."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file that claims to be a document, as it was read."""
+
+    path: Path
+    content: bytes
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What it says, or why it cannot be read."""
+        try:
+            with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                data = load_text(self.content, self.path.as_posix()).data
+        except LoadError as error:
+            return Facts(failure=error)
+        kind, name = at(data, "kind"), at(data, "metadata", "name")
+        kind = kind if isinstance(kind, str) else ""
+        # what has no known kind is found too, and its finding says so
+        keys = REFERENCES.get(kind, () if kind in KINDS else tuple(KINDS_OF_KEYS))
+        references = {key: _reference(at(data, key)) for key in keys if at(data, key) is not None}
+        return Facts(kind, name if isinstance(name, str) else "", references)
+
+    @cached_property
+    def plain(self) -> bytes:
+        """Its letters of ASCII, also where each of them takes two or four bytes."""
+        return self.content.replace(b"\0", b"")
+
+    def has(self, word: str) -> bool:
+        """Whether the word is in it; true where it may be written with escapes."""
+        return word.encode() in self.content or b"\\" in self.content
+
+    def refers(self, path: str, key: str, name: str) -> bool:
+        """Whether it refers to a document, by file or by name."""
+        if not (self.has(name) or self.has("file")):
+            return False
+        reference = self.facts.references.get(key, {})
+        file = reference.get("file")
+        if isinstance(file, str):
+            return "\0" not in file and os.path.realpath(self.path.parent / file) == os.path.realpath(path)
+        return bool(reference.get("name") == name)
+
+    def mentions(self, path: str, name: str) -> bool:
+        """Whether a text that cannot be read has a document's name, or that of its file, as a word."""
+        words = (re.escape(word.encode()) for word in (name, Path(path).name) if word)
+        return bool(re.search(rb"(?<![\w.-])(?:" + b"|".join(words) + rb")(?![\w.-])", self.plain))
+
+    def unread_kind(self) -> str:
+        """The kind of a document that can refer to others, of a text that cannot be read; empty for others."""
+        found = _KIND.search(self.plain)
+        return found[1].decode() if found else ""
+
+
+def _reference(value: Any) -> Mapping[str, Any]:
+    """A reference; a bare text is an error of form, and its meaning is plain."""
+    if isinstance(value, dict):
+        return {key: value[key] for key in ("file", "name") if key in value}
+    return {"name": value} if isinstance(value, str) else {}
+
+
+def at(data: Any, *keys: str) -> Any:
+    """What plain data has below some keys; None where it has nothing."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
