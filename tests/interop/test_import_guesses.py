@@ -71,7 +71,7 @@ def test_a_scale_over_the_root_of_the_rank_is_no_alpha_of_a_plan() -> None:
     "line", ["accelerate_config_file: a.yaml", "deepspeed_config: ds.json", "fsdp_config_path: f.json"]
 )
 def test_a_file_that_an_argument_names_leaves_open_what_it_may_set(line: str) -> None:
-    assert at(trainer("bf16: true"), "precision", "parameters") == "fp32"
+    assert at(trainer("bf16: true"), "optimizer", "clipping", "threshold") == 1.0
     fragment = trainer("bf16: true", line)
     assert_sound(fragment)
     assert at(fragment, "precision", "compute") == "bf16"

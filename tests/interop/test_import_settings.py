@@ -190,7 +190,8 @@ def test_a_file_that_is_read_in_is_named_as_it_is_written() -> None:
 
 
 SHAPE = "--num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 --padded-vocab-size 32000 --swiglu"
-SHAPE += " --ffn-hidden-size 4096 --untie-embeddings-and-output-weights"
+SHAPE += " --ffn-hidden-size 4096 --untie-embeddings-and-output-weights --disable-bias-linear"
+SHAPE += " --position-embedding-type rope"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def test_lists_give_way_as_a_whole() -> None:
     assert first["precision"]["high_precision_operations"] == ["softmax"]
 
 
-TRAINER = """{"per_device_train_batch_size": 2, "bf16": false, "fp16": false, "gradient_checkpointing": false}"""
+TRAINER = """{"per_device_train_batch_size": 2, "torch_dtype": "float32",
+"bf16": false, "fp16": false, "gradient_checkpointing": false}"""
 ACCELERATE = """
 distributed_type: FSDP
 mixed_precision: bf16
@@ -112,7 +113,8 @@ def test_what_the_trainer_states_stays() -> None:
 
 LAUNCH = (
     "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 8 "
-    "--seq-length 512 --padded-vocab-size 1024 --micro-batch-size 1 --global-batch-size 32 --bf16\n"
+    "--seq-length 512 --padded-vocab-size 1024 --micro-batch-size 1 --global-batch-size 32 --bf16 "
+    "--disable-bias-linear --position-embedding-type rope --normalization RMSNorm\n"
 )
 CONFIG = (
     '{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, '

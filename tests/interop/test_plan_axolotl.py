@@ -171,3 +171,10 @@ def test_shards_of_a_hybrid_mesh_are_the_sharding_degree() -> None:
     assert at(read(*base), *pointer) is None
     assert at(read(*base, "dp_replicate_size: 2"), *pointer) == 4
     assert at(read(*base, "dp_replicate_size: 2", "context_parallel_size: 2"), *pointer) == 8
+
+
+def test_what_starts_the_job_decides_on_overlap_and_autocast() -> None:
+    keys = {"communication.overlap_gradients", "precision.high_precision_operations"}
+    assert keys <= unknown_keys(read("bf16: true", "micro_batch_size: 2"))
+    sharded = read("bf16: true", "micro_batch_size: 2", "fsdp: [full_shard, auto_wrap]")
+    assert at(sharded, "communication", "overlap_gradients") is True

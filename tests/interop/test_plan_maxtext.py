@@ -243,3 +243,14 @@ def test_an_axis_of_experts_without_experts_leaves_the_model_open() -> None:
     assert at(fragment, "parallelism", "expert") == 8
     assert {"model.experts", "model.family"} <= unknown_keys(fragment)
     assert "ici_expert_parallelism" not in remarks_of(fragment)
+
+
+def test_axes_of_experts_may_shard_parameters_as_fsdp_does() -> None:
+    experts = ("num_experts: 8", "num_experts_per_tok: 2", "ici_expert_parallelism: 8", "ici_fsdp_parallelism: 1")
+    assert "parallelism.sharding" in unknown_keys(settings(*experts))
+    assert at(settings("ici_fsdp_parallelism: 1", "ici_tensor_parallelism: 8"), "parallelism", "sharding") == "none"
+
+
+def test_mu_dtype_is_the_format_of_the_first_moment_alone() -> None:
+    assert "precision.optimizer_state" in unknown_keys(settings("mu_dtype: bfloat16"))
+    assert at(settings("mu_dtype: bfloat16", "weight_dtype: bfloat16"), "precision", "optimizer_state") == "bf16"

@@ -16,7 +16,10 @@ from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS, _Sca
 from trainspec_validate.interop.readers.megatron import looks_like, read
 from trainspec_validate.model.finding import Severity
 
-SHAPE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 50304"
+SHAPE = (
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 50304 "
+    "--max-position-embeddings 2048"
+)
 BATCH = "--micro-batch-size 4 --global-batch-size 64 --train-iters 100"
 
 
@@ -82,7 +85,7 @@ def test_what_is_not_read_is_listed_once() -> None:
     unread = [remark.message for remark in fragment.remarks if remark.message.startswith("not read")]
     names = [name for message in unread for name in message.partition(": ")[2].split(", ")]
     assert len(names) == len(set(names))
-    for name in ("data_path", "normalization"):
+    for name in ("data_path", "tokenizer_type"):
         assert name in names
     for name in ("num_layers", "lr", "min_lr", "clip_grad"):
         assert name not in names
@@ -351,6 +354,7 @@ esac
 
 def sized(before: str, more: str = "") -> Fragment:
     shape = "--num-layers $LAYERS --hidden-size $HIDDEN --num-attention-heads 32 --seq-length 2048 --vocab-size 32000"
+    shape += " --max-position-embeddings 2048"
     start = "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py"
     text = f"{before}\n{start} {shape} --tensor-model-parallel-size $TP {BATCH} {more}\n"
     return read(ForeignText("run.sh", text))
@@ -505,7 +509,13 @@ def test_gpt_oss_has_its_published_number_of_parameters() -> None:
     shape = "--num-layers 36 --hidden-size 2880 --ffn-hidden-size 2880 --num-attention-heads 64 --kv-channels 64"
     shape += " --group-query-attention --num-query-groups 8 --num-experts 128 --moe-router-topk 4"
     shape += " --moe-ffn-hidden-size 2880 --padded-vocab-size 201088 --untie-embeddings-and-output-weights"
-    fragment = read(ForeignText("run.sh", f"python pretrain_gpt.py {shape} --seq-length 4096 --quick-geglu\n"))
+    fragment = read(
+        ForeignText(
+            "run.sh",
+            f"python pretrain_gpt.py {shape} --seq-length 4096 --quick-geglu --disable-bias-linear "
+            "--position-embedding-type rope\n",
+        )
+    )
     assert at(fragment, "model", "num_parameters") == pytest.approx(116.83e9, rel=0.001)
     assert at(fragment, "model", "num_active_parameters") - 201088 * 2880 == pytest.approx(5.13e9, rel=0.005)
 

@@ -144,3 +144,15 @@ def test_settings_of_a_newer_version_leave_open_what_they_decide() -> None:
     assert open_keys <= unknown_keys(fragment)
     reasons = [item.reason for item in fragment.unknown if item.pointer[-1] == "final"]
     assert reasons == ["`decay_lr_to`, which this reader does not know, may decide it"]
+
+
+def test_layers_of_a_fork_leave_family_and_heads_open() -> None:
+    text = (
+        "pipe-parallel-size: 1\nmodel-parallel-size: 1\nnum-layers: 4\nhidden-size: 64\nnum-attention-heads: 4\n"
+        "norm: rmsnorm\ntrain-iters: 10\nbf16: {enabled: true}\noperator-config: [[['hyena'], 4]]\n"
+    )
+    fragment = read(ForeignText("a.yml", text))
+    assert {"model.family", "model.attention", "model.num_key_value_heads"} <= unknown_keys(fragment)
+    assert at(fragment, "precision", "compute") == "bf16"
+    eight = read(ForeignText("a.yml", f"{text}use_fp8_linears: true\n"))
+    assert {"precision.compute", "precision.recipe"} <= unknown_keys(eight)

@@ -47,14 +47,16 @@ def test_hybrid_shards(tmp_path: Path) -> None:
 def test_a_pipeline_with_uneven_stages(tmp_path: Path) -> None:
     fragment = imported("torchtitan-pipeline.toml")
     assert_sound(fragment)
-    assert at(fragment, "parallelism", "num_accelerators") == 256
-    assert "a comment of the file" in how(fragment, "parallelism.num_accelerators")
+    assert {"parallelism.num_accelerators", "parallelism.data", "batch.global_sequences"} <= unknown_keys(fragment)
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    assert "a comment calls the file a preset for 256" in reasons["parallelism", "num_accelerators"]
     assert at(fragment, "parallelism", "stage_layers") == [7, *[8] * 14, 7]
     assert at(fragment, "parallelism", "sharding") == "gradients"
     assert at(fragment, "batch", "micro_sequences") == 1
     assert at(fragment, "batch", "accumulation_steps") == 32
-    converted(document(fragment))
-    assert broken(document(fragment), tmp_path) == set()
+    answer = {"parallelism": {"num_accelerators": 256, "data": 4}, "batch": {"global_sequences": 128}}
+    converted(document(fragment, answer))
+    assert broken(document(fragment, answer), tmp_path) == set()
 
 
 def test_more_tensor_ranks_than_heads(tmp_path: Path) -> None:
@@ -200,3 +202,15 @@ def test_a_trainer_of_an_experiment_has_defaults_of_its_own(own: str) -> None:
     assert {"parallelism.sharding", "model.sequence_length"} <= unknown_keys(fragment)
     stated = read(ForeignText("job.toml", f"{text}seq_len = 4096\n"))
     assert at(stated, "model", "sequence_length") == 4096
+
+
+def test_a_trainer_of_an_experiment_has_formats_of_its_own() -> None:
+    fragment = job(
+        '[parallelism]\ndata_parallel_shard_degree = 2\n[experimental]\ncustom_args_module = "a.experiments.b"\n'
+    )
+    assert at(fragment, "precision") is None
+    assert {"precision.compute", "precision.master_parameters", "communication.overlap_gradients"} <= unknown_keys(
+        fragment
+    )
+    stated = job('mixed_precision_param = "bfloat16"\n[experimental]\ncustom_args_module = "a.experiments.b"\n')
+    assert at(stated, "precision") == {"compute": "bf16"}

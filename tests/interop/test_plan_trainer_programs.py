@@ -145,3 +145,90 @@ def test_a_file_of_deepspeed_that_is_given_is_not_called_unread() -> None:
     assert "says auto" in reasons["precision", "compute"]
     assert "ds.json, which is not read" in str(joined(config_yaml=named).remarks)
     assert "ds.json, which is not read" in str(joined(config_yaml=named, other_json=zero).remarks)
+
+
+STORED = {"precision.parameters", "precision.gradients", "precision.reduction", "precision.optimizer_state"}
+LAUNCH = {"communication.overlap_gradients", "precision.high_precision_operations"}
+
+
+def test_weights_that_a_program_of_its_own_loads_have_no_known_format() -> None:
+    own = script("torchrun --nproc_per_node 8 finetune.py", "--bf16 True")
+    assert at(own, "precision", "compute") == "bf16"
+    assert unknown_keys(own) >= STORED
+    assert not LAUNCH & unknown_keys(own)
+    example = script("torchrun --nproc_per_node 8 run_clm.py", "--bf16 True")
+    assert at(example, "precision", "parameters") == "fp32"
+    unnamed = read_trainer(ForeignText("a.yaml", "per_device_train_batch_size: 2\nbf16: true\ntorch_dtype: null\n"))
+    assert unknown_keys(unnamed) >= STORED | LAUNCH
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("accelerate launch finetune.py", LAUNCH),
+        ("python finetune.py", {"communication.overlap_gradients"}),
+        ("torchrun --nproc_per_node 8 finetune.py", set()),
+        ("accelerate launch --multi_gpu finetune.py", set()),
+    ],
+)
+def test_what_a_configuration_of_accelerate_decides_is_open_without_it(command: str, left: set[str]) -> None:
+    assert unknown_keys(script(command, "--bf16 True")) & LAUNCH == left
+
+
+def test_options_of_accelerate_go_into_the_plan_from_a_variable_too() -> None:
+    options = "--use_fsdp --fsdp_sharding_strategy FULL_SHARD --num_processes 16 --num_machines 2"
+    text = f'#SBATCH --nodes=2\nL="accelerate launch {options}"\nCMD="$L train.py {ARGUMENTS} --bf16 True"\nsrun $CMD\n'
+    fragment = read_trainer(ForeignText("run.sh", text))
+    assert at(fragment, "parallelism") == {"num_accelerators": 16, "data": 16, "sharding": "parameters"}
+    assert at(fragment, "precision", "optimizer_state") == "fp32"
+
+
+def test_mixed_precision_no_names_no_format() -> None:
+    text = "distributed_type: MULTI_GPU\nmixed_precision: 'no'\nnum_processes: 3\n"
+    alone = recognise(ForeignText("a.yaml", text)).read(ForeignText("a.yaml", text))
+    assert at(alone, "precision") is None
+    assert {"precision.compute", "precision.parameters"} <= unknown_keys(alone)
+
+
+AUTO = (
+    '{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", '
+    '"fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 2}, '
+    '"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, '
+    '"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}'
+)
+
+
+def test_what_an_example_fills_in_for_auto_is_known() -> None:
+    start = f"cat <<EOT > ds.json\n{AUTO}\nEOT\ntorchrun --nproc_per_node 8"
+    options = ("--fp16 --do_train --warmup_steps 8 --deepspeed ds.json",)
+    example = script(f"{start} run_clm.py", *options)
+    assert at(example, "batch", "global_sequences") == 32
+    assert at(example, "optimizer", "learning_rate", "warmup_steps") == 8
+    own = script(f"{start} finetune.py", *options)
+    assert {"batch.accumulation_steps", "batch.global_sequences"} <= unknown_keys(own)
+
+
+def test_recomputation_in_the_value_of_another_setting_leaves_the_policy_open() -> None:
+    command = "torchrun --nproc_per_node 8 run_clm.py --do_train"
+    inside = script(command, '--config_overrides "n_layer=2,gradient_checkpointing=true"')
+    assert "memory.activation_policy" in unknown_keys(inside)
+    assert at(script(command, '--config_overrides "n_layer=2"'), "memory", "activation_policy") == "none"
+
+
+def test_a_program_that_is_told_not_to_train_is_reported() -> None:
+    assert "do_train is false" in remarks_of(script("torchrun --nproc_per_node 8 run_clm.py", "--do_train False"))
+
+
+def test_an_option_of_another_program_is_not_taken_for_one_of_trl() -> None:
+    reasons = {entry.pointer: entry.reason for entry in script("python rank.py", "--loss_type contrastive").unknown}
+    assert (
+        reasons["precision", "compute"] == "fp32 by default of transformers, and rank.py may have defaults of its own"
+    )
+
+
+def test_a_share_of_a_rate_has_no_digits_of_binary_floating_point() -> None:
+    text = (
+        "per_device_train_batch_size: 2\nlearning_rate: 4.0e-05\nlr_scheduler_type: cosine_with_min_lr\n"
+        "lr_scheduler_kwargs:\n  min_lr_rate: 0.1\n"
+    )
+    assert at(read_trainer(ForeignText("a.yaml", text)), "optimizer", "learning_rate", "final") == 4e-06

@@ -119,7 +119,8 @@ def of_megatron(name: str) -> ForeignText:
         f"--num-layers {size['layers']} --hidden-size {size['hidden']} --num-attention-heads {size['heads']}",
         f"--group-query-attention --num-query-groups {size['groups']} --kv-channels {size['head']}",
         f"--ffn-hidden-size {size['ffn']} --padded-vocab-size {size['vocabulary']} --seq-length 4096",
-        "" if name in PLAIN else "--swiglu",
+        "" if name in PLAIN else "--swiglu --disable-bias-linear --normalization RMSNorm",
+        "--max-position-embeddings 2048" if name == "gpt-3-175b" else "--position-embedding-type rope",
         "" if name in TIED else "--untie-embeddings-and-output-weights",
     ]
     if name in EXPERTS:

@@ -32,6 +32,18 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "settings of verl, which no reader knows",
     ),
     (
+        (r"(?m)^trainer[ \t]*:", r"(?m)^[ \t]+(?:train_batch_size|num_train_steps|mp|tracker)[ \t]*:"),
+        "settings of Levanter, which no reader knows",
+    ),
+    (
+        (r"(?m)^modules[ \t]*:", r"(?m)^[ \t]+(?:pre|post)_trainer[ \t]*:"),
+        "settings of Primus, which no reader knows; give the arguments or the log of the program that it starts",
+    ),
+    (
+        (r"(?m)^experiment[ \t]*:", r"(?m)^[ \t]+entrypoint[ \t]*:"),
+        "settings of FlagScale, which no reader knows; give the arguments or the log of the program that it starts",
+    ),
+    (
         (r"(?m)^trainer[ \t]*:", r"(?m)^model[ \t]*:"),
         "nearest is nemo-megatron-yaml, which has settings such as tensor_model_parallel_size right below `model`",
     ),

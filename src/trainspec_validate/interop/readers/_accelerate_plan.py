@@ -13,7 +13,7 @@ from trainspec_validate.interop.readers._optimizer_plan import put_clipping
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
-_FORMATS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+_FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 _PLACES = {"cpu": "host", "nvme": "local-disk"}
 _CONFIG = "parallelism_config."
 NAMES_DEEPSPEED = "the settings of DeepSpeed are in"
@@ -142,6 +142,11 @@ def _write_precision(draft: Draft, kind: str) -> None:
         why = "the training program decides" if said is None else "Megatron-LM's own arguments decide"
         draft.lacks(("precision", "compute"), why)
         return
+    if said == "no":
+        why = "mixed_precision no turns autocast off; the program decides in which format the weights are loaded"
+        for key in ("compute", "parameters", "gradients", "reduction"):
+            draft.lacks(("precision", key), why)
+        return
     compute = _FORMATS.get(said) if isinstance(said, str) else None
     if compute is None:
         draft.lacks(("precision", "compute"), f"mixed_precision is {said!r:.40}, which is not known")
@@ -149,7 +154,7 @@ def _write_precision(draft: Draft, kind: str) -> None:
     if said == "fp8":
         draft.remark("fp8: the library behind it decides on the recipe; see precision.recipe", "mixed_precision")
         draft.lacks(("precision", "recipe"), "fp8_config and its library decide on the recipe")
-    if kind == "DEEPSPEED" and compute != "fp32":
+    if kind == "DEEPSPEED":
         write_deepspeed_formats(draft, compute, "")
         return
     write_formats(draft, compute, "")

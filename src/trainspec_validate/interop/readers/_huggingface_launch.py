@@ -33,6 +33,7 @@ _FILLED = {
     "gradient_clipping": "max_grad_norm",
     "optimizer.params.lr": "learning_rate",
     "scheduler.params.warmup_max_lr": "learning_rate",
+    "scheduler.params.warmup_num_steps": "warmup_steps",
     "fp16.enabled": "fp16",
     "bf16.enabled": "bf16",
 }
@@ -52,7 +53,12 @@ _OVERRIDING = re.compile(r"fsdp_\w+|zero_stage|offload_(?:optimizer|param)_devic
 """Options of `accelerate launch` that go before its configuration and that no program has beside them."""
 FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
-_USUAL = {"max_grad_norm": 1.0, "learning_rate": 5e-5, "per_device_train_batch_size": 8}
+_USUAL = {
+    "max_grad_norm": 1.0,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 5e-5,
+    "per_device_train_batch_size": 8,
+}
 _MATCHED: dict[str, tuple[str, tuple[Pointer, ...]]] = {
     "train_micro_batch_size_per_gpu": ("per_device_train_batch_size", (("batch", "micro_sequences"),)),
     "gradient_accumulation_steps": ("gradient_accumulation_steps", (("batch", "accumulation_steps"),)),
@@ -96,6 +102,30 @@ def launch_variables(values: Mapping[str, Any], variables: Mapping[str, str]) ->
     return found
 
 
+_OPTIONS = {
+    **{f"fsdp_{name}": f"fsdp_config.fsdp_{name}" for name in _FSDP},
+    **{name: f"deepspeed_config.{name}" for name in ("zero_stage", "deepspeed_config_file", "gradient_clipping")},
+    **{f"offload_{part}_device": f"deepspeed_config.offload_{part}_device" for part in ("optimizer", "param")},
+    "mixed_precision": "mixed_precision",
+}
+"""Options of `accelerate launch` by the settings of its configuration that they stand for."""
+_ASKED = {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}
+
+
+def launch_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of accelerate that the command gives its launcher in place of a configuration.
+
+    >>> launch_options({"$launcher": "accelerate launch", "use_fsdp": True, "fsdp_sharding_strategy": "FULL_SHARD"})
+    {'accelerate.distributed_type': 'FSDP', 'accelerate.fsdp_config.fsdp_sharding_strategy': 'FULL_SHARD'}
+    """
+    asked = [kind for name, kind in _ASKED.items() if values.get(name) is True]
+    kinds = [kind for kind in asked if kind != "MULTI_GPU"] or asked
+    if values.get("config_file") is not None or "accelerate" not in str(values.get(LAUNCHER)) or len(kinds) != 1:
+        return {}
+    found = {f"{ACCELERATE}{setting}": values[name] for name, setting in _OPTIONS.items() if name in values}
+    return {f"{ACCELERATE}distributed_type": kinds[0], **found}
+
+
 def carried(launch: Mapping[str, Any], values: Mapping[str, Any]) -> set[str]:
     """Variables of which every value went into settings."""
     known = {f"{ACCELERATE}{setting}": name for name, setting in _VARIABLES.items()}
@@ -123,6 +153,8 @@ def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
     half = found.get(f"{ACCELERATE}mixed_precision")
     if half is not None:
         found.setdefault("mixed_precision", "no" if half is False else half)
+    if found.get(f"{DEEPSPEED}train_batch_size") == "auto":
+        found[f"{DEEPSPEED}train_batch_size"] = None  # filled in with ranks x micro-batch x accumulation steps
     for setting, argument in _FILLED.items():
         name = f"{DEEPSPEED}{setting}"
         if found.get(name) == "auto":

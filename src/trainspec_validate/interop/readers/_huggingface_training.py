@@ -19,6 +19,10 @@ from trainspec_validate.model.finding import Pointer
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
+FP32_STORED = "torch.autocast casts operands; parameters and their gradients stay in fp32"
+MOMENTS_STORED = "moments have the format of the stored parameters"
+NO_FORMAT = "neither bf16 nor fp16 is set"
+OVERLAPPED = "DDP and FSDP reduce gradients during the backward pass"
 _MEBIBYTE = 1024**2
 _SECOND = 2
 """Version of FSDP without a policy for prefetches."""
@@ -143,12 +147,14 @@ def write_training(draft: Draft) -> None:
     half = launched if launched in {"fp16", "bf16"} else "fp32"
     compute = "fp16" if draft.flag("fp16") else "bf16" if draft.flag("bf16") else half
     # A Trainer whose two switches are off takes the format of accelerate, so this states nothing.
-    how = Default(f"neither bf16 nor fp16 is set, the default of {VERSION}") if compute == "fp32" else ""
+    how = Default(f"{NO_FORMAT}, the default of {VERSION}") if compute == "fp32" else ""
     embedded = any(name.startswith("deepspeed.") for name in draft.values)
     path = draft.word("deepspeed") or draft.word("accelerate.deepspeed_config.deepspeed_config_file")
     if embedded:
         loaded_format(draft)  # DeepSpeed casts the weights, whatever they are loaded in
         _deepspeed_plan.write_plan(draft, "deepspeed.")
+        if draft.values.get("deepspeed.scheduler.params.warmup_num_steps") == draft.values.get("warmup_steps"):
+            draft.used.add("warmup_steps")  # its value was filled in
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
@@ -238,10 +244,10 @@ def _write_autocast(draft: Draft, loaded: str, name: str) -> None:
         why = f"{name} does not name the format in which the weights are loaded, and the program keeps them so"
         draft.drop([("precision", key) for key in STORED], why)
         return
-    why = "torch.autocast casts operands; parameters and their gradients stay in fp32"
+    why = FP32_STORED
     if loaded:
         why = f"{name} loads the parameters in {loaded}; torch.autocast casts operands alone"
-    moments = "moments have the format of the stored parameters"
+    moments = MOMENTS_STORED if not loaded else f"moments have the format in which {name} loads the parameters"
     if draft.get("parallelism", "sharding") is None:
         why, moments = Default(why), Default(moments)
         if loaded not in {"", "fp32"}:
@@ -355,7 +361,11 @@ def _write_memory(draft: Draft) -> None:
     wanted = (
         recomputed is not None or draft.get("memory", "offload") or draft.look("dataloader_num_workers") is not None
     )
-    if wanted and draft.get("memory", "activation_policy") is None:
+    inside = next((name for name, value in draft.values.items() if _asks_inside(name, value)), None)
+    if inside is not None and recomputed is None:
+        why = f"{inside[:60]} asks for gradient_checkpointing, which the version of transformers may take from it"
+        draft.lacks(("memory", "activation_policy"), why)
+    elif wanted and draft.get("memory", "activation_policy") is None:
         # FSDP has a switch of its own, so that this one is off states nothing.
         off = Default(f"no gradient_checkpointing, the default of {VERSION}")
         how = "gradient_checkpointing" if recomputed else off
@@ -368,6 +378,12 @@ def _write_memory(draft: Draft) -> None:
         draft.copy(("memory", "prefetch_depth"), "dataloader_prefetch_factor", least=0)
 
 
+def _asks_inside(name: str, value: object) -> bool:
+    """Whether the value of another setting asks for recomputation, as in `n_layer=2,gradient_checkpointing=true`."""
+    asked = isinstance(value, str) and re.search(r"gradient_checkpointing['\"]?\s*[=:]\s*true", value, re.IGNORECASE)
+    return bool(asked) and name != "gradient_checkpointing"
+
+
 def _write_communication(draft: Draft) -> None:
     seconds = draft.number("ddp_timeout")
     if seconds:
@@ -377,8 +393,7 @@ def _write_communication(draft: Draft) -> None:
         draft.put(("communication", "bucket_bytes"), size * _MEBIBYTE, "ddp_bucket_cap_mb, in units of 2^20 bytes")
     deepspeed = any(name.partition(".")[0] == "deepspeed" for name in draft.values)
     if draft.get("communication", "overlap_gradients") is None and not deepspeed:
-        how = Default("DDP and FSDP reduce gradients during the backward pass")
-        draft.put(("communication", "overlap_gradients"), value=True, how=how)
+        draft.put(("communication", "overlap_gradients"), value=True, how=Default(OVERLAPPED))
     known = draft.get("communication", "overlap_parameters") is not None
     if draft.get("parallelism", "sharding") == "parameters" and not known and not deepspeed:
         put_prefetch(draft, second=draft.count("fsdp_config.fsdp_version", "fsdp_config.version") == _SECOND)

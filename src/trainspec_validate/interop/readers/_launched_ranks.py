@@ -169,6 +169,9 @@ def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")
+    machines = draft.count("num_machines") if "accelerate" in launcher else None
+    if processes and machines and machines == nodes:
+        return processes, f"num_processes of the command, for all of its {machines} machines"
     if processes and nodes and nodes > 1:
         told = f"num_processes is {processes}, with {nodes} nodes: nothing shows whether each node starts as many"
         draft.lacks(("parallelism", "num_accelerators"), f"{processes} or {processes * nodes}: {told}")

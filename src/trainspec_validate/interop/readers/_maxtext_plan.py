@@ -212,7 +212,10 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
 def _write_sharding(draft: Draft, axes: Axes) -> None:
     degrees = axes.degrees
     shards = degrees["fsdp"]
-    if shards == 1:
+    if shards == 1 and (degrees["expert"] != 1 or degrees["context"] != 1):
+        why = "logical_axis_rules of base.yml say whether axes of experts or sequences shard parameters, as fsdp does"
+        draft.lacks(("parallelism", "sharding"), why)
+    elif shards == 1:
         how = "no fsdp axis"
         draft.put(("parallelism", "sharding"), "none", how if "fsdp" in axes.stated else Default(how))
     else:
@@ -276,10 +279,12 @@ def _write_precision(draft: Draft) -> None:
         draft.put(("precision", "gradients"), cast, "grad_dtype, to which the step casts them once they are summed")
         draft.put(("precision", "accumulation"), stored_format, same)
     moments = _FORMATS.get(draft.word("mu_dtype") or "")
-    words = "mu_dtype, or the format of the stored parameters"
-    draft.put(
-        ("precision", "optimizer_state"), moments or stored_format, words if moments else like(how["stored"], words)
-    )
+    words = "the format of the stored parameters"
+    if moments in {None, stored_format}:
+        draft.put(("precision", "optimizer_state"), stored_format, words if moments else like(how["stored"], words))
+    else:
+        told = f"mu_dtype {moments} is the format of the first moment alone; the second has {stored_format}"
+        draft.lacks(("precision", "optimizer_state"), told)
     if compute_format != "fp32":
         words = "MaxText normalises in fp32 and casts logits to fp32; the attention kernel keeps its softmax there"
         draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], words)

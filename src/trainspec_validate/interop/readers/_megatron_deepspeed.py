@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from trainspec_validate.interop.readers._megatron_written import lay_over
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 from trainspec_validate.model.finding import Pointer
 
@@ -113,8 +117,11 @@ def write_tokens(draft: Draft) -> None:
         draft.lacks(("job", "num_steps"), f"train_tokens end the run before its {steps} steps are done")
 
 
-def settle(draft: Draft, source: str) -> None:
-    """Leave open what a file of DeepSpeed decides, and name the fork for defaults that it shares with `source`."""
+def settle(draft: Draft, source: str, written: Mapping[str, Any] | None = None) -> None:
+    """Leave open what a file of DeepSpeed decides, and name the fork for defaults that it shares with `source`.
+
+    `written` are the settings of such a file that the script itself writes.
+    """
     if not is_fork(draft):
         return
     for group, key in _DECIDED:
@@ -126,11 +133,34 @@ def settle(draft: Draft, source: str) -> None:
         draft.lacks((group, key), f"{said}{_WHY}")
     steps: Pointer = ("batch", "accumulation_steps")
     named = draft.word("deepspeed_config")
-    if named:
+    if written and draft.values.get("deepspeed_config") is not None:
+        for pointer in [at for at in draft.unknown if at in _DECIDED or at[:2] == ("precision", "loss_scaling")]:
+            del draft.unknown[pointer]
+        lay_over(draft, written, str(draft.values["deepspeed_config"]).rpartition("/")[2][:80])
+    elif named:
         told = f"deepspeed_config names the file {named[:120]}, which decides what these arguments leave open"
         draft.remark(told, "deepspeed_config")
     if named and isinstance(draft.derived.get(steps), Default):
         draft.drop([steps], f"no global batch is given, and {_WHY}")
+    _leave_curriculum_open(draft, written or {})
     for pointer, how in list(draft.derived.items()):
         if isinstance(how, Default) and source in how:
             draft.derived[pointer] = Default(how.replace(source, FORK))
+
+
+def _leave_curriculum_open(draft: Draft, written: Mapping[str, Any]) -> None:
+    """Leave open the tokens of a step where a curriculum shortens sequences, or a file that is not read may do so."""
+    named = draft.values.get("deepspeed_config")
+    settings = {name: value for name, value in written.items() if "curriculum" in name}
+    asked = [name for name, value in settings.items() if name.endswith(".enabled") and value is not False]
+    asked += [name for name, value in draft.values.items() if "curriculum" in name and value not in (None, False)]
+    if asked:
+        why = f"{asked[0][:60]}: a curriculum may train on shorter sequences first"
+        draft.remark(f"{why}; a plan has no place for it")
+    elif named is not None and not written:
+        why = f"a curriculum in {str(named)[:80]}, which is not read, may train on shorter sequences first"
+    else:
+        return
+    draft.lacks(("batch", "global_tokens"), why)
+    if draft.derived.get(("job", "num_tokens"), "").startswith("samples x"):
+        draft.drop([("job", "num_tokens")], why)

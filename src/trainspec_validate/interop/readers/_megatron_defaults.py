@@ -63,6 +63,9 @@ def leave_foreign_model_open(draft: Draft) -> None:
     if isinstance(spec, str) and not spec.startswith("megatron.core."):
         why = f"spec takes the layers from {spec[:80]}, which is not read"
         draft.drop([("model", "family"), ("model", "attention"), *_SIZES], why)
+    made = "made of its number of parameters" in draft.derived.get(("model", "name"), "")
+    if made and draft.get("model", "num_parameters") is None:
+        draft.drop([("model", "name")], "no setting that is read names the model")
 
 
 def _unknown_names(draft: Draft) -> Iterator[str]:
@@ -70,9 +73,9 @@ def _unknown_names(draft: Draft) -> Iterator[str]:
 
 
 def drop_all_defaults(draft: Draft, why: str) -> None:
-    """Every fact that stands on a default, where another program than Megatron-LM's command line sets its own."""
+    """Every fact that stands on a default or on code of Megatron-LM, where another program has its own."""
     for pointer, how in list(draft.derived.items()):
-        if "megatron/training/arguments.py" not in how:
+        if "NVIDIA/Megatron-LM@" not in how:
             continue
         inner = draft.facts
         for key in pointer[:-1]:
@@ -81,3 +84,21 @@ def drop_all_defaults(draft: Draft, why: str) -> None:
         del draft.derived[pointer]
         draft.lacks(pointer, why)
     draft.facts = without_empty(draft.facts)
+
+
+def drop_model_defaults(draft: Draft, why: str) -> None:
+    """What Megatron-LM's defaults say about the model, where a program makes the model in its own code."""
+    weak = [at for at, how in draft.derived.items() if at[0] == "model" and isinstance(how, Default)]
+    draft.drop(weak, why)
+
+
+def drop_after_exit(draft: Draft) -> None:
+    """The length of a job that `--exit-interval` ends before its last step."""
+    steps, end = draft.counted("job", "num_steps"), draft.count("exit_interval")
+    reason = next(iter(draft.reasons("exit_interval")), "")
+    if not reason and (end is None or (steps is not None and steps <= end)):
+        return
+    why = f"exit_interval: {reason}" if reason else f"exit_interval ends each run at a multiple of {end} steps"
+    places = [("job", "num_steps"), ("job", "num_tokens")]
+    draft.drop([at for at in places if at in draft.unknown or draft.get(*at) is not None], why)
+    draft.lacks(("job", "num_steps"), why)

@@ -15,7 +15,7 @@ _REPEAT = re.compile(r"([A-Za-z|])\*([0-9]{1,4})")
 
 
 def layout_layers(layout: object) -> list[int] | None:
-    """Decoder layers of each chunk in order; None for what is no layout.
+    r"""Decoder layers of each chunk in order; None for what is no layout.
 
     In a string `t` is a layer, `|` ends a chunk, `*n` repeats a letter or a group in parentheses, and other letters
     are no decoder layers. In a list each chunk is a list of words. Source:
@@ -23,6 +23,8 @@ def layout_layers(layout: object) -> list[int] | None:
 
     >>> layout_layers("Et*3|(tt|)*2mL"), layout_layers([["embedding", "decoder"], ["decoder", "loss"]])
     ([3, 2, 2, 0], [1, 1])
+    >>> layout_layers(r"Et\|\(tt\|\)*2L")
+    [1, 2, 2, 0]
     >>> layout_layers("t*9999*9999*9999") is None
     True
     """
@@ -32,7 +34,7 @@ def layout_layers(layout: object) -> list[int] | None:
         return [sum(word == "decoder" for word in chunk) for chunk in layout]
     if not isinstance(layout, str) or len(layout) > MAX_LENGTH:
         return None
-    text = re.sub(r"[\s,]", "", layout)
+    text = re.sub(r"[\s,\\]", "", layout)  # a script that is evaluated twice writes `\|`
     for pattern in (_GROUP, _REPEAT):
         while pattern.search(text):
             grown = sum(len(found[1]) * int(found[2]) for found in pattern.finditer(text))
@@ -120,6 +122,8 @@ def _write_pipeline(draft: Draft) -> None:
         return
     layout = draft.look("pipeline_model_parallel_layout")
     listed = layout_layers(layout) if layout is not None else None
+    if layout is not None and (listed is None or len(listed) > _MAX_STAGES) and chunks is None:
+        draft.lacks(("parallelism", "schedule"), "the chunks of each stage are in the layout, which is not understood")
     if listed and chunks is None and stages > 1 and len(listed) % stages == 0:
         chunks = len(listed) // stages
         draft.put(("parallelism", "num_virtual_stages"), chunks, "chunks of the layout over stages")
@@ -127,7 +131,8 @@ def _write_pipeline(draft: Draft) -> None:
         schedule, how = ("interleaved-1f1b" if (chunks or 1) > 1 else "1f1b"), "1F1B, interleaved with several chunks"
         if any(draft.flag(name) for name in _ZERO_BUBBLE):
             schedule, how = "zero-bubble", "a zero-bubble schedule that the command turns on"
-        draft.put(("parallelism", "schedule"), schedule, f"Megatron-LM runs {how}")
+        if ("parallelism", "schedule") not in draft.unknown:
+            draft.put(("parallelism", "schedule"), schedule, f"Megatron-LM runs {how}")
         method = draft.look("pp_partition_method")
         if method is not None or draft.reasons("pp_partition_method"):
             why = f"pp_partition_method {shown(method)} splits them by kind; list the layers of each stage"

@@ -88,6 +88,15 @@ def optimizer_name(word: str) -> str:
     return next((name for pattern, name in _OPTIMIZERS if re.fullmatch(pattern, plain)), "other")
 
 
+def share_of(share: float, peak: float) -> float:
+    """A share of a rate without the last digits of binary floating point.
+
+    >>> share_of(0.1, 4e-05)
+    4e-06
+    """
+    return float(f"{share * peak:.12g}")
+
+
 def put_name(draft: Draft, usual: tuple[str, str], *names: str) -> None:
     """The optimizer that a setting names; `usual` is the framework's own one, with its source, or empty."""
     pointer = ("optimizer", "name")
@@ -198,7 +207,7 @@ def write_trainer(draft: Draft) -> None:
         draft.get(*_RATE, "peak"),
     )
     if share is not None and draft.get(*_RATE, "final") is None and peak:
-        draft.put((*_RATE, "final"), share * peak, "a share of the peak")
+        draft.put((*_RATE, "final"), share_of(share, peak), "a share of the peak")
     elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
         end = f"{_TRAINER}: the schedule ends at zero"
         weak = elsewhere or isinstance(draft.derived.get((*_RATE, "kind")), Default)
@@ -282,14 +291,14 @@ def _put_share(draft: Draft, name: str, usual: tuple[float, str]) -> None:
         draft.lacks((*_RATE, "final"), reason)
         return
     if peak:
-        draft.put((*_RATE, "final"), (usual[0] if share is None else share) * peak, how)
+        draft.put((*_RATE, "final"), share_of(usual[0] if share is None else share, peak), how)
 
 
 def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     """Optimizer and schedule of Megatron-LM's arguments."""
     put_name(draft, ("adam" if defaults else "", _MEGATRON), "optimizer")
     put_clipping(draft, (1.0 if defaults else 0.0, _MEGATRON), "clip_grad")
-    if put_rate(draft, "lr") is None:
+    if put_rate(draft, "lr") is None and not draft.reasons("lr"):
         return
     kind = put_kind(
         draft, _MEGATRON_KINDS, ("linear" if defaults else "", _MEGATRON), "lr_decay_style", "scheduler.lr_decay_style"
@@ -383,7 +392,7 @@ def write_torchtitan(draft: Draft) -> None:
     _put_torchtitan_kind(draft, steps)
     least, peak = draft.number("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"), draft.get(*_RATE, "peak")
     if least is not None and peak:
-        draft.put((*_RATE, "final"), least * peak, "a share of the peak")
+        draft.put((*_RATE, "final"), share_of(least, peak), "a share of the peak")
     if steps:
         draft.put((*_RATE, "total_steps"), steps, "training.steps")
         _clamp_warmup(draft, steps)

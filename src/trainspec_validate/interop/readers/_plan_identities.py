@@ -243,7 +243,8 @@ def complete_batch(draft: Draft) -> None:
         if draft.get("batch", key) is None:
             draft.lacks(("batch", key), f"the source does not state it; {_product(draft, key)}")
     length = draft.counted("model", "sequence_length")
-    if whole and length and draft.get("batch", "global_tokens") is None:
+    known = draft.get("batch", "global_tokens") is not None or ("batch", "global_tokens") in draft.unknown
+    if whole and length and not known:
         how = "sequences of a step x sequence length"
         draft.follow(("batch", "global_tokens"), whole * length, how, _WHOLE, ("model", "sequence_length"))
 

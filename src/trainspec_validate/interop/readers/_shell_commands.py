@@ -35,6 +35,8 @@ _LEAVES = frozenset({"exit", "return"})
 _READS = frozenset({"source", "."})
 _ENVIRONMENT = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|setvars\.sh|lmod\.sh|modules\.sh|init/(?:ba|z)?sh)$")
 """Files that package managers generate: they prepare paths and set no size of a job."""
+_ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
+"""A word that is the value of a variable, which `echo` prints."""
 _TAKES = frozenset({"read", "mapfile", "readarray", "getopts"})
 
 
@@ -389,7 +391,9 @@ def _take(script: Script, command: list[Word], tokens: tuple[Token, ...], positi
 
 def _words(script: Script, token: Token) -> Iterator[Word]:
     """The words that one becomes: substituted values and quoted option lists are cut at blanks."""
-    value = script.value(token.pieces, token.line)
+    echoed = _ECHOED.fullmatch(token.text)
+    pieces = (Piece(echoed[1], plain=False, quoted=False),) if echoed else token.pieces
+    value = script.value(pieces, token.line)
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in cut_words(value) if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"

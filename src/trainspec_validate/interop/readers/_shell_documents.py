@@ -68,6 +68,8 @@ def written_mapping(script: Script, text: str, name: str) -> Mapping[str, Any]:
     if len(found) != 1 or _in_branch(text[: found[0].start()]) or _is_changed(text, wanted):
         return {}
     body = found[0]["body"]
+    if _is_set_later(text[found[0].end() :], body, quoted=bool(found[0]["quote"])):
+        return {}
     if not found[0]["quote"]:
         body = script.value((Piece(body, plain=False, quoted=True),))
     if has_marks(body):
@@ -82,6 +84,12 @@ def _in_branch(before: str) -> bool:
     """Whether a text ends inside an `if`, a `case` or a loop."""
     lines = _DOCUMENT.sub("", before)
     return len(_OPENS.findall(lines)) > len(_CLOSES.findall(lines))
+
+
+def _is_set_later(after: str, body: str, *, quoted: bool) -> bool:
+    """Whether a variable of a document gets another value after it, so that its last value is not the one in it."""
+    names = set() if quoted else set(re.findall(r"\$\{?([A-Za-z_]\w{0,60})", body))
+    return any(re.search(rf"(?m)(?:^|[;\s]){name}\+?=", after) for name in names)
 
 
 def _is_changed(text: str, name: str) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of, slurm_sizes
-from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, word_value
+from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
+from trainspec_validate.interop.readers._setting_places import MAX_LISTED
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 from trainspec_validate.interop.readers._shell_words import cut_words
@@ -24,6 +25,7 @@ _SEVERAL = frozenset(
 """Options that take several words."""
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
+_NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _SLURM_NAMES = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -47,6 +49,7 @@ _LAUNCHER = _LAUNCHER_SIZE | {
         "standalone",
     ),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
+    *("multi_gpu", "use_fsdp", "use_deepspeed"),
 }
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _FURTHER = re.compile(
@@ -57,7 +60,7 @@ PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
 _TRAINS_NOTHING = re.compile(
     r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
-    r"|serve|server|microbenchmark)(?:[_.-]|$)"
+    r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export)(?:[_.-]|$)"
 )
 """Parts of the names of programs that use a model, or make data or checkpoints for one."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
@@ -206,7 +209,7 @@ class Reader:
                     yield name, line, values
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
             elif not name or self._pairs:
-                if _UNRESOLVED.match(word.text):
+                if _UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
                     found.outside.setdefault(_cut(word.text), word.line)
             elif not (word.text.endswith(".py") and name in _LAUNCHER):
                 values.append(word.text)
@@ -380,7 +383,26 @@ def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | N
         return None
     if not _LAUNCHER_SIZE & found.options.keys():
         _take_launcher(script, reader, found)
-    return Started(found.settings(), script, found)
+    return Started(_placed(found.settings(), text), script, found)
+
+
+def _placed(options: dict[str, Option], text: str) -> dict[str, Option]:
+    """Options with the line on which the text names them, where that is one line alone.
+
+    A variable or an array hands its words on without their lines.
+    """
+    named: dict[str, set[int]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.lstrip().startswith("#"):
+            for name in _NAMED.findall(line):
+                named.setdefault(name.replace("-", "_"), set()).add(number)
+    alone = {name: min(lines) for name, lines in named.items() if len(lines) == 1}
+    return {
+        name: replace(option, line=alone[name])
+        if name in alone and not isinstance(option.value, Alternatives)
+        else option
+        for name, option in options.items()
+    }
 
 
 def _take_launcher(script: Script, reader: Reader, found: Found) -> None:

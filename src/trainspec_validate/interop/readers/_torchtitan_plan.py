@@ -33,10 +33,10 @@ _HOMES = ("parallelism", "experimental", "training")
 """Tables that have held the degrees in the course of versions."""
 
 
-def write_plan(draft: Draft, world: int | None) -> None:
-    """Everything that a job says; `world` is the number of ranks where a comment tells it."""
+def write_plan(draft: Draft) -> None:
+    """Everything that a job says."""
     _write_model(draft)
-    _write_degrees(draft, world)
+    _write_degrees(draft)
     _write_pipeline(draft)
     _write_batch(draft)
     _write_precision(draft)
@@ -59,6 +59,8 @@ def _leave_foreign_open(draft: Draft) -> None:
     if isinstance(draft.derived.get(("model", "sequence_length")), Default):
         places.append(("model", "sequence_length"))
     draft.drop([place for place in places if draft.get(*place) not in (None, "none")], why)
+    made = [at for at in draft.derived if at[0] in {"precision", "communication"} and at[1] != "recipe"]
+    draft.drop([at for at in made if draft.get(*map(str, at)) is not None], why)
 
 
 def _write_model(draft: Draft) -> None:
@@ -84,7 +86,7 @@ def _names(key: str) -> list[str]:
     return [f"{home}.{key}" for home in _HOMES]
 
 
-def _write_degrees(draft: Draft, world: int | None) -> None:
+def _write_degrees(draft: Draft) -> None:
     for axis, stem in _DEGREES.items():
         draft.copy(("parallelism", axis), *_names(f"{stem}_degree"))
         draft.default(("parallelism", axis), 1, f"the default of {DEFAULTS}")
@@ -94,10 +96,7 @@ def _write_degrees(draft: Draft, world: int | None) -> None:
     draft.put(("parallelism", "sequence"), tensor > 1, "torchtitan's tensor parallelism splits the sequence as well")
     replicas = draft.count(*_names("data_parallel_replicate_degree")) or 1
     stated = draft.look(*_names("data_parallel_shard_degree"), *_names("data_parallel_degree"))
-    rest = tensor * (draft.counted("parallelism", "pipeline") or 1) * (draft.counted("parallelism", "context") or 1)
     shards = stated if isinstance(stated, int) and stated >= 1 else None
-    if shards is None and world and world % (rest * replicas) == 0:
-        shards = world // (rest * replicas)
     if shards is None:
         draft.lacks(("parallelism", "data"), "data_parallel_shard_degree takes the ranks that are left over")
     else:

@@ -87,3 +87,17 @@ def decides(name: str, value: object) -> Iterator[Pointer]:
             if "parallel" in last and value == 1 and value is not True:
                 continue
             yield from pointers
+
+
+_EIGHT_BIT = re.compile(
+    r"(?:use|enable|with)_(?:te_)?fp8|(?:^|[._])fp8(?:_(?:enabled?|linears?|training|mlp|attention))?\Z"
+)
+
+
+def asks_for_eight_bit(name: str) -> bool:
+    """Whether a switch asks for products in fp8 by its name.
+
+    >>> asks_for_eight_bit("use_fp8_linears"), asks_for_eight_bit("model.fp8"), asks_for_eight_bit("fp8_interval")
+    (True, True, False)
+    """
+    return bool(_EIGHT_BIT.search(name.lower().lstrip("-").replace("-", "_")))

@@ -75,13 +75,23 @@ def settled(values: Values, make: Make) -> Draft:
         told &= {message for message, _ in other.told}
     for name, world in _tried(values, first, choices, draft.used):
         seen.compare(dict(_leaves(make(_given(world)).facts)), (name,), tried=True)
+    gone = {str(place) for message, place in draft.told if message not in told}
     if choices:
         draft.told = [entry for entry in draft.told if entry[0] in told]
     _open(draft, values, seen)
+    _keep_settings(draft, choices, gone)
     told_of = {name for table in (seen.by_setting, seen.guessed) for names in table.values() for name in names}
     draft.idle = [*_idle(first, draft.used, make), *_absent(values, first, draft.used - told_of)]
     draft.elsewhere = _absent(values, first, set(values) - draft.used)
     return draft
+
+
+def _keep_settings(draft: Draft, choices: Mapping[str, Alternatives], gone: set[str]) -> None:
+    """Remarks on settings of which only the value differs, so that no remark on one value holds."""
+    said = {place for _, place in draft.told}
+    for name in choices:
+        if name in gone and name not in said:
+            draft.remark(f"{name.lstrip('$')} is {choices[name]}: a branch, a loop or the caller decides", name)
 
 
 def _idle(first: Values, used: set[str], make: Make) -> list[str]:

@@ -8,8 +8,10 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._huggingface_open import leave_launch_open
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._huggingface_weights import STORED
+from trainspec_validate.interop.readers._optimizer_plan import share_of
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -118,6 +120,8 @@ def _write(draft: Draft) -> None:
     _write_fsdp(draft)
     _write_weights(draft)
     _write_schedule(draft)
+    if not draft.word("deepspeed"):
+        leave_launch_open(draft)
     complete(draft, draft.count("world_size"), "world_size of the file")
 
 
@@ -186,7 +190,7 @@ def _write_schedule(draft: Draft) -> None:
         draft.put((*rate, "kind"), _USUAL["lr_scheduler"], Default(f"the default of {_SOURCE}"))
     share, kind = draft.number("cosine_min_lr_ratio"), draft.get(*rate, "kind")
     if share is not None and kind == "cosine":
-        draft.put((*rate, "final"), share * float(draft.get(*rate, "peak")), "a share of the peak")
+        draft.put((*rate, "final"), share_of(share, float(draft.get(*rate, "peak"))), "a share of the peak")
     steps = draft.counted("job", "num_steps")
     if draft.word("lr_scheduler", "lr_scheduler_type") == "constant":
         return

@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     FILLING,
     carried,
     laid_over,
+    launch_options,
     launch_variables,
     launched_ranks,
     leave_loaded_open,
@@ -22,9 +23,11 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     put_launched,
 )
 from trainspec_validate.interop.readers._huggingface_model import write_model
+from trainspec_validate.interop.readers._huggingface_open import leave_launch_open, leave_loading_open
 from trainspec_validate.interop.readers._huggingface_training import (
     WITHOUT_TRAINER,
     drop_unknown_program,
+    is_example,
     leave_groups_open,
     leave_unstated_open,
     write_training,
@@ -33,8 +36,9 @@ from trainspec_validate.interop.readers._huggingface_weights import is_factory, 
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of, place_of, shown
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
+from trainspec_validate.interop.readers._setting_places import place_of
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
     PROGRAM,
@@ -136,7 +140,8 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
-    launch = launch or _written(started, text.text) or launch_variables(started.values, started.script.variables)
+    launch = launch or _written(started, text.text) or launch_options(started.values)
+    launch = launch or launch_variables(started.values, started.script.variables)
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
@@ -146,11 +151,21 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         drop_unknown_program(draft, draft.word(PROGRAM))
         leave_configuration_open(draft, ("config_file",))
         leave_unstated_open(draft, draft.word(PROGRAM))
+        leave_loading_open(draft, draft.word(PROGRAM))
+        launcher = started.values.get(LAUNCHER)
+        leave_launch_open(draft, launcher if isinstance(launcher, str) else str(draft.values.get(LAUNCHER)))
         return draft
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
+    _tell_idle(draft)
     started.tell(draft)
     return draft
+
+
+def _tell_idle(draft: Draft) -> None:
+    """A remark on arguments by which a program of the Trainer trains nothing."""
+    if draft.values.get("do_train") in {False, "False", "false"}:
+        draft.remark("do_train is false: a program of the Trainer then evaluates or prepares data", "do_train")
 
 
 def _written(started: Started, text: str) -> dict[str, Any]:
@@ -182,6 +197,8 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         leave_loaded_open(draft)
         if not section and WITHOUT_TRAINER & draft.values.keys():
             drop_unknown_program(draft, None)
+        leave_loading_open(draft, None)
+        leave_launch_open(draft)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
@@ -234,6 +251,9 @@ def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     file = draft.word("config_file")
     if any(name.startswith(ACCELERATE) for name in launch):
         _leave_named_open(draft, launch)
+        formats = _FORMATS | {f"{ACCELERATE}mixed_precision"}
+        if "accelerate" in (draft.word(LAUNCHER) or "") and not file and not formats & draft.values.keys():
+            leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         return
     if "accelerate" in (draft.word(LAUNCHER) or ""):
         leave_loaded_open(draft)
@@ -259,7 +279,10 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
-    leave_trl_open(draft, draft.word(PROGRAM) if PROGRAM in draft.values else None)
+    program = draft.word(PROGRAM) if PROGRAM in draft.values else None
+    if PROGRAM not in draft.values or is_example(program):
+        # A program of its own has defaults of its own, whatever its arguments are called.
+        leave_trl_open(draft, program)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     return draft
@@ -285,6 +308,7 @@ def read_accelerate(text: ForeignText) -> Fragment:
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(values, lines_in(source))
         complete(draft, write_accelerate(draft), "num_processes")
+        leave_loading_open(draft, None)
         return draft
 
     draft = settled(flatten(source.data), make)

@@ -8,10 +8,13 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._launched_ranks import started_ranks
+from trainspec_validate.interop.readers._megatron_count import count_biases
 from trainspec_validate.interop.readers._megatron_deepspeed import settle
 from trainspec_validate.interop.readers._megatron_defaults import (
+    drop_after_exit,
     drop_all_defaults,
     drop_from_checkpoint,
+    drop_model_defaults,
     leave_foreign_model_open,
 )
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
@@ -20,6 +23,7 @@ from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
 from trainspec_validate.interop.readers._shell_choices import Alternatives
+from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
     PROGRAM,
     Option,
@@ -41,6 +45,19 @@ _FLAG = re.compile(
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
 _OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
 """Names of programs that read arguments with Megatron-LM's own parser."""
+_ENTRIES = re.compile(
+    r"pretrain_(?:gpt2?|gpt_core|bert|t5|ict|mamba|hybrid|retro|vlm|vision_\w+|prefix_lm)\.py|train_rl\.py|main\.py"
+    r"|finetune_(?:t0|mtf|llama|t0_non_causal_decoder)\.py|run_\w*gpt\w*\.py"
+)
+"""Programs of Megatron-LM and its forks that build the model which the arguments describe."""
+_CERTAIN = frozenset(
+    {
+        *("hidden_size", "num_attention_heads", "tensor_model_parallel_size", "pipeline_model_parallel_size"),
+        *("context_parallel_size", "global_batch_size", "train_iters", "train_samples", "lr_decay_style"),
+        *("model_parallel_size", "max_position_embeddings", "ffn_hidden_size"),
+    }
+)
+"""Arguments of which a program with Megatron-LM's parser has at least one."""
 _CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
 _COUNTED = re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0, 0\): ([0-9]{1,15})\b")
 _PLAIN_SCALAR = re.compile(
@@ -86,6 +103,8 @@ def read(text: ForeignText) -> Fragment:
         )
 
     _refuse_idle(started)
+    named = started.values.get("deepspeed_config")
+    written = written_mapping(started.script, text.text, named) if isinstance(named, str) else {}
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
@@ -94,13 +113,21 @@ def read(text: ForeignText) -> Fragment:
         program = draft.word(PROGRAM)
         if program and not _OWN.search(program):
             drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
-        settle(draft, ARGUMENTS)
+        elif program and not _ENTRIES.fullmatch(program):
+            drop_model_defaults(
+                draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model"
+            )
+        settle(draft, ARGUMENTS, written)
+        drop_after_exit(draft)
         drop_from_checkpoint(draft)
+        count_biases(draft)
         complete(draft, *started_ranks(draft, text.text))
         leave_foreign_model_open(draft)
         return draft
 
-    draft = settled(started.values, make)
+    # The name of a file that the script itself writes needs no directory.
+    named_here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}
+    draft = settled({**started.values, **named_here}, make)
     leave_unread_open(draft, started)
     leave_configuration_open(draft)
     started.tell(draft)
@@ -112,6 +139,12 @@ def _refuse_idle(started: Started) -> None:
     programs = [str(name) for name in (named.values if isinstance(named, Alternatives) else [named or "$"])]
     if trains_nothing(programs):
         raise without_training(programs[0])
+    foreign = named is not None and not any(_OWN.search(name) or "$" in name for name in programs)
+    if foreign and not _CERTAIN & started.values.keys():
+        raise ForeignFormatError(
+            f"{programs[0][:60]} is no program of Megatron-LM, and few of its arguments have names of Megatron-LM",
+            help="no reader knows its arguments",
+        )
     tasks = {None, *_TUNING}
     idle = started.values.get("task") not in tasks and not _TRAINED & started.values.keys()
     if idle or started.values.get("retro_tasks") is not None:
@@ -168,6 +201,8 @@ def _read_log(text: ForeignText) -> Fragment:
     write_plan(draft, logged=True)
     write_megatron(draft)
     settle(draft, ARGUMENTS)
+    drop_after_exit(draft)
+    count_biases(draft)
     _take_counted(draft, text.text)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)

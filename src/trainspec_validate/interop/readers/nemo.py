@@ -239,7 +239,11 @@ def _take_precision(draft: Draft, values: dict[str, Any]) -> None:
             f"trainer.precision is {precision[:40]!r}, which is not known; fp32 was taken", "trainer.precision"
         )
     if draft.flag("fp8") and draft.flag("fp8_hybrid", "fp8_e4m3") is not None:
-        values["fp8"] = "hybrid" if draft.flag("fp8_hybrid") else "e4m3"
+        # NeMo asks for e4m3 first (NVIDIA/NeMo: megatron_gpt_model.py and transformer.py).
+        values["fp8"] = "e4m3" if draft.flag("fp8_e4m3") else "hybrid"
+        draft.flag("fp8_hybrid")
+        if draft.flag("fp8_params"):
+            values["fp8_param_gather"] = True
     elif not draft.flag("fp8") and not draft.word("fp8"):
         values.pop("fp8", None)
 

@@ -34,6 +34,8 @@ _OWN = frozenset(
 _FEWEST = 3
 _NO_ATTENTION = frozenset({"mamba", "rwkv", "gmlp", "amlp"})
 """Kinds of layers of `attention_config` that have no attention of several heads."""
+_KINDS = re.compile(r"(?:operator|mixer|layers?|blocks?)_(?:config|types?|kinds?|pattern)\Z|hybrid_\w*pattern\Z")
+"""Names of settings of forks that list the kinds of layers, as `attention_config` does in GPT-NeoX itself."""
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
 
@@ -111,6 +113,7 @@ def _write_model(draft: Draft) -> None:
         draft.put(("model", "family"), "dense-transformer", "" if experts else usual)
     else:
         _write_without_attention(draft, words)
+    _leave_other_layers_open(draft)
     for key, names in (
         ("num_layers", ("num_layers",)),
         ("hidden_size", ("hidden_size",)),
@@ -121,7 +124,7 @@ def _write_model(draft: Draft) -> None:
         if ("model", key) not in draft.unknown:
             draft.copy(("model", key), *names)
     heads, hidden = draft.counted("model", "num_attention_heads"), draft.counted("model", "hidden_size")
-    if heads:
+    if heads and ("model", "num_key_value_heads") not in draft.unknown:
         draft.default(("model", "num_key_value_heads"), heads, f"no num_kv_heads, the default of {SOURCE}")
     if ("model", "gated_ffn") not in draft.unknown:
         _write_ffn(draft, hidden)
@@ -129,6 +132,17 @@ def _write_model(draft: Draft) -> None:
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
     draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
+
+
+def _leave_other_layers_open(draft: Draft) -> None:
+    """Leave open what a list of kinds of layers decides that GPT-NeoX itself does not have."""
+    name = next((name for name, value in draft.values.items() if _KINDS.search(name) and value), None)
+    if name is None or name == "attention_config":
+        return
+    told = f"{name} names the kinds of layers, which are not those of GPT-NeoX"
+    draft.look(name)
+    draft.remark(told, name)
+    draft.drop([("model", "family"), ("model", "attention"), ("model", "num_key_value_heads")], told)
 
 
 def _write_without_attention(draft: Draft, words: set[str]) -> None:

@@ -43,15 +43,17 @@ def read(text: ForeignText) -> Fragment:
     if not isinstance(data.get("training"), dict):
         raise ForeignFormatError("there is no table [training]", help="give the job configuration of torchtitan")
     preset = _PRESET.search(text.text[:_HEAD])
-    world = int(preset[1]) if preset else None
 
     def make(values: dict[str, Any]) -> Draft:
         draft = Draft(values, _lines(text.text))
         description = draft.word("job.description")
         if description and name_of(description):
             draft.put(("metadata", "name"), name_of(description), "made of job.description")
-        write_plan(draft, world)
-        complete(draft, world or None, "a comment of the file calls it a preset for that many accelerators")
+        write_plan(draft)
+        if preset:
+            told = f"a comment calls the file a preset for {preset[1]} accelerators; what starts the job decides"
+            draft.lacks(("parallelism", "num_accelerators"), told)
+        complete(draft)
         return draft
 
     return settled(flatten(data), make).fragment("torchtitan-toml", text)
