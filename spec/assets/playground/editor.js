@@ -51,7 +51,7 @@ export const openEditor = (parent, typed) => {
     lintGutter(),
     syntaxHighlighting(classHighlighter),
     keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
-    EditorView.contentAttributes.of({ "aria-label": `Text of ${name}` }),
+    EditorView.contentAttributes.of({ "aria-label": `Text of ${name}`, tabindex: "0" }),
     EditorView.updateListener.of((update) => update.docChanged && typed(update.state.doc.toString())),
     name.endsWith(".jsonl") ? EditorView.lineWrapping : [yaml(), autocompletion({ override: [complete] })],
   ];
@@ -62,7 +62,7 @@ export const openEditor = (parent, typed) => {
       const marks = findings.map((finding) => ({
         ...spanOf(view.state.doc, finding),
         severity: SEVERITIES[finding.severity] ?? "info",
-        message: `${finding.requirement} ${finding.name}: ${finding.message}`,
+        message: [`${finding.requirement} ${finding.name}: ${finding.message}`, finding.help].filter(Boolean).join("\n"),
       }));
       view.dispatch(setDiagnostics(view.state, marks));
     },

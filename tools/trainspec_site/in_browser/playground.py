@@ -82,6 +82,7 @@ def _shown(finding: Finding, report: Report) -> dict[str, Any]:
         "name": finding.name,
         "severity": finding.severity.value,
         "message": finding.message,
+        "help": finding.help,
         "path": finding.path,
         "line": finding.span.line if finding.span else 0,
         "column": finding.span.column if finding.span else 0,
