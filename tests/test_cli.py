@@ -197,11 +197,24 @@ def test_too_little_memory_is_no_mistake_of_ours(
         raise ImportError("numpy could not be imported") from error
 
     monkeypatch.setattr(validation, "read_document", broken)
+    monkeypatch.setattr("trainspec_validate.system.process._has_limit_of_memory", lambda: True)
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 2
     told = capsys.readouterr().err
     assert "gives too little memory; raise the limit" in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no ulimit")
+def test_a_limit_of_memory_decides_whose_mistake_it_is() -> None:
+    """A `MemoryError` below `ulimit -v` is of the machine; without a limit something asked for too much."""
+    words = "import sys; from trainspec_validate.system.process import lacks_memory; print(lacks_memory(MemoryError()))"
+    said = [
+        subprocess.check_output(["sh", "-c", f'{limit}exec "$0" -c "$1"', sys.executable, words], text=True)
+        for limit in ("ulimit -v 4000000; ", "")
+    ]
+    assert said == ["True\n", "False\n"]
 
 
 def test_the_early_end_of_a_file_is_no_interrupt(

@@ -14,7 +14,18 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from site_visit import ROOT
-from trainspec_site import changes, document_pages, figures, navigation, redirects, rule_pages, stage, term_links
+from trainspec_site import (
+    changes,
+    document_pages,
+    editor_modules,
+    figures,
+    navigation,
+    npm,
+    redirects,
+    rule_pages,
+    stage,
+    term_links,
+)
 
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.documents import schema
@@ -258,3 +269,16 @@ def test_what_is_released_stays_as_it_was(tmp_path: Path) -> None:
     versions.export(stores[2], tmp_path / "www")
     assert (tmp_path / "www" / "latest" / "index.html").read_text(encoding="utf-8") == "first"
     assert (tmp_path / "www" / "draft" / "index.html").read_text(encoding="utf-8") == "second"
+
+
+def test_modules_of_the_editor_import_each_other_by_file() -> None:
+    names = {"@codemirror/state": "codemirror-state.js", "crelt": "crelt.js"}
+    text = (
+        "import { A } from '@codemirror/state';\nimport elt from \"crelt\";\nexport function f() { return 'crelt'; }\n"
+    )
+    assert editor_modules.by_file("x", text, names) == (
+        "import { A } from './codemirror-state.js';\nimport elt from \"./crelt.js\";\n"
+        "export function f() { return 'crelt'; }\n"
+    )
+    with pytest.raises(npm.AssetError, match="x imports left-pad, which is not locked"):
+        editor_modules.by_file("x", "export { pad } from 'left-pad';\n", names)

@@ -30,7 +30,7 @@ class Package:
         Raises:
             AssetError: npm cannot fetch it, or the digest differs.
         """
-        path = cache / f"{self.name}-{self.version}.tgz"
+        path = cache / f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
         if not path.exists():
             cache.mkdir(parents=True, exist_ok=True)
             run(["npm", "pack", "--silent", f"{self.name}@{self.version}", "--pack-destination", str(cache)])

@@ -1,4 +1,4 @@
-"""Gathers the files of the playground: Pyodide, packages without native code, the validator."""
+"""Gathers the files of the playground: the editor, Pyodide, packages without native code, the validator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from trainspec_site import editor_modules
 from trainspec_site.npm import PYODIDE, AssetError, run
 
 RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
@@ -52,7 +53,8 @@ def write(root: Path, target: Path, cache: Path) -> None:
     shutil.copy(wheel, target / wheel.name)
     _pack(target / "packages.zip", [*_pure_files(), *_our_files(root)])
     sets = {title: _example(root / "examples", files) for title, files in EXAMPLES.items()}
-    loaded = [target / name for name in (*RUNTIME, "packages.zip", wheel.name)]
+    modules = editor_modules.write(target / "modules", cache)
+    loaded = [*(target / name for name in (*RUNTIME, "packages.zip", wheel.name)), *modules]
     manifest = {
         "archives": ["packages.zip", wheel.name],
         "num_bytes": sum(path.stat().st_size for path in loaded),

@@ -5,7 +5,7 @@
   const base = new URL(root.dataset.assets, document.baseURI);
   const find = (name) => root.querySelector(`[data-part="${name}"]`);
   const PARTS = ["examples", "files", "editor", "status", "findings", "share"];
-  const [picker, tabs, editor, status, list, sharer] = PARTS.map(find);
+  const [picker, tabs, place, status, list, sharer] = PARTS.map(find);
   const NAMES = ["cluster.yaml", "plan.yaml", "checkpoint.yaml", "job.jsonl"];
   const PAUSE_MILLISECONDS = 250;
   const SHARED = "#files=";
@@ -15,6 +15,7 @@
   let sent = 0;
   let timer = 0;
   let worker = null;
+  let editor = null;
 
   const element = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
@@ -38,23 +39,21 @@
     );
   };
 
+  let lastCounts = {};
+  let lastFindings = [];
+
+  const of = (finding) => finding.path.split("/").pop();
+
   const open = (name) => {
     shown = name;
-    editor.value = files[name] ?? "";
-    editor.setAttribute("aria-label", `Text of ${name}`);
+    editor.show(name, files[name] ?? "");
+    editor.mark(lastFindings.filter((finding) => of(finding) === name));
     drawTabs(lastCounts);
   };
-  let lastCounts = {};
 
   const goTo = (finding) => {
-    const name = finding.path.split("/").pop();
-    if (NAMES.includes(name)) open(name);
-    const lines = editor.value.split("\n");
-    const before = lines.slice(0, finding.line - 1).join("\n").length + (finding.line > 1 ? 1 : 0);
-    editor.focus();
-    editor.setSelectionRange(before + finding.column - 1, before + (lines[finding.line - 1] ?? "").length);
-    const height = editor.scrollHeight / Math.max(lines.length, 1);
-    editor.scrollTop = Math.max(0, (finding.line - 4) * height);
+    if (NAMES.includes(of(finding)) && of(finding) !== shown) open(of(finding));
+    editor.goTo(finding);
   };
 
   const address = (finding) => {
@@ -63,8 +62,8 @@
   };
 
   const item = (finding) => {
-    const place = element("button", { type: "button", class: "ts-place" }, `${finding.path}:${finding.line}`);
-    place.addEventListener("click", () => goTo(finding));
+    const button = element("button", { type: "button", class: "ts-place" }, `${finding.path}:${finding.line}`);
+    button.addEventListener("click", () => goTo(finding));
     return element(
       "li",
       { class: `ts-finding ts-finding-${finding.severity}`, "data-requirement": finding.requirement },
@@ -75,7 +74,7 @@
         " ",
         element("a", { href: address(finding) }, finding.requirement),
         ` ${finding.name}: ${finding.message} `,
-        place,
+        button,
       ),
       element("pre", { tabindex: "0", "aria-label": `Excerpt of ${finding.path}` }, element("code", {}, finding.excerpt)),
     );
@@ -83,10 +82,12 @@
 
   const show = (result) => {
     lastCounts = {};
+    lastFindings = result.findings;
     result.findings.forEach((one) => {
-      lastCounts[one.path] = (lastCounts[one.path] ?? 0) + 1;
+      lastCounts[of(one)] = (lastCounts[of(one)] ?? 0) + 1;
     });
     drawTabs(lastCounts);
+    editor.mark(lastFindings.filter((finding) => of(finding) === shown));
     list.replaceChildren(...result.findings.map(item));
     const words = result.num_findings === 1 ? "1 finding" : `${result.num_findings || "no"} findings`;
     const more = result.num_findings > result.findings.length ? `, the first ${result.findings.length} are shown` : "";
@@ -98,8 +99,9 @@
     const given = Object.fromEntries(Object.entries(files).filter(([, text]) => text.trim()));
     sent += 1;
     if (!Object.keys(given).length) {
-      lastCounts = {};
+      [lastCounts, lastFindings] = [{}, []];
       drawTabs();
+      editor.mark([]);
       list.replaceChildren();
       say("Nothing to judge yet.");
       return;
@@ -108,8 +110,8 @@
     worker.postMessage({ number: sent, files: given });
   };
 
-  const typed = () => {
-    files[shown] = editor.value;
+  const typed = (text) => {
+    files[shown] = text;
     clearTimeout(timer);
     timer = setTimeout(judge, PAUSE_MILLISECONDS);
   };
@@ -168,6 +170,7 @@
     let manifest;
     try {
       manifest = await (await fetch(new URL("manifest.json", base))).json();
+      editor = (await import(new URL("editor.js", base))).openEditor(place, typed);
     } catch {
       say("This copy of the site has no validator in it. A site built by `make site` with npm at hand has.");
       root.setAttribute("aria-busy", "false");
@@ -182,8 +185,6 @@
       open(NAMES.find((name) => files[name]) ?? NAMES[0]);
       judge();
     });
-    editor.addEventListener("input", typed);
-    editor.disabled = false;
     picker.disabled = false;
     sharer.disabled = false;
     sharer.addEventListener("click", share);

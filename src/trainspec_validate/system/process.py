@@ -19,6 +19,11 @@ from typing import IO, Any
 
 from trainspec_validate.system.boundary import reason_of
 
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
 READER_GONE = 128 + 13
 """As a shell tells the end by SIGPIPE."""
 _ENDING = ("SIGTERM", "SIGHUP")
@@ -195,16 +200,28 @@ def refusal_of_the_system(error: OSError) -> str:
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error comes of too little memory, also where a library cannot be loaded and says so in its own way."""
+    """Whether the machine gave too little memory, also where a library cannot be loaded and says so in its own way.
+
+    A `MemoryError` on its own says so only below a limit: without one, what asked for too much is a mistake of ours.
+    """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         is_of_storage = isinstance(error, OSError) and error.errno == errno.ENOMEM
         is_of_loader = isinstance(error, ImportError) and any(words in str(error) for words in _NO_MEMORY)
-        if isinstance(error, MemoryError) or is_of_storage or is_of_loader:
+        is_of_limit = isinstance(error, MemoryError) and _has_limit_of_memory()
+        if is_of_limit or is_of_storage or is_of_loader:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _has_limit_of_memory() -> bool:
+    """Whether `ulimit -v` or `ulimit -d` bounds what this process can allocate; Windows has neither."""
+    if resource is None:
+        return False
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return any(limit != resource.RLIM_INFINITY for limit in limits)
 
 
 def _is_of_the_user(path: object) -> bool:
