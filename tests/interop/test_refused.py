@@ -8,7 +8,7 @@ from trainspec_validate.interop.refused import join
 
 
 def test_a_timeout_of_years_is_unknown() -> None:
-    text = "per_device_train_batch_size: 1\nddp_timeout: 180000000\n"
+    text = "per_device_train_batch_size: 1\nddp_timeout: 180000000\nddp_bucket_cap_mb: 25\n"
     made = join([read_trainer(ForeignText("a.yaml", text))])
     assert "timeout_seconds" not in made.facts["communication"]
     [found] = [entry for entry in made.unknown if entry.pointer == ("communication", "timeout_seconds")]
