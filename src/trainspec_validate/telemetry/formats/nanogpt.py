@@ -70,18 +70,14 @@ class Reader:
         # The log leaves its first steps out of the mean that it prints, which is not a number until then.
         is_nan = fit.number(match["average"] or "") == "NaN"
         yield from self._moved(offset, step, round(amount * unit_us), is_accepted=is_nan)
-        # Since 2025 the log prints no loss of a training step.
-        train = match["kind"] != "val"
-        values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
-        if train:
-            values |= self._progress(step)
+        values = self._values(match["kind"], loss, step)
         time_us = fit.time_us(self._start_us + self._elapsed_us)
         if time_us is None:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
         self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
         self._num_nan += is_nan
-        warm = train and is_nan
+        warm = is_nan and match["kind"] != "val"
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
 
@@ -112,6 +108,11 @@ class Reader:
         else:
             self._elapsed_us += clock_us - self._clock_us
         self._clock_us = clock_us
+
+    def _values(self, kind: str | None, loss: fit.Number | None, step: int) -> dict[str, MetricValue]:
+        """The values of a line; since 2025 the log prints no loss of a training step."""
+        values: dict[str, MetricValue] = {} if kind is None or loss is None else {_KEYS[kind]: loss}  # type: ignore[dict-item]
+        return values if kind == "val" else values | self._progress(step)
 
     def _progress(self, step: int) -> dict[str, MetricValue]:
         values: dict[str, MetricValue] = {"train.step.count": float(step)}
