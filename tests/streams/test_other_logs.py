@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from reading import read_text
+
+from trainspec_validate import validate
 
 EVALUATED = "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=total}"
 LOSS = "train.loss.mean{train.loss.name=total}"
@@ -145,6 +148,15 @@ def test_lines_of_nanogpt_whose_unit_is_not_known_are_left_out(unit: str, words:
     assert [sample.step for sample in found.samples] == [0]
     (refusal,) = found.refusals
     assert refusal.message == f"train_time {words}; the first of 4 lines that are left out"
+
+
+def test_findings_of_nanogpt_name_no_date_where_the_start_is_not_stated(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    lines = (f"step:{n}/9 train_time:{time}s step_avg:5.00ms\n" for time, n in enumerate((1, 2, 3, 2, 3, 4), 1))
+    path.write_text("".join(lines), encoding="utf-8")
+    messages = [each.message for each in validate(path).findings if "falls from" in each.message]
+    assert messages
+    assert not [message for message in messages if "1970" in message]
 
 
 def test_a_clock_that_is_set_back_goes_on() -> None:

@@ -169,3 +169,12 @@ def test_a_state_that_a_later_one_begins_with_is_no_stream_of_its_own(tmp_path: 
     states = [file.path.parent.relative_to(tmp_path).as_posix() for file in search([str(tmp_path)]).files]
     assert states == ["a/checkpoint-10", "b"]
     assert [file.name for file in search([str(tmp_path / "b/checkpoint-7/trainer_state.json")]).files]
+
+
+def test_findings_of_a_file_without_times_name_no_date(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    entries = [{"epoch": 0.1 * n, "learning_rate": -1e-5, "loss": 2.0, "step": n} for n in range(1, 9)]
+    path.write_text(json.dumps({"global_step": 8, "log_history": entries, "max_steps": 8}), encoding="utf-8")
+    (found,) = (each for each in validate(path).findings if each.requirement == "TS-TEL-012")
+    assert "is -1e-05, below 0" in found.message
+    assert "1970" not in found.message

@@ -54,8 +54,10 @@ def has_times(run: RunView) -> bool:
 
 
 def when(run: RunView, time_us: int) -> str:
-    """A moment as the end of a message; nothing where times were made up."""
-    return f" at {moment(time_us)}" if has_times(run) else ""
+    """A moment as the end of a message; nothing where times were made up, or count from a start that is not stated."""
+    clocks = {clock_of(head) for head in run.heads}
+    is_stated = not clocks or bool(clocks - {"none", "relative"})
+    return f" at {moment(time_us)}" if is_stated else ""
 
 
 def clock_of(head: PlacedHead) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.telemetry.checks import Evidence, Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._lives import last_end
+from trainspec_validate.telemetry.checks._rows import when
 from trainspec_validate.telemetry.checks._seen import WITH_HEADS, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import (
     counted,
@@ -87,7 +88,7 @@ def conflicting_points(run: RunView) -> Iterator[Violation]:
 
     def message(found: Occurrence) -> str:
         values = f"{value_in_words(found.value_before)} and {value_in_words(found.value)}"
-        return f"{series_in_words(found.key, found.subject)} is both {values} at {moment(found.time_us)}"
+        return f"{series_in_words(found.key, found.subject)} is both {values}{when(run, found.time_us)}"
 
     help_text = "give each value the time that it holds at, and each sensor a series of its own"
     yield from violations_of(_of_one_writer(run, Trouble.DUPLICATE_OTHER), message, help_text)
@@ -99,7 +100,7 @@ def repeated_points(run: RunView) -> Iterator[Violation]:
     _with_values(run)
 
     def message(found: Occurrence) -> str:
-        return f"{series_in_words(found.key, found.subject)} has its value at {moment(found.time_us)} twice"
+        return f"{series_in_words(found.key, found.subject)} has its value{when(run, found.time_us)} twice"
 
     help_text = "write each value once; a stream that is sent again keeps its sequence numbers"
     yield from of_records(_of_one_writer(run, Trouble.DUPLICATE_SAME), message, help_text)

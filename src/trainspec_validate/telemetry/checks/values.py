@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from trainspec_validate.model.metrics import by_name
 from trainspec_validate.model.units import bytes_
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks._rows import when
 from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     damaged,
     grouped,
-    moment,
     number,
     series_in_words,
     value_in_words,
@@ -29,7 +29,8 @@ def value_range(run: RunView) -> Iterator[Violation]:
     if not run.damage:
         _with_values(run)
     yield from damaged(run, "TS-TEL-012")
-    yield from violations_of(run.trails_of(Trouble.BELOW_MINIMUM, Trouble.ABOVE_MAXIMUM), _out_of_range, _range_help)
+    trails = run.trails_of(Trouble.BELOW_MINIMUM, Trouble.ABOVE_MAXIMUM)
+    yield from violations_of(trails, lambda found: _out_of_range(run, found), _range_help)
     yield from grouped(_above_limit(run))
 
 
@@ -56,7 +57,7 @@ def finite_values(run: RunView) -> Iterator[Violation]:
 
     def message(found: Occurrence) -> str:
         text = "not a number" if found.value != found.value else "infinite"
-        return f"{series_in_words(found.key, found.subject)} is {text} at {moment(found.time_us)}"
+        return f"{series_in_words(found.key, found.subject)} is {text}{when(run, found.time_us)}"
 
     help_text = "leave the value out where there is none; only losses and gradient norms can be so"
     yield from violations_of(run.trails_of(Trouble.NOT_FINITE), message, help_text)
@@ -72,11 +73,11 @@ def _bounds(found: Occurrence) -> tuple[float | None, float | None]:
     return (metric.minimum, metric.maximum) if metric else (None, None)
 
 
-def _out_of_range(found: Occurrence) -> str:
+def _out_of_range(run: RunView, found: Occurrence) -> str:
     low, high = _bounds(found)
     side, bound = ("below", low) if found.trouble is Trouble.BELOW_MINIMUM else ("above", high)
     whose = series_in_words(found.key, found.subject)
-    return f"{whose} is {value_in_words(found.value)} at {moment(found.time_us)}, {side} {number(bound or 0)}"
+    return f"{whose} is {value_in_words(found.value)}{when(run, found.time_us)}, {side} {number(bound or 0)}"
 
 
 def _range_help(found: Occurrence) -> str:
