@@ -36,7 +36,7 @@ class _Directory(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as it was given."""
         found = super().convert(value, param, ctx)
-        if not Path(found).is_dir():
+        if not Path(os.fsdecode(found)).is_dir():
             self.fail(f"Directory {os.fsdecode(found)!r} is not a directory.", param, ctx)
         return found
 
