@@ -72,10 +72,10 @@ def run(request: Request) -> int:
     is_recorded = baseline is not None and baseline.mode != "use" and not failures
     if baseline is not None and is_recorded:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
+    _write(report, wanted, index, recorded if is_recorded else None)  # first, since a closed stream ends the run
     for output in wanted:
         if output.file is None:
             _print(report, output, request, index)
-    _write(report, wanted, index, recorded if is_recorded else None)
     if failures:
         Failure(*failures).show()
         return terminal.WRONG_USE
