@@ -125,6 +125,28 @@ def test_lines_of_nanogpt_without_a_loss() -> None:
     assert found.values(LOSS) == []
 
 
+def test_lines_of_nanogpt_with_times_in_seconds() -> None:
+    found = read_text(
+        "step:0/9 val_loss:10.8 train_time:0.000s step_avg:0.13ms\nstep:1/9 train_time:11.298s step_avg:11298.09ms\n"
+        "step:3/9 train_time:11.698s step_avg:3899.00ms\nstep:4/9 train_time:12.1s step_avg:nans\n"
+    )
+    assert [sample.time_us for sample in found.samples] == [0, 11_298_000, 11_698_000, 12_100_000]
+    assert found.values("train.step.duration") == [11.298, 0.2, 0.402]
+    assert [refusal.message for refusal in found.refusals] == ["step_avg is nan; the first of 1 cases"]
+    assert not [name for reason, name in found.lost if reason == "unknown-name"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"), [("min", "is in 'min'"), ("us", "is in 'us'"), ("", "has no unit")], ids=["min", "us", "none"]
+)
+def test_lines_of_nanogpt_whose_unit_is_not_known_are_left_out(unit: str, words: str) -> None:
+    lines = (f"step:{n}/9 train_time:{n}.5{unit} step_avg:5.00ms\n" for n in range(1, 5))
+    found = read_text("step:0/9 val_loss:10.8 train_time:0ms\n" + "".join(lines))
+    assert [sample.step for sample in found.samples] == [0]
+    (refusal,) = found.refusals
+    assert refusal.message == f"train_time {words}; the first of 4 lines that are left out"
+
+
 def test_a_clock_that_is_set_back_goes_on() -> None:
     found = read_text(NANOGPT, start_us=1_000_000)
     assert [sample.time_us - 1_000_000 for sample in found.samples] == [

@@ -251,6 +251,36 @@ def test_times_in_seconds_since_1970_and_a_delimiter_at_the_end() -> None:
     assert found.losses.clock == "utc"
 
 
+@pytest.mark.parametrize("offset", ["+02:00", "+0200"])
+def test_times_with_an_offset_are_moments(offset: str) -> None:
+    row = f"7|train|COMPLETED|0:0|2026-01-01T02:00:00{offset}|2026-01-01T03:00:00{offset}"
+    for given in ({}, {"utc_offset_seconds": -3600}):
+        found = read_text(table(row, "8|train|PENDING|0:0|Unknown|Unknown"), **given)
+        assert [event.time_us // 1_000_000 - 1_767_225_600 for event in found.events] == [0, 0, 3600, 3600]
+        assert found.losses.clock == "utc"
+        assert ("time", "time") not in found.lost
+
+
+@pytest.mark.parametrize("end", ["2026-01-01T03:00:00", "2026-01-02"])
+def test_times_of_which_one_has_no_zone_are_local(end: str) -> None:
+    found = read_text(table(f"7|train|COMPLETED|0:0|2026-01-01T02:00:00Z|{end}"))
+    assert (found.losses.clock, found.lost["time", "time"]) == ("local", 1)
+
+
+def test_an_offset_alone_makes_no_clock() -> None:
+    found = read_text(table("7|FAILED|1:0", header="JobID|State|ExitCode"), utc_offset_seconds=3600)
+    assert found.losses.clock == "none"
+
+
+@pytest.mark.parametrize("end", ["", "|"], ids=["parsable2", "parsable"])
+def test_the_last_column_can_be_empty(end: str) -> None:
+    rows = ["7|train|NODE_FAIL|0:0|1000|1100|node down", "7.batch|batch|CANCELLED|0:15|1000|1100|"]
+    rows += ["7|train|COMPLETED|0:0|1200|1300|", "x|train|COMPLETED|0:0|1200|"]
+    found = read_text(table(*(row + end for row in rows), header=HEADER + "|Reason" + end))
+    assert [refusal.message for refusal in found.refusals] == ["the row has 6 cells, and the header 7"]
+    assert shown(found)[-2:] == ["1300 1 attempt.end completed", "1300 1 run.end completed"]
+
+
 def test_a_table_without_times() -> None:
     found = read_text(table("7|FAILED|1:0", header="JobID|State|ExitCode"))
     assert found.losses.clock == "none"

@@ -12,8 +12,11 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LINE = re.compile(
     r"step:(?P<step>\d{1,12})/\d{1,12}(?: (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40}))?"
-    r" train_time:(?P<time>[\d.]{1,20})ms(?: step_avg:(?P<average>[^ ]{1,40})ms)?(?P<rest>.*)"
+    r" train_time:(?P<time>[\d.]{1,20})(?P<unit>[^\d. ]{0,20})"
+    r"(?: step_avg:(?P<average>[^ ]{1,40}?)m?s(?= |$))?(?P<rest>.*)"
 )
+_UNITS_US = {"ms": 1_000, "s": 1_000_000}
+"""Units of train_time; programs of the optimization track write seconds."""
 _MOST_NAN = 16
 """Lines without a mean that the program prints at most: of ten steps, of the two after them, and of evaluations."""
 _KEYS = {
@@ -34,6 +37,8 @@ class Reader:
         self._since_us = 0
         self._started = False
         self._first_nan = self._num_nan = 0
+        self._unread: tuple[int, str, int] | None = None
+        """Where the first line is whose unit is not known, that unit, and how many such lines there are."""
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
@@ -42,14 +47,19 @@ class Reader:
             return
         match = _LINE.fullmatch(text.strip())
         loss = fit.number(match["loss"]) if match and match["kind"] else None
-        milliseconds = fit.number(match["time"]) if match else None
+        amount = fit.number(match["time"]) if match else None
         step = fit.step(match["step"]) if match else None
         lossless = match is not None and match["kind"] and loss is None
-        if match is None or lossless or not isinstance(milliseconds, float) or step is None:
+        if match is None or lossless or not isinstance(amount, float) or step is None:
             yield (
                 offset,
                 Refusal("the line has no step, loss or time", "step:1/2 train_loss:3.0 train_time:4ms", "value"),
             )
+            return
+        unit_us = _UNITS_US.get(match["unit"])
+        if unit_us is None:
+            first, unit, num = self._unread or (offset, match["unit"], 0)
+            self._unread = first, unit, num + 1
             return
         if match["rest"].strip():
             self._transcript.lose(
@@ -59,19 +69,15 @@ class Reader:
             yield offset, self._head()
         # The log leaves its first steps out of the mean that it prints, which is not a number until then.
         is_nan = fit.number(match["average"] or "") == "NaN"
-        yield from self._moved(offset, step, round(milliseconds * 1000), is_accepted=is_nan)
-        # Since 2025 the log prints no loss of a training step.
-        train = match["kind"] != "val"
-        values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
-        if train:
-            values |= self._progress(step)
+        yield from self._moved(offset, step, round(amount * unit_us), is_accepted=is_nan)
+        values = self._values(match["kind"], loss, step)
         time_us = fit.time_us(self._start_us + self._elapsed_us)
         if time_us is None:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
         self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
         self._num_nan += is_nan
-        warm = train and is_nan
+        warm = is_nan and match["kind"] != "val"
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
 
@@ -103,6 +109,11 @@ class Reader:
             self._elapsed_us += clock_us - self._clock_us
         self._clock_us = clock_us
 
+    def _values(self, kind: str | None, loss: fit.Number | None, step: int) -> dict[str, MetricValue]:
+        """The values of a line; since 2025 the log prints no loss of a training step."""
+        values: dict[str, MetricValue] = {} if kind is None or loss is None else {_KEYS[kind]: loss}  # type: ignore[dict-item]
+        return values if kind == "val" else values | self._progress(step)
+
     def _progress(self, step: int) -> dict[str, MetricValue]:
         values: dict[str, MetricValue] = {"train.step.count": float(step)}
         num_steps = step - max(self._step, 0)
@@ -112,7 +123,12 @@ class Reader:
         return values
 
     def end(self) -> Iterator[Found]:
-        """The means that are not a number, together: a log has them in its first steps."""
+        """The lines of another unit, and the means that are not a number: a log has those in its first steps."""
+        if self._unread is not None:
+            first, unit, num = self._unread
+            what = f"train_time is in {unit!r}" if unit else "train_time has no unit"
+            message = f"{what}; the first of {num:,} lines that are left out"
+            yield first, Refusal(message, "write seconds (s) or milliseconds (ms)", "unit")
         if self._num_nan:
             message = f"step_avg is nan; the first of {self._num_nan:,} cases"
             help_text = "leave a mean out until it is one of some steps"

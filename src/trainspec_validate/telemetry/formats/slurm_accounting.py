@@ -44,6 +44,8 @@ class Reader:
         self._transcript = transcript
         self._list: JsonList | None = None
         self._table: Table | None = None
+        self._has_end_bars = False
+        """Whether a | ends each line, as `sacct --parsable` writes it."""
         self._jobs: list[Job] = []
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -52,16 +54,22 @@ class Reader:
             if text.lstrip().startswith("{"):
                 self._list = JsonList("jobs")
             else:
-                self._table = Table(_cells(text), self._transcript.given.utc_offset_seconds)
+                self._has_end_bars = text.rstrip("\r\n").endswith("|")
+                self._table = Table(self._cells(text), self._transcript.given.utc_offset_seconds)
                 return
         if self._table is not None:
-            yield from self._take(offset, self._table.row(offset, _cells(text)))
+            yield from self._take(offset, self._table.row(offset, self._cells(text)))
         elif self._list is not None:
             for place, entry in self._list.line(offset, text):
                 if isinstance(entry, Refusal):
                     yield place, entry
                 elif isinstance(entry, dict):
                     yield from self._take(place, job_of(place, entry))
+
+    def _cells(self, text: str) -> list[str]:
+        """The cells of a line; the last of them can be empty."""
+        cells = text.strip("\r\n").split("|")
+        return cells[:-1] if self._has_end_bars and cells[-1] == "" else cells
 
     def _take(self, offset: int, job: Job | Refusal | None) -> Iterator[Found]:
         if isinstance(job, Refusal):
@@ -84,15 +92,15 @@ class Reader:
 
     def _note_clock(self) -> None:
         transcript, table = self._transcript, self._table
-        if table is None or table.is_utc or transcript.given.utc_offset_seconds is not None:
-            transcript.clock = "utc"
-        elif table.has_times:
-            transcript.clock = "local"
-            transcript.lose("time", "time", "times have no zone; they are taken for UTC", 0)
-        else:
+        if table is not None and not table.has_times:
             transcript.clock = "none"
             message = "the table has no columns Start and End; each job counts as a second"
             transcript.lose("time", "time", message, 0)
+        elif table is None or table.is_utc or transcript.given.utc_offset_seconds is not None:
+            transcript.clock = "utc"
+        else:
+            transcript.clock = "local"
+            transcript.lose("time", "time", "times have no zone; they are taken for UTC", 0)
 
     def _chosen(self, jobs: list[Job]) -> tuple[str, list[Job]] | Refusal | None:
         """The run and its jobs: those that the given name means, or all where they can be attempts of one run."""
@@ -236,8 +244,3 @@ def _words(text: str, code: int | None, signal: int | None, reason: str | None) 
     if reason:
         parts.append(f"reason {reason}")
     return ", ".join(parts)
-
-
-def _cells(text: str) -> list[str]:
-    cells = text.strip("\r\n").split("|")
-    return cells[:-1] if cells[-1] == "" else cells

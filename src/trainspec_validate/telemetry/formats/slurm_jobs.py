@@ -13,6 +13,8 @@ from trainspec_validate.telemetry.formats.megatron import local_us
 
 _STATE = re.compile(r"[A-Z][A-Z_]{1,40}")
 _NUMBER = re.compile(r"\d{1,10}")
+_ZONE = re.compile(r":\d\d(?:[.,]\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d){0,2})$")
+"""What a time with an offset from UTC ends with, as opposed to a date alone."""
 _EXIT = re.compile(r"(\d{1,5}):(\d{1,3})")
 _ABSENT = frozenset({"", "None", "Unknown", "None assigned", "N/A", "INVALID"})
 _MAX_TEXT = 200
@@ -146,8 +148,8 @@ class Table:
         self._offset_seconds = utc_offset_seconds
         self._job: Job | None = None
         self.has_times = {"Start", "End"} <= set(self._columns)
-        self.is_utc = False
-        """Whether a time was a number of seconds since 1970."""
+        self.is_utc = True
+        """Whether no time so far is of no zone: each is seconds since 1970, or has its offset from UTC."""
 
     def row(self, offset: int, cells: Sequence[str]) -> Job | Refusal | None:
         """The job that a row is about; None for a step, which is kept with its job, and for a header again."""
@@ -187,6 +189,7 @@ class Table:
 
     def _time(self, text: str) -> int | None:
         if _NUMBER.fullmatch(text):
-            self.is_utc = True
             return _seconds(int(text))
-        return None if text in _ABSENT else local_us(text, self._offset_seconds)
+        time_us = None if text in _ABSENT else local_us(text, self._offset_seconds)
+        self.is_utc = self.is_utc and (time_us is None or _ZONE.search(text) is not None)
+        return time_us
