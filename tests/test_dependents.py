@@ -253,6 +253,25 @@ def test_what_names_another_cluster_is_no_dependent(case: str, monkeypatch: pyte
     assert judged("clusters/cluster.yaml")["unjudged"] == []
 
 
+@pytest.mark.parametrize("case", UNREACHED)
+def test_what_is_not_reached_and_names_no_cluster_may_be_for_any(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, make, reason = UNREACHED[case]
+    if "link" in case or case == "dangling":
+        pytest.skip("a link is not followed, whatever it leads to")
+    monkeypatch.setitem(globals(), "PLAN", without(PLAN, "cluster"))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    make(Path(path))
+    [entry] = judged("clusters/cluster.yaml")["unjudged"]
+    assert entry["path"] == path
+    assert entry["reason"].startswith("names no cluster, may be for 'example-cluster' and ")
+    assert reason in entry["reason"]
+
+
+def test_texts_about_documents_without_a_reference_are_no_dependents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "PLAN", without(PLAN, "cluster"))
+    test_texts_about_documents_are_no_dependents()
+
+
 def test_texts_about_documents_are_no_dependents() -> None:
     put("README.md", f"# Plans\n\n```yaml\n{PLAN}```\n")
     put("notes.md", f"A plan.\n\n{PLAN}")

@@ -117,6 +117,7 @@ def test_structure_only_reads_no_content(tmp_path: Path) -> None:
 
 def test_exit_codes(tmp_path: Path) -> None:
     assert invoke(tmp_path / "absent").exit_code == 2
+    assert invoke(Path(os.devnull)).exit_code == 2
     result = invoke(tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no whole checkpoint" in result.stderr

@@ -132,7 +132,7 @@ class Reader:
             while offset < num_bytes or pending:
                 while offset < num_bytes and len(pending) < _NUM_AHEAD and self._left.acquire(blocking=not pending):
                     buffer = self._take()
-                    pending.append((buffer, self._pool.submit(file.fill, buffer, offset)))
+                    pending.append((buffer, self._submit(file, buffer, offset)))
                     offset += BLOCK_BYTES
                 buffer, filled = pending[0]
                 number = filled.result()
@@ -145,15 +145,31 @@ class Reader:
             for buffer, _ in pending:
                 self._give_back(buffer)
 
+    def _submit(self, file: _File, buffer: memoryview, offset: int) -> Future[int]:
+        """Have a buffer filled.
+
+        Raises:
+            RuntimeError: no thread can be started; the buffer belongs to nobody any more.
+        """
+        try:
+            return self._pool.submit(file.fill, buffer, offset)
+        except BaseException:
+            self._left.release()
+            raise
+
     def _check(self) -> None:
         if self._stopped.is_set():
             raise StoppedError
 
     def _take(self) -> memoryview:
-        try:
+        """A buffer for a place that was acquired, which is free again where there is no memory for one."""
+        with suppress(IndexError):
             return self._buffers.pop()
-        except IndexError:
+        try:
             return memoryview(_pages(BLOCK_BYTES))
+        except BaseException:
+            self._left.release()
+            raise
 
     def _give_back(self, buffer: memoryview) -> None:
         self._buffers.append(buffer)

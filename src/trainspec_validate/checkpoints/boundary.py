@@ -1,6 +1,7 @@
 """Makes a finding about one file out of whatever it makes its reader raise, so that the rest of a checkpoint is judged.
 
-A mistake of ours passes through as it is; `trainspec_validate.system.boundary` decides which errors are one.
+A mistake of ours passes through as it is; `trainspec_validate.system.boundary` decides which errors are one. Too little
+memory of the machine passes through as an `OutOfMemoryError`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Literal
 from trainspec_validate.checkpoints.limits import AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
-from trainspec_validate.system.boundary import reason_of, refusal_of
+from trainspec_validate.system.boundary import OutOfMemoryError, reason_of, refusal_of
 from trainspec_validate.system.budget import OverLimitError
+from trainspec_validate.system.process import lacks_memory, memory_of_the_machine
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
 CUT = "restore the file from another copy; it is shorter than its header would be"
@@ -32,7 +34,8 @@ def judged(checkpoint: Checkpoint, path: str, what: str = "the file", remedy: st
         remedy: what to do about a file that is damaged.
     """
     try:
-        yield
+        with memory_of_the_machine():
+            yield
     except AmbiguousError as error:
         checkpoint.report("code", path, f"{what} {error}", AMBIGUOUS)
     except LimitError as error:
@@ -48,10 +51,13 @@ def failure(error: Exception) -> tuple[Literal["limits", "container"], str]:
     """The aspect of a failure that no reader expects, and words for it, which continue a sentence about the file.
 
     Raises:
+        OutOfMemoryError: the machine gave too little memory.
         Exception: the error itself, where it is a mistake of ours.
     """
     if refusal_of(error) is None:
         raise error
+    if lacks_memory(error):
+        raise OutOfMemoryError from error
     if isinstance(error, OverLimitError):
         return "limits", f"passes a limit: {error}"
     if isinstance(error, MemoryError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.process import memory_of_the_machine
 
 
 class Unpacker(Protocol):
@@ -208,6 +209,7 @@ def _kind_of_plain(start: bytes, size_bytes: int) -> str:
 def _unpacked(start: bytes, unpacker: Unpacker) -> bytes:
     """The first bytes that a compressed file unpacks to; none where it is damaged."""
     try:
-        return unpacker.decompress(start, _START_BYTES)
+        with memory_of_the_machine():
+            return unpacker.decompress(start, _START_BYTES)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
         return b""

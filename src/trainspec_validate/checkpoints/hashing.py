@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TypeVar
 
 from trainspec_validate.checkpoints.blocks import Reader
+from trainspec_validate.system.process import memory_of_the_machine
 
 _NUM_FILES_PER_PROCESSOR = 8
 _NUM_WAITING = 4
@@ -71,8 +72,16 @@ def each(
         root: directory that the paths are relative to.
         sizes: bytes of every file, by its path.
         work: takes the blocks of one file in order, in a thread of its own.
+
+    Raises:
+        OutOfMemoryError: the machine gave too little memory.
     """
     found: dict[str, Result | OSError] = {}
+
+    def read(path: Path) -> Result:
+        with memory_of_the_machine():
+            return work(reader.blocks(path))
+
     num_files = min(_NUM_FILES_PER_PROCESSOR * num_processors(), _MAX_FILES)
     with Reader(num_files) as reader, ThreadPoolExecutor(num_files) as pool:
         try:
@@ -80,7 +89,7 @@ def each(
             futures: dict[Future[Result], str] = {}
             while True:
                 for path in islice(waiting, _NUM_WAITING * num_files - len(futures)):
-                    futures[pool.submit(lambda file: work(reader.blocks(file)), root / path)] = path
+                    futures[pool.submit(read, root / path)] = path
                 if not futures:
                     break
                 for future in wait(futures, return_when=FIRST_COMPLETED).done:

@@ -17,6 +17,7 @@ from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.process import memory_of_the_machine
 
 STEP_NAME = re.compile(
     r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$"
@@ -138,7 +139,7 @@ def _is_or_holds(path: Path) -> bool:
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(directory) as entries:
+        with memory_of_the_machine(), os.scandir(directory) as entries:
             return sorted(islice(entries, int(ENTRIES.most) + 1), key=lambda entry: entry.name)
     except OSError:
         return []

@@ -10,6 +10,7 @@ from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pieces import damaged
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import opened
+from trainspec_validate.system.process import memory_of_the_machine
 
 _SHOWN = 3
 
@@ -38,7 +39,7 @@ def compared(one: Checkpoint, vouched: Collection[str]) -> Iterator[tuple[str, s
 def _damage(one: Checkpoint, archive: Archive) -> tuple[str, bool]:
     """What contradicts the checksums of a container, and whether it has any."""
     try:
-        with opened(one.root / archive.path, archive) as container:
+        with memory_of_the_machine(), opened(one.root / archive.path, archive) as container:
             wrong, is_recorded = container.damaged()
     except UnreadableError as error:
         return f"the container {error}", True

@@ -9,10 +9,13 @@ from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, LimitError
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, Machine
 from trainspec_validate.system.budget import Count, OverLimitError
+from trainspec_validate.system.process import lacks_memory
 
 _SIGNS_OF_OBJECTS = (b"O", b"object", b"\\")
 """One of these is in each header of an array of NumPy that holds objects, and in few others."""
 _MAX_ARRAY_HEADER_BYTES = 65_536
+_NESTED_BYTES = 256
+"""A shorter text cannot nest as deep as makes the parser of Python, at 6000 calls, raise a `MemoryError`."""
 """NumPy itself reads no longer ones than 10,000 where objects are not allowed."""
 
 
@@ -36,7 +39,11 @@ def _says_objects(header: bytes) -> bool:
         return False
     try:
         said = ast.literal_eval(header.decode("latin-1"))  # as NumPy reads it: constants alone, nothing is run
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except MemoryError as error:
+        if lacks_memory(error) and len(header) < _NESTED_BYTES:
+            raise
+        return True  # it nests deeper than the parser follows
+    except (ValueError, SyntaxError, RecursionError):
         return True
     return not isinstance(said, dict) or _is_of_objects(said.get("descr"))
 

@@ -14,6 +14,7 @@ from trainspec_validate.checkpoints.hashing import num_threads
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.protobuf import varint
 from trainspec_validate.checkpoints.statistics import Piece
+from trainspec_validate.system.process import memory_of_the_machine
 
 BLOCK_BYTES = 1 << 20
 _NUM_WAITING = 4_096
@@ -34,7 +35,7 @@ def damaged(root: Path, pieces: list[Piece]) -> Iterator[tuple[Piece, str]]:
 
 def _compare(root: Path, piece: Piece) -> str:
     try:
-        with open_file(root / piece.path) as file:
+        with memory_of_the_machine(), open_file(root / piece.path) as file:
             found = _of_texts(file, piece) if piece.num_texts is not None else _of_bytes(file, piece)
     except UnreadableError as error:
         return str(error)

@@ -23,6 +23,8 @@ from trainspec_validate.checkpoints.limits import KEY_BYTES
 from trainspec_validate.checkpoints.opening import UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.boundary import OutOfMemoryError
+from trainspec_validate.system.process import memory_of_the_machine
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -91,8 +93,9 @@ def read(checkpoint: Checkpoint) -> Signature:
         SignatureError: it is no bundle of this format, or contradicts itself.
     """
     try:
-        envelope = msgspec.convert(read_json(read_small(checkpoint.root / SIGNATURE_NAME)), _Bundle).dsse_envelope
-        statement = msgspec.convert(read_json(envelope.payload), _Statement)
+        with memory_of_the_machine():
+            envelope = msgspec.convert(read_json(read_small(checkpoint.root / SIGNATURE_NAME)), _Bundle).dsse_envelope
+            statement = msgspec.convert(read_json(envelope.payload), _Statement)
     except UnreadableError as error:
         raise SignatureError(f"the signature {error}") from error
     except msgspec.ValidationError as error:
@@ -191,7 +194,10 @@ def signer(key_file: Path) -> Callable[[Checkpoint], Path]:
     """
     serialization, ec = _library()
     try:
-        key = serialization.load_pem_private_key(_key(key_file), None)
+        with memory_of_the_machine():
+            key = serialization.load_pem_private_key(_key(key_file), None)
+    except OutOfMemoryError:
+        raise
     except Exception as error:  # odd curves and types have errors of their own, some of them of OpenSSL
         raise SignatureError(f"{key_file}: no private key in PEM without a password: {_first_line(error)}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -226,7 +232,10 @@ def is_made_by(signature: Signature, key_file: Path) -> bool:
 
     serialization, ec = _library()
     try:
-        key = serialization.load_pem_public_key(_key(key_file))
+        with memory_of_the_machine():
+            key = serialization.load_pem_public_key(_key(key_file))
+    except OutOfMemoryError:
+        raise
     except Exception as error:
         raise SignatureError(f"{key_file}: no public key in PEM of a known kind: {_first_line(error)}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey):

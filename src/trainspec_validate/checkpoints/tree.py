@@ -18,6 +18,7 @@ from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.view import Aspect, Checkpoint, FileFact
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count, OverLimitError
+from trainspec_validate.system.process import memory_of_the_machine
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -47,7 +48,8 @@ def walk(root: Path) -> Tree:
     while pending:
         folder, depth = pending.pop()
         try:
-            entries = _entries(root / folder, may_be_link=not folder)
+            with memory_of_the_machine():
+                entries = _entries(root / folder, may_be_link=not folder)
         except OSError as error:
             words = f"the directory cannot be listed: {reason_of(error)}"
             tree.unlisted.append(("container", folder, words))

@@ -13,6 +13,7 @@ from trainspec_validate.checkpoints.pieces import stretch
 from trainspec_validate.checkpoints.statistics import FORMATS, Piece, Statistics
 from trainspec_validate.checkpoints.storages import storages
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.process import memory_of_the_machine
 
 _NUM_WAITING = 4_096
 """Pieces in the queue at once."""
@@ -34,7 +35,7 @@ def statistics(checkpoint: Checkpoint) -> list[Statistics]:
 def _read(root: Path, piece: Piece) -> Statistics:
     found = Statistics(piece)
     try:
-        with open_file(root / piece.path) as file:
+        with memory_of_the_machine(), open_file(root / piece.path) as file:
             for block in stretch(file, piece.offset, piece.num_bytes):
                 found.add(block)
     except UnreadableError as error:

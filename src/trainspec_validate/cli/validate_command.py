@@ -53,14 +53,8 @@ def run(request: Request) -> int:
         _refuse_own_state(tree)
         request = _of_target(request, tree)
         _tell_changes(request, tree)
-    if request.follow and request.rules:
-        raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
-    if request.follow and request.formats not in ((), ("concise",)):
-        raise click.UsageError("--follow prints each finding in a line of its own; use --format concise with it")
     if request.follow:
-        from trainspec_validate.cli.following import follow  # noqa: PLC0415
-
-        return follow(request, request.interval_seconds)
+        return _follow(request)
     if request.list_files:
         return _list_files(paths, request.stdin_filename or STDIN_NAME, dependents=request.dependents)
     wanted = _outputs(request)
@@ -72,14 +66,24 @@ def run(request: Request) -> int:
     is_recorded = baseline is not None and baseline.mode != "use" and not failures
     if baseline is not None and is_recorded:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
+    _write(report, wanted, index, recorded if is_recorded else None)  # first, since a closed stream ends the run
     for output in wanted:
         if output.file is None:
             _print(report, output, request, index)
-    _write(report, wanted, index, recorded if is_recorded else None)
     if failures:
         Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def _follow(request: Request) -> int:
+    if request.rules:
+        raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
+    if request.formats not in ((), ("concise",)):
+        raise click.UsageError("--follow prints each finding in a line of its own; use --format concise with it")
+    from trainspec_validate.cli.following import follow  # noqa: PLC0415
+
+    return follow(request, request.interval_seconds)
 
 
 def _refuse_command(word: str) -> None:

@@ -15,6 +15,7 @@ from trainspec_validate.model.requirements import Index
 from trainspec_validate.pipeline.engine import Binding
 from trainspec_validate.pipeline.streams import belonging, num_given
 from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
+from trainspec_validate.system.process import memory_of_the_machine
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -53,7 +54,7 @@ def judge_stored(  # noqa: PLR0913
     result = CheckResult()
     for group in groups:
         try:
-            with untrusted(unreadable(group.root.as_posix())):
+            with untrusted(unreadable(group.root.as_posix())), memory_of_the_machine():
                 series = read_group(group, saved, seen, reads_values=reads_values)
         except UnreadableError as error:
             result += CheckResult(failures=(str(error),))

@@ -138,13 +138,13 @@ class Trees:
             yield Unjudged(root.as_posix(), reason, "name those documents too", ())
         yield from (Unjudged(*entry, ()) for entry in tree.unread)
         for text in tree.texts:
-            failure = text.facts.failure if text.mentions(path, name) else None
-            if failure:
-                reason = f"mentions {key} {name!r} and cannot be read: {failure.message}"
-                yield Unjudged(text.path.as_posix(), reason, failure.help, ())
+            failure = text.facts.failure
+            which = _which(text, path, key, name) if failure else ""
+            if failure and which:
+                yield Unjudged(text.path.as_posix(), f"{which} and cannot be read: {failure.message}", failure.help, ())
         for found in passed:
+            which = f"{_which(found.text, path, key, name)} and " if found.text else ""
             if found.text is None or _may_refer(found, path, key, name):
-                which = f"mentions {key} {name!r} and " if found.text else ""
                 remedy = f"name {found.path.as_posix()} to have it judged"
                 yield Unjudged(found.path.as_posix(), f"{which}{found.reason}", remedy, ())
 
@@ -216,9 +216,19 @@ def _read(tree: _Tree, path: Path, num_bytes: Count) -> None:
             tree.texts.append(text)
 
 
+def _which(text: Text, path: str, key: str, name: str) -> str:
+    """What a text that is not judged has to do with a document; empty where it has nothing."""
+    if text.may_lack(key):
+        return f"names no {key}, may be for {name!r}"
+    is_one = not text.facts.failure or text.mentions(path, name)
+    return f"mentions {key} {name!r}" if is_one else ""
+
+
 def _may_refer(found: PassedOver, path: str, key: str, name: str) -> bool:
     """Whether a file that was passed over refers to a document, or cannot be read and mentions it."""
     text = found.text
+    if text is not None and text.may_lack(key) and (found.has_own_name or not text.facts.failure):
+        return True
     if text is None or not text.facts.failure:
         return text is not None and text.refers(path, key, name)
     return found.has_own_name and key in REFERENCES.get(text.unread_kind(), ()) and text.mentions(path, name)

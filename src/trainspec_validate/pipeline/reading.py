@@ -22,6 +22,7 @@ from trainspec_validate.documents.types import (
     read_waiver,
     without,
 )
+from trainspec_validate.documents.types.base import DAY
 from trainspec_validate.model.finding import Finding, Origin, Pointer, Span
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.pipeline.engine import Member
@@ -47,7 +48,7 @@ NOT_ABSENT = "TS-DOC-021"
 DAY_TO_COME = "TS-DOC-022"
 _JUDGED_TOGETHER = frozenset({"ClusterProfile", "TrainingPlan", "CheckpointPolicy"})
 """Kinds whose rules compare items of lists, of other documents too."""
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DAY = re.compile(DAY)
 _SMALL = 100_000
 """Characters of a file up to which the typed reader alone is quicker than starting the schema validator."""
 

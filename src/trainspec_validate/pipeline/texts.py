@@ -85,6 +85,13 @@ class Text:
         words = (re.escape(word.encode()) for word in (name, Path(path).name) if word)
         return bool(re.search(rb"(?<![\w.-])(?:" + b"|".join(words) + rb")(?![\w.-])", self.plain))
 
+    def may_lack(self, key: str) -> bool:
+        """Whether a document that can have such a reference has none, and can be for any document of that kind."""
+        if not self.facts.failure:
+            return key in REFERENCES.get(self.facts.kind, ()) and key not in self.facts.references
+        is_one = key in REFERENCES.get(self.unread_kind(), ())
+        return is_one and not re.search(rb"\b" + key.encode() + rb"\b[\"']?\s*:", self.plain)
+
     def unread_kind(self) -> str:
         """The kind of a document that can refer to others, of a text that cannot be read; empty for others."""
         found = _KIND.search(self.plain)

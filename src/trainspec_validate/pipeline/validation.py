@@ -177,18 +177,13 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     both = streamed + stored
     elsewhere = dict.fromkeys(("stream", "user"), streamed.paths) | {"artifact": stored.paths}
     judged = judged_on(documents, selection, bound, [*ruled.outcomes, *both.outcomes], elsewhere)
-    form = [
-        *outcomes_of_form(documents, found, selection, judged),
-        *without_input(documents, selection, elsewhere),
-    ]
+    form = [*outcomes_of_form(documents, found, selection, judged), *without_input(documents, selection, elsewhere)]
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     taken = [*_located(documents, found, selection), *both.findings]
     tally = silence(taken, run, waivers, recorded, terms.today)
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
-    left_out = [*_left_out(arguments, documents, inputs)]
-    known = {entry.path for entry in left_out}
-    left_out += (entry for entry in completion.unreached if entry.path not in known)
+    left_out = _first_of_each_path([*_left_out(arguments, documents, inputs)], completion.unreached)
     report = Report(
         findings=findings,
         suppressed=tuple(tally.suppressed),
@@ -200,6 +195,11 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         unjudged=unexplained([*ruled.unjudged, *both.unjudged, *left_out], findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
+
+
+def _first_of_each_path(entries: list[Unjudged], more: Iterable[Unjudged]) -> list[Unjudged]:
+    known = {entry.path for entry in entries}
+    return [*entries, *(entry for entry in more if entry.path not in known)]
 
 
 def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:

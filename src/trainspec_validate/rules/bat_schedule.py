@@ -49,7 +49,7 @@ def schedule_length(plan: TrainingPlan) -> Iterator[Violation]:
         "total_tokens": (schedule.total_tokens, job_tokens(plan)),
     }
     judged = [(key, own, job) for key, (own, job) in lengths.items() if own and job]
-    if not judged:
+    if not judged and _unit_without_total(schedule) is None:
         raise NotApplicable("the schedule states no length, or that of the job is not known")
     for key, own, job in judged:
         if abs(own - job) > max(1.0, LENGTH_TOLERANCE * job):
@@ -61,6 +61,7 @@ def schedule_length(plan: TrainingPlan) -> Iterator[Violation]:
                 f"set {key} to {base(round(job))}, or correct the length of the job",
                 related=((at(plan, "job"), "the job"),),
             )
+    yield from _in_the_job(plan, schedule)
 
 
 @rule("TS-BAT-042")
@@ -128,7 +129,7 @@ def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
             "let the peak be the largest rate",
         )
     yield from _decay(plan, schedule)
-    yield from _in_the_job(plan, schedule)
+    yield from _in_the_schedule(plan, schedule)
 
 
 def _lengths(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
@@ -160,31 +161,52 @@ def _batch_tokens(plan: TrainingPlan) -> tuple[float | None, float | None]:
     return min(known) if len(known) == len(sizes) else None, max(known)
 
 
+def _in_the_schedule(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
+    """A warm-up and a decay that are longer than a total in the other unit."""
+    unit = _unit_without_total(schedule)
+    least, _ = _batch_tokens(plan)
+    whole = _most_steps(schedule.total_steps, schedule.total_tokens, least)
+    if unit is not None and whole is not None:
+        yield from _longer(plan, schedule, unit, whole, "the schedule")
+
+
 def _in_the_job(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
-    """A warm-up and a decay that are longer than all that is known of the length of the job.
+    """A warm-up and a decay without a total that are longer than all that is known of the length of the job.
 
     Raises:
         Unresolved: nothing says how long the job is.
     """
-    unit = next((unit for unit in UNITS if getattr(schedule, f"decay_{unit}") is not None), None)
-    if unit is None or getattr(schedule, f"total_{unit}") is not None:
+    unit = _unit_without_total(schedule)
+    if unit is None or schedule.total_steps or schedule.total_tokens:
         return
-    least, most = _batch_tokens(plan)
-    steps_of_job, tokens_of_job = (plan.job.num_steps, plan.job.num_tokens) if plan.job else (None, None)
-    lengths = ((schedule.total_steps, schedule.total_tokens), (steps_of_job, tokens_of_job))
-    whole = next((most for pair in lengths if (most := _most_steps(*pair, least)) is not None), None)
-    place = at(plan, "optimizer", "learning_rate", f"decay_{unit}")
+    least, _ = _batch_tokens(plan)
+    lengths = (plan.job.num_steps, plan.job.num_tokens) if plan.job else (None, None)
+    whole = _most_steps(*lengths, least)
     if whole is None:
-        lacking = "no tokens of a step" if any(map(any, lengths)) else "no length of the schedule or of the job"
+        lacking = "no tokens of a step" if any(lengths) else "no length of the schedule or of the job"
         reason = f"gives decay_{unit}, and {lacking} to compare the decay with"
-        raise Unresolved(place, reason, f"add total_{unit}")
+        raise Unresolved(at(plan, "optimizer", "learning_rate", f"decay_{unit}"), reason, f"add total_{unit}")
+    yield from _longer(plan, schedule, unit, whole, "the job")
+
+
+def _unit_without_total(schedule: LearningRateSchedule) -> str | None:
+    """The unit of a decay that has no total in the same unit."""
+    unit = next((unit for unit in UNITS if getattr(schedule, f"decay_{unit}") is not None), None)
+    return unit if unit and getattr(schedule, f"total_{unit}") is None else None
+
+
+def _longer(
+    plan: TrainingPlan, schedule: LearningRateSchedule, unit: str, whole: float, of: str
+) -> Iterator[Violation]:
+    _, most = _batch_tokens(plan)
     parts = [_least_steps(schedule, part, most) for part in ("warmup", "decay")]
     steps = sum(part for part in parts if part is not None)
     if steps > whole * (1 + LENGTH_TOLERANCE) + 1:
         yield Violation(
-            place,
-            f"warm-up and decay take {number(round(steps))} steps, and the job {number(round(whole))}",
-            "let both end with the job: correct their lengths, or that of the job",
+            at(plan, "optimizer", "learning_rate", f"decay_{unit}"),
+            f"warm-up and decay take {number(round(steps))} steps one after the other, and {of} {number(round(whole))}",
+            f"let both end with {of}: correct their lengths, or that of {of}; a decay that a framework counts from the "
+            "first step is given without the warm-up",
         )
 
 

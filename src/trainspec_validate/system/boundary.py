@@ -48,6 +48,10 @@ class InputError(Exception):
         return "\n".join(map(str, self.args))
 
 
+class OutOfMemoryError(MemoryError):
+    """The machine gave the process too little memory: a failure of the run, and of no input."""
+
+
 class Refusal(NamedTuple):
     """Why an input cannot be read, and what would be right."""
 
@@ -120,10 +124,10 @@ def waiting(stream: BinaryIO) -> BinaryIO:
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
-    """What to say of an input whose reader raised this; None for a mistake of ours."""
+    """What to say of an input whose reader raised this; None for a mistake of ours, and for a lack of the machine."""
     if isinstance(error, OverLimitError):
         return Refusal(str(error), "make it smaller, or split it")
-    if _is_of_import(error):
+    if isinstance(error, OutOfMemoryError) or _is_of_import(error):
         return None
     if isinstance(error, OSError) and error.errno is not None:
         return _of_storage(error)

@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from trainspec_validate.system.boundary import reason_of
+from trainspec_validate.system.boundary import OutOfMemoryError, reason_of
 
 try:
     import resource
@@ -190,6 +191,12 @@ _NO_MEMORY = (
 """What the loader of the system says of a library that finds no memory: glibc, elf/dl-load.c."""
 
 
+_NO_THREAD = "can't start new thread"
+"""CPython, Modules/_threadmodule.c."""
+_NO_WINDOW = "Error -4 "
+"""Z_MEM_ERROR as CPython words it, Modules/zlibmodule.c."""
+
+
 def refusal_of_the_system(error: OSError) -> str:
     """What the machine lacks, or says of a path that is none of ours; nothing where the error says something else."""
     lacks = error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE)
@@ -202,18 +209,43 @@ def refusal_of_the_system(error: OSError) -> str:
 def lacks_memory(error: BaseException | None) -> bool:
     """Whether the machine gave too little memory, also where a library cannot be loaded and says so in its own way.
 
-    A `MemoryError` on its own says so only below a limit: without one, what asked for too much is a mistake of ours.
+    A `MemoryError` on its own, or a thread that cannot be started, says so only below a limit: without one, what asked
+    for too much is a mistake of ours.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         is_of_storage = isinstance(error, OSError) and error.errno == errno.ENOMEM
         is_of_loader = isinstance(error, ImportError) and any(words in str(error) for words in _NO_MEMORY)
-        is_of_limit = isinstance(error, MemoryError) and _has_limit_of_memory()
-        if is_of_limit or is_of_storage or is_of_loader:
+        is_of_limit = _is_of_allocation(error) and _has_limit_of_memory()
+        if is_of_limit or is_of_storage or is_of_loader or isinstance(error, OutOfMemoryError):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+@contextmanager
+def memory_of_the_machine() -> Iterator[None]:
+    """Raise an `OutOfMemoryError`, which no boundary makes a finding of, for every error that says `lacks_memory`.
+
+    Raises:
+        OutOfMemoryError: the machine gave too little memory.
+    """
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise OutOfMemoryError from error
+        raise
+
+
+def _is_of_allocation(error: BaseException) -> bool:
+    """Whether memory for an object, for the stack of a thread or for the window of zlib was refused."""
+    is_of_thread = isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
+    is_of_window = isinstance(error, zlib.error) and str(error).startswith(_NO_WINDOW)
+    return isinstance(error, MemoryError) or is_of_thread or is_of_window
 
 
 def _has_limit_of_memory() -> bool:

@@ -12,6 +12,8 @@ from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twin
 from trainspec_validate.checkpoints.tree import fact_of
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.types import CheckpointManifest, read_manifest
+from trainspec_validate.system.boundary import OutOfMemoryError
+from trainspec_validate.system.process import memory_of_the_machine
 
 _HELP = "write every path relative to the directory of the manifest, with forward slashes and without . or .."
 
@@ -29,8 +31,9 @@ def read(checkpoint: Checkpoint) -> None:
     checkpoint.formats.append("TrainSpec manifest")
     checkpoint.examined |= {"container", "limits"}
     try:
-        content = read_small(checkpoint.root / name)
-        manifest = read_manifest(read_json(content))
+        with memory_of_the_machine():
+            content = read_small(checkpoint.root / name)
+            manifest = read_manifest(read_json(content))
     except LimitError as error:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("limits", name, f"the manifest {error}")
@@ -50,7 +53,10 @@ def read(checkpoint: Checkpoint) -> None:
 def listed_in(directory: Path) -> frozenset[str]:
     """Files that the manifest of a directory lists; none where it has no manifest that can be read."""
     try:
-        manifest = read_manifest(read_json(read_small(directory / MANIFEST_NAME)))
+        with memory_of_the_machine():
+            manifest = read_manifest(read_json(read_small(directory / MANIFEST_NAME)))
+    except OutOfMemoryError:
+        raise
     except Exception:
         return frozenset()
     return frozenset(file.path for file in manifest.files)

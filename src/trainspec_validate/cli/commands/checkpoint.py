@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -27,7 +28,20 @@ from trainspec_validate.system.neutral import printable
 
 Result = TypeVar("Result")
 _SHOWN = 5
-_directory = click.Path(exists=True, file_okay=False)
+
+
+class _Directory(click.Path):
+    """A directory that is there; a device or a pipe, which click lets pass, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as it was given."""
+        found = super().convert(value, param, ctx)
+        if not Path(os.fsdecode(found)).is_dir():
+            self.fail(f"Directory {os.fsdecode(found)!r} is not a directory.", param, ctx)
+        return found
+
+
+_directory = _Directory(exists=True, file_okay=False)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _progress = click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
 

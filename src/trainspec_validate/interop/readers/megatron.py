@@ -110,13 +110,7 @@ def read(text: ForeignText) -> Fragment:
         draft = started.draft(values)
         write_plan(draft)
         write_megatron(draft)
-        program = draft.word(PROGRAM)
-        if program and not _OWN.search(program):
-            drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
-        elif program and not _ENTRIES.fullmatch(program):
-            drop_model_defaults(
-                draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model"
-            )
+        _drop_defaults(draft, draft.word(PROGRAM))
         settle(draft, ARGUMENTS, written)
         drop_after_exit(draft)
         drop_from_checkpoint(draft)
@@ -132,6 +126,14 @@ def read(text: ForeignText) -> Fragment:
     leave_configuration_open(draft)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _drop_defaults(draft: Draft, program: str | None) -> None:
+    """Leave open what the defaults of a program that is not Megatron-LM's own decide."""
+    if program and not _OWN.search(program):
+        drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
+    elif program and not _ENTRIES.fullmatch(program):
+        drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
 
 
 def _refuse_idle(started: Started) -> None:
