@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.checkpoints.test_zip_readings import EVIL, STATE, container
 from tests.trees import build, call, name, pickled, short_text
 from trainspec_validate import validate
+from trainspec_validate.checkpoints import pickle_code
 from trainspec_validate.checkpoints.read import read_checkpoint
 
 OLD = b"cposix\nsystem\n(S'true'\ntR."
@@ -77,3 +79,11 @@ def test_pickles_of_every_protocol_are_followed(tmp_path: Path, protocol: int, s
     content = pickle.dumps({"a": [1.5] * size, "b": b"x" * size, "c": "y" * size}, protocol)
     (tmp_path / "model.pt").write_bytes(content)
     assert [f.message for f in validate([tmp_path]).findings if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize(("kind", "names"), [("<f4", []), ("|O", ["copyreg.extension_186"])])
+def test_numbers_of_an_array_are_no_code_whatever_they_look_like(kind: str, names: list[str]) -> None:
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': (2,), }}".ljust(117) + "\n"
+    calls = b"\x82\xba(tR."  # the name of an extension, called without arguments
+    file = io.BytesIO(b"\x93NUMPY\x01\x00v\x00" + header.encode() + calls + bytes(3))
+    assert pickle_code.code_of(file).denied == names

@@ -14,13 +14,16 @@ from trainspec_validate.system.process import lacks_memory
 _SIGNS_OF_OBJECTS = (b"O", b"object", b"\\")
 """One of these is in each header of an array of NumPy that holds objects, and in few others."""
 _MAX_ARRAY_HEADER_BYTES = 65_536
+"""NumPy itself reads no longer ones than 10,000 where objects are not allowed."""
 _NESTED_BYTES = 256
 """A shorter text cannot nest as deep as makes the parser of Python, at 6000 calls, raise a `MemoryError`."""
-"""NumPy itself reads no longer ones than 10,000 where objects are not allowed."""
 
 
 def code_of(file: BinaryIO) -> Content:
-    """The same as `code_at_start`, of an array of NumPy too, whose objects are a pickle after its header."""
+    """The same as `code_at_start`, of an array of NumPy too, whose objects are a pickle after its header.
+
+    Numbers of an array are never unpickled, so what they look like by chance calls nothing.
+    """
     if file.read(len(NUMPY_START)) != NUMPY_START:
         file.seek(0)
         return code_at_start(file)
@@ -29,8 +32,10 @@ def code_of(file: BinaryIO) -> Content:
     start = file.tell()
     header = file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))
     holds_objects = num_bytes > _MAX_ARRAY_HEADER_BYTES or _says_objects(header)
+    if not holds_objects:
+        return Content(None, [])
     file.seek(start + num_bytes)
-    return code_at_start(file, is_pickle=holds_objects)
+    return code_at_start(file, is_pickle=True)
 
 
 def _says_objects(header: bytes) -> bool:
