@@ -165,7 +165,7 @@ def _reports(entries: list[Entry]) -> list[Entry]:
             "steps count samples up to report 120 at most, and then",
         ),
     ],
-    ids=["falls", "no multiple", "stands", "doubles"],
+    ids=["falls", "no multiple", "frozen", "doubles"],
 )
 def test_steps_that_contradict_each_other(tmp_path: Path, change: Callable[[int, int], int], words: str) -> None:
     entries = run(detailed=True)

@@ -73,7 +73,7 @@ def _unknown_names(draft: Draft) -> Iterator[str]:
 
 
 def drop_all_defaults(draft: Draft, why: str) -> None:
-    """Every fact that stands on a default or on code of Megatron-LM, where another program has its own."""
+    """Every fact that comes from a default or from code of Megatron-LM, where another program has its own."""
     for pointer, how in list(draft.derived.items()):
         if "NVIDIA/Megatron-LM@" not in how:
             continue

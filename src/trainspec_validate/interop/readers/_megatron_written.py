@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trainspec_validate.interop.readers import _deepspeed_plan
 from trainspec_validate.interop.readers._plan_parts import Draft, shown
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
+from trainspec_validate.interop.readers._worlds import leaves
 from trainspec_validate.model.finding import Pointer
 
 _WHOLE: Pointer = ("batch", "global_sequences")
@@ -38,7 +39,7 @@ def lay_over(draft: Draft, settings: Mapping[str, Any], file: str) -> None:
         [("precision", key) for key in _FORMATS if ("precision", key) in _places(draft, "precision")], f"see {file}"
     )
     for group in _TAKEN:
-        for at, value in _leaves(inner.facts.get(group, {}), (group,)):
+        for at, value in leaves(inner.facts.get(group, {}), (group,)):
             how = inner.derived.get(at)
             if at == ("memory", "offload"):
                 draft.put_records(at, value, f"{file}, which the script writes")
@@ -59,14 +60,6 @@ def lay_over(draft: Draft, settings: Mapping[str, Any], file: str) -> None:
 
 def _places(draft: Draft, group: str) -> set[Pointer]:
     return {(group, key) for key in draft.facts.get(group, {})}
-
-
-def _leaves(facts: Mapping[str, Any], place: Pointer) -> Iterator[tuple[Pointer, Any]]:
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, (*place, key))
-        else:
-            yield (*place, key), value
 
 
 def _write_clipping(draft: Draft, inner: Draft, file: str) -> None:

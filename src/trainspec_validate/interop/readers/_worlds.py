@@ -67,14 +67,14 @@ def settled(values: Values, make: Make) -> Draft:
         if isinstance(value, Alternatives):
             first[name] = _first(value) if name in choices else f"${{{name}}}"
     draft = make(_given(first))
-    seen = _Seen(dict(_leaves(draft.facts)))
+    seen = _Seen(dict(leaves(draft.facts)))
     told: set[str] = {message for message, _ in draft.told}
     for settings, world in _worlds(first, choices, draft.used):
         other = make(_given(world))
-        seen.compare(dict(_leaves(other.facts)), settings, tried=False)
+        seen.compare(dict(leaves(other.facts)), settings, tried=False)
         told &= {message for message, _ in other.told}
     for name, world in _tried(values, first, choices, draft.used):
-        seen.compare(dict(_leaves(make(_given(world)).facts)), (name,), tried=True)
+        seen.compare(dict(leaves(make(_given(world)).facts)), (name,), tried=True)
     gone = {str(place) for message, place in draft.told if message not in told}
     if choices:
         draft.told = [entry for entry in draft.told if entry[0] in told]
@@ -181,10 +181,11 @@ def _tried(
             yield name, {**first, name: value}
 
 
-def _leaves(facts: Any, place: Pointer = ()) -> Iterator[tuple[Pointer, Any]]:
+def leaves(facts: Any, place: Pointer = ()) -> Iterator[tuple[Pointer, Any]]:
+    """Every value of nested mappings that is none itself, with its place."""
     for key, value in facts.items():
         if isinstance(value, dict):
-            yield from _leaves(value, (*place, key))
+            yield from leaves(value, (*place, key))
         else:
             yield (*place, key), value
 
