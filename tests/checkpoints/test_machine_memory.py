@@ -27,6 +27,7 @@ LIMITS_KIB = (130_000, 160_000, 200_000, 240_000, 320_000, 500_000)
 NUM_SHARDS, SHARD_BYTES = 6, 6 << 20
 LACKS: list[Exception] = [
     *(MemoryError(), RuntimeError("can't start new thread"), OSError(12, "Cannot allocate memory")),
+    *(RuntimeError("can't allocate lock"), RuntimeError("can't allocate read lock")),
     *(zlib.error("Error -4 while decompressing data"), ImportError("a.so: failed to map segment from shared object")),
 ]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v holds on Linux")

@@ -191,8 +191,8 @@ _NO_MEMORY = (
 """What the loader of the system says of a library that finds no memory: glibc, elf/dl-load.c."""
 
 
-_NO_THREAD = "can't start new thread"
-"""CPython, Modules/_threadmodule.c."""
+_NO_THREAD = ("can't start new thread", "can't allocate lock", "can't allocate read lock")
+"""CPython, Modules/_threadmodule.c and Modules/_io/bufferedio.c."""
 _NO_WINDOW = "Error -4 "
 """Z_MEM_ERROR as CPython words it, Modules/zlibmodule.c."""
 
@@ -242,7 +242,7 @@ def memory_of_the_machine() -> Iterator[None]:
 
 
 def _is_of_allocation(error: BaseException) -> bool:
-    """Whether memory for an object, for the stack of a thread or for the window of zlib was refused."""
+    """Whether memory for an object, for a thread, for a lock or for the window of zlib was refused."""
     is_of_thread = isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
     is_of_window = isinstance(error, zlib.error) and str(error).startswith(_NO_WINDOW)
     return isinstance(error, MemoryError) or is_of_thread or is_of_window
