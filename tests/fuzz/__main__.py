@@ -172,6 +172,9 @@ def main() -> int:
             num_shown += 1
             print(f"{number} {name}: {outcome.mistakes[0][:700]!a}", flush=True)  # noqa: T201
     print(table(tallies))  # noqa: T201
+    num_run = sum(tally.codes.total() for tally in tallies.values())
+    if num_run < wanted.cases:
+        print(f"{wanted.cases - num_run:,} not run: names that this system cannot hold")  # noqa: T201
     lines, mistakes = processes.table(wanted.seed, range(wanted.first, wanted.first + wanted.processes))
     print("\n".join(filter(None, (lines, *mistakes))).encode("ascii", "backslashreplace").decode())  # noqa: T201
     print(f"seed {wanted.seed}, {time.monotonic() - start:.0f} s with {wanted.jobs} processes")  # noqa: T201
