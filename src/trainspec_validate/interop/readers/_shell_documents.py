@@ -21,7 +21,8 @@ _DOCUMENT = re.compile(
 )
 _TARGET = re.compile(r"(?:>{1,2}|\btee\b)[ \t]*[\"']?(?P<name>[^\s\"'|;&<>]{1,300})")
 _BARE = re.compile(
-    r"(?P<before>[:,\[][ \t]{0,40})(?P<name>\$(?:\{[A-Za-z_]\w{0,60}\}|[A-Za-z_]\w{0,60}))(?=[ \t]{0,40}(?:[,}\]\n]|\Z))"
+    r"(?P<before>[:,\[][ \t]{0,40})(?P<name>\$(?:\{[A-Za-z_]\w{0,60}\}|[A-Za-z_]\w{0,60}))"
+    r"(?=[ \t]{0,40}(?:[,}\]\n]|\Z))"
 )
 """A variable that is a whole value of JSON or YAML."""
 _OPENS = re.compile(r"(?m)(?:^|;|&&|\|\|)[ \t]*(?:if|case|for|while|until)\b")
