@@ -269,6 +269,15 @@ def _has_record(start: bytes) -> bool:
     return holds_record(start)
 
 
+def is_foreign(name: str) -> bool:
+    """Whether a regular file has the name of a document, and its name and its text are those of another program."""
+    try:
+        path = Path(name)
+        return bool(name) and is_document_name(name) and path.is_file() and _no_document(path) == ""
+    except (OSError, ValueError):
+        return False  # whoever reads it says why
+
+
 def _no_document(path: Path) -> str | None:
     """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
     if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name or is_emptied(path):
