@@ -1,4 +1,4 @@
-"""The cache of huggingface_hub holds links to its own files, which are read; all other links are followed by no reader."""
+"""The links of the cache of huggingface_hub to its own files are read; a reader follows no other link."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cached(root: Path, files: str = FILES) -> Path:
     for path in sorted(path for path in (root / "plain").rglob("*") if path.is_file()):
         content = path.read_bytes()
         is_large = path.suffix != ".json"
-        name = hashlib.sha256(content).hexdigest() if is_large else hashlib.sha1(content).hexdigest()  # noqa: S324
+        name = hashlib.sha256(content).hexdigest() if is_large else hashlib.sha1(content).hexdigest()
         (blobs / name).write_bytes(content)
         link = snapshot / path.relative_to(root / "plain")
         link.parent.mkdir(parents=True, exist_ok=True)
