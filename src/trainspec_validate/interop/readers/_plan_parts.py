@@ -18,6 +18,7 @@ LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
 SECTIONS = ("metadata", "model", "parallelism", "batch", "precision", "communication", "memory", "job")
 """Groups of a plan in the order of its schema."""
+LONGEST_NAME = 128
 _MAX_SHOWN = 60
 _WHOLE = re.compile(r"[+-]?[0-9][0-9_]{0,20}")
 _REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -76,7 +77,7 @@ def name_of(text: str) -> str | None:
         return None
     if text.startswith(("/", ".", "~")):
         text = text.rpartition("/")[2]
-    return _NO_NAME.sub("-", text).strip("-._+")[:128] or None
+    return _NO_NAME.sub("-", text).strip("-._+")[:LONGEST_NAME].rstrip("-._+") or None
 
 
 def word_value(text: str) -> Any:
