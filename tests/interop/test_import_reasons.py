@@ -187,3 +187,17 @@ def test_a_placeholder_is_no_name_of_a_model(name: str) -> None:
     fragment = huggingface.read_trainer(ForeignText("args.yaml", text))
     assert at(fragment, "model", "name") is None
     assert "to be replaced" in why(fragment, "model.name")
+
+
+def test_heads_of_maxtext_have_a_size_of_their_own() -> None:
+    text = (
+        "base_emb_dim: 6144\nbase_num_query_heads: 24\nbase_num_kv_heads: 24\nbase_mlp_dim: 24576\n"
+        "base_num_decoder_layers: 48\nvocab_size: 32000\nmlp_activations: [gelu]\nlogits_via_embedding: true\n"
+        "per_device_batch_size: 1\nsteps: 10\ndecoder_block: default\n"
+    )
+    fragment = maxtext.read(ForeignText("a.yml", text))
+    assert "does not divide" in why(fragment, "model.head_size")
+    assert at(fragment, "model", "num_parameters") is None
+    sized = maxtext.read(ForeignText("a.yml", text + "head_dim: 128\n"))
+    assert at(sized, "model", "head_size") == 128
+    assert "model.head_size" not in unknown_keys(sized)
