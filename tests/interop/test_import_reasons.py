@@ -138,3 +138,66 @@ def test_lines_of_a_log_in_the_comments_of_a_script_are_no_log(tmp_path_factory:
     result = CliRunner().invoke(command, ["import", str(path)])
     assert result.exit_code == 0, result.output
     assert "num_layers: 2" in result.output
+
+
+def of_nemo(steps: str, length: str = "128") -> Fragment:
+    text = (
+        "trainer:\n  num_nodes: 1\n  devices: 2\n  precision: bf16\n"
+        f"  max_steps: {steps}\n  stage:\n    max_steps: 7\n    further: ${{..devices}}\n"
+        f"model:\n  encoder_seq_length: {length}\n  tensor_model_parallel_size: 1\n  num_layers: 2\n  hidden_size: 64\n"
+        "  micro_batch_size: 1\n  global_batch_size: 2\n"
+    )
+    source = ForeignText("a.yaml", text)
+    return recognise(source).read(source)
+
+
+@pytest.mark.parametrize("reference", ["${.stage.max_steps}", "${trainer.stage.max_steps}"])
+def test_a_reference_to_a_value_of_the_file_is_followed(reference: str) -> None:
+    assert at(of_nemo(reference), "job", "num_steps") == 7
+    assert at(of_nemo("3", "${trainer.stage.further}"), "model", "sequence_length") == 2
+
+
+@pytest.mark.parametrize("reference", ["${trainer.stage}", "${trainer.max_steps}", "${absent}", "${oc.env:STEPS}"])
+def test_a_reference_to_nothing_plain_stays_open(reference: str) -> None:
+    fragment = of_nemo(reference)
+    assert at(fragment, "job", "num_steps") is None
+    assert reference in why(fragment, "job.num_steps")
+
+
+def test_a_file_right_after_the_program_may_set_what_the_arguments_leave_out() -> None:
+    run = "accelerate launch --config_file zero3.yaml --num_processes 8 train.py recipes/dpo.yaml --num_train_epochs=1"
+    text = ForeignText("run.sh", f"{run} --per_device_train_batch_size=2 --save_steps 10\n")
+    fragment = huggingface.read_trainer(text)
+    for key in ("optimizer.learning_rate.peak", "optimizer.name", "precision.compute"):
+        assert why(fragment, key) == "recipes/dpo.yaml may set it, which is not read"
+    assert "Trainer" not in why(fragment, "parallelism.sharding")
+    assert at(fragment, "batch", "micro_sequences") == 2
+
+
+def test_the_frozen_part_is_the_one_that_is_named() -> None:
+    parts = "tune_type_connector: full\ntune_type_llm: frozen"
+    text = f"per_device_train_batch_size: 4\ndo_train: true\nsave_steps: 10\n{parts}\n"
+    fragment = huggingface.read_trainer(ForeignText("args.yaml", text))
+    assert why(fragment, "num_parameters_trained").startswith("tune_type_llm ")
+
+
+@pytest.mark.parametrize("name", ["/path/to/base_model", "<model>", "your-model"])
+def test_a_placeholder_is_no_name_of_a_model(name: str) -> None:
+    text = f"per_device_train_batch_size: 4\ndo_train: true\nsave_steps: 10\nmodel_name_or_path: {name!r}\n"
+    fragment = huggingface.read_trainer(ForeignText("args.yaml", text))
+    assert at(fragment, "model", "name") is None
+    assert "to be replaced" in why(fragment, "model.name")
+
+
+def test_heads_of_maxtext_have_a_size_of_their_own() -> None:
+    text = (
+        "base_emb_dim: 6144\nbase_num_query_heads: 24\nbase_num_kv_heads: 24\nbase_mlp_dim: 24576\n"
+        "base_num_decoder_layers: 48\nvocab_size: 32000\nmlp_activations: [gelu]\nlogits_via_embedding: true\n"
+        "per_device_batch_size: 1\nsteps: 10\ndecoder_block: default\n"
+    )
+    fragment = maxtext.read(ForeignText("a.yml", text))
+    assert "does not divide" in why(fragment, "model.head_size")
+    assert at(fragment, "model", "num_parameters") is None
+    sized = maxtext.read(ForeignText("a.yml", text + "head_dim: 128\n"))
+    assert at(sized, "model", "head_size") == 128
+    assert "model.head_size" not in unknown_keys(sized)

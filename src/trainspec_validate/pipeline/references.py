@@ -200,7 +200,19 @@ class _Resolver:
             cluster = cluster or self._other(member, ClusterProfile)
             if cluster:
                 bound[ClusterProfile] = cluster
+            if cluster and has_own and TrainingPlan in bound and bound[TrainingPlan] is not member:
+                self._compare(member, cluster, bound[TrainingPlan])
         return bound
+
+    def _compare(self, policy: Member, cluster: Member, plan: Member) -> None:
+        """Report a policy that names another cluster than its plan does."""
+        other = self.bind(plan).get(ClusterProfile)
+        if other is None or other is cluster or not any(link.kind is ClusterProfile for link in links(plan)):
+            return
+        names = (cluster.document.metadata.name, other.document.metadata.name)
+        message = f"the policy names cluster {names[0]!r}, but its plan {plan.path} names {names[1]!r}"
+        help_text = "name one cluster in both, or leave it out of the policy, which then has that of its plan"
+        self.failures.append(ReferenceFailure(DANGLING, policy.path, ("cluster",), message, help_text))
 
     def _other(self, member: Member, kind: Kind) -> Member | None:
         link = next((link for link in links(member) if link.kind is kind), None)

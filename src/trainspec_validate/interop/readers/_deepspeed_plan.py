@@ -256,7 +256,9 @@ PARTITIONED = (
 
 def _write_sharding(draft: Draft, prefix: str) -> None:
     stage = draft.look(f"{prefix}zero_optimization.stage")
-    if stage in (None, 0) and draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled"):
+    if reasons := draft.reasons(f"{prefix}zero_optimization.stage"):
+        draft.lacks(("parallelism", "sharding"), reasons[0])
+    elif stage in (None, 0) and draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled"):
         draft.lacks(("parallelism", "sharding"), PARTITIONED)
     elif stage is None:
         if draft.get("parallelism", "sharding") is None:

@@ -14,7 +14,7 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     write_loaded,
 )
 from trainspec_validate.interop.readers._launched_ranks import launched
-from trainspec_validate.interop.readers._plan_parts import LONGEST_NAME, Default, Draft, like, name_of
+from trainspec_validate.interop.readers._plan_parts import LONGEST_NAME, Default, Draft, is_placeholder, like, name_of
 from trainspec_validate.model.finding import Pointer
 
 VERSION = "transformers 5.23.0, TrainingArguments"
@@ -96,7 +96,8 @@ def drop_unknown_program(draft: Draft, program: str | None, *, own: bool = False
     why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
     draft.drop_defaults(why, launched(draft))
     draft.drop([pointer for pointer, how in draft.derived.items() if "transformers 5.23.0" in how], why)
-    draft.unknown["parallelism", "sharding"] = why
+    if draft.values.get("config_file") is None:
+        draft.unknown["parallelism", "sharding"] = why
     foreign = [name for name in ("zero_stage", "offload", "deepspeed", "max_seq_len") if name in names - draft.used]
     told = f"; not known of this program: {', '.join(foreign)}" if foreign else ""
     draft.remark(f"{why}; its defaults are left open{told}")
@@ -340,7 +341,9 @@ def _write_rest(draft: Draft) -> None:
     name = draft.word(*names)
     for reason in draft.reasons(*names):
         draft.lacks(("model", "name"), reason)
-    if name and name_of(name):
+    if name and is_placeholder(name):
+        draft.lacks(("model", "name"), f"{name[:60]} is to be replaced by the model")
+    elif name and name_of(name):
         draft.put(("model", "name"), name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
     run = draft.word("run_name")
     if run and name_of(run):

@@ -96,6 +96,18 @@ def word_value(text: str) -> Any:
     return _WORDS.get(text.lower(), text) if text.lower() in {"true", "false"} else text
 
 
+_PLACEHOLDER = re.compile(r"/?path/to/.*|.*/path/to/.*|<[^<>]{1,100}>|your[_-].*", re.IGNORECASE | re.DOTALL)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a name or a path is one that the person who starts the job replaces.
+
+    >>> is_placeholder("/path/to/base_model"), is_placeholder("<model>"), is_placeholder("models/llama")
+    (True, True, False)
+    """
+    return bool(_PLACEHOLDER.fullmatch(text[:1024]))
+
+
 CUT = "<cut off>"
 """The value of a setting whose line is cut off."""
 

@@ -199,7 +199,12 @@ class Reader:
         """Every option with the words up to the next one; lists that a choice holds are laid over what was found."""
         name, line = "", 0
         values: list[str] = []
+        before = ""
         for word in words:
+            program, before = before.endswith(".py"), word.text
+            if program and not self._pairs and word.text.endswith((".yaml", ".yml")) and word.text[0] not in "-<":
+                found.set("config", [Option(word.text, word.line)])  # a file of settings, right after the program
+                continue
             laid = self._laid_over(word)
             if laid is not None:
                 if name:
