@@ -114,3 +114,32 @@ def test_a_reference_that_is_not_followed_hides_no_other(directory: Path, bad: s
     refused = [(found.requirement, found.pointer) for found in report.findings if found.path == "checkpoint.yaml"]
     assert refused == [("TS-DOC-012", (bad, "file"))]
     assert f"{good}.yaml" in [document.path for document in report.documents]
+
+
+OTHER = BASE.joinpath("cluster.yaml").read_text(encoding="utf-8").replace("example-cluster", "other-cluster")
+
+
+@pytest.mark.parametrize("reference", ["", "cluster: {name: example-cluster}"])
+def test_a_plan_has_its_own_cluster_before_that_of_a_policy(directory: Path, reference: str) -> None:
+    """The other cluster is too small for the plan; the policy names it."""
+    Path("elsewhere").mkdir()
+    small = OTHER.replace("num_nodes: 16", "num_nodes: 1")
+    assert small != OTHER
+    Path("elsewhere/cluster.yaml").write_text(small, encoding="utf-8")
+    change("plan.yaml", "cluster: {name: example-cluster}", reference)
+    change("checkpoint.yaml", "cluster: {name: example-cluster}", "cluster: {name: other-cluster}")
+    report = validate(["."])
+    assert "TS-PAR-002" not in {finding.requirement for finding in report.findings}
+    assert verdict(report, "TS-PAR-002") is Verdict.PASS
+    named = [f.message for f in report.findings if f.requirement == "TS-DOC-011"]
+    words = "the policy names cluster 'other-cluster', but its plan plan.yaml names 'example-cluster'"
+    assert named == ([words] if reference else [])
+
+
+def test_a_plan_without_a_cluster_has_that_of_its_policy(directory: Path) -> None:
+    Path("a").mkdir()
+    Path("b").mkdir()
+    Path("cluster.yaml").rename("a/cluster.yaml")
+    Path("b/cluster.yaml").write_text(OTHER, encoding="utf-8")
+    change("plan.yaml", "cluster: {name: example-cluster}", "")
+    assert verdict(validate(["."]), "TS-PAR-002") is Verdict.PASS

@@ -29,6 +29,7 @@ from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.suggest import did_you_mean
 from trainspec_validate.system.atomic import write_atomically
 from trainspec_validate.system.boundary import reason_of
+from trainspec_validate.system.repository import original_of
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
 _MAX_NAMED = 4
@@ -96,7 +97,7 @@ def _tell_change(gaps: Path | None, tree: Path) -> None:
     """Say that the gaps of the working directory do not count, where they differ from those of `tree`."""
     if gaps is None or not is_below(os.fspath(gaps), os.fspath(tree)):
         return
-    for name in changed(tree, [os.path.relpath(gaps, tree)], nearest=False):
+    for name in changed(tree, original_of(tree), [os.path.relpath(gaps, tree)], nearest=False):
         terminal.tell(f"Note: {name} differs between the working directory and {tree}; this run uses {tree}")
 
 

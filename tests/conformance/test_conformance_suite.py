@@ -74,7 +74,8 @@ def test_a_stack_that_loops_is_ended(tmp_path: Path) -> None:
     stack = fake("loop", claims={"max_restarts_without_progress": 1})
     looping = scenario("crash-loop")
     capable = (*stack.capabilities, "planted-exception")
-    stack = msgspec.structs.replace(stack, capabilities=capable)
+    soon = msgspec.structs.replace(stack.launch, start_seconds=2)  # it is added to the budget
+    stack = msgspec.structs.replace(stack, capabilities=capable, launch=soon)
     looping = msgspec.structs.replace(
         looping,
         budget_seconds=8,

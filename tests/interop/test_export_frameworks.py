@@ -365,7 +365,8 @@ def test_the_policy_becomes_the_checkpoint_table(policy: dict[str, Any], expecte
         ({"precision.reduction": "bf16"}, "reduces in fp32"),
         ({"precision.compute": "fp16"}, "computes in bf16 or fp32"),
         ({"memory": {"activation_policy": "offload"}}, "recomputes or keeps"),
-        ({}, "sequence is false"),
+        ({}, "sequence is absent"),
+        ({"parallelism.sequence": False}, "sequence is false"),
     ],
 )
 def test_what_torchtitan_cannot_say_is_told(plan: dict[str, Any], words: str) -> None:

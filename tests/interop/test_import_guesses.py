@@ -238,13 +238,21 @@ def test_a_configuration_that_the_script_writes_is_read() -> None:
     assert at(fragment, "precision", "optimizer_state") == "fp32"
 
 
-@pytest.mark.parametrize(
-    "text", [DOCUMENT.format(mark="<<'EOF'"), DOCUMENT.replace("STAGE=2", "").format(mark="<<EOF")]
-)
-def test_a_configuration_with_a_value_that_the_script_does_not_hold_is_not_read(text: str) -> None:
-    fragment = huggingface.read_trainer(ForeignText("run.sh", text))
+def test_a_configuration_whose_variables_stay_as_they_are_is_not_read() -> None:
+    fragment = huggingface.read_trainer(ForeignText("run.sh", DOCUMENT.format(mark="<<'EOF'")))
     assert at(fragment, "parallelism", "sharding") is None
     assert "which is not read" in remarks_of(fragment)
+
+
+def test_a_value_that_the_script_does_not_hold_is_open_and_the_others_are_read() -> None:
+    text = DOCUMENT.replace("STAGE=2", "").format(mark="<<EOF")
+    fragment = huggingface.read_trainer(ForeignText("run.sh", text))
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "sharding") is None
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    assert "${STAGE}" in reasons["parallelism", "sharding"]
+    assert "${STAGE}" in reasons["communication", "overlap_gradients"]
+    assert at(fragment, "optimizer", "clipping", "threshold") == 0.5
 
 
 def test_items_that_a_loop_appends_leave_the_other_options_known() -> None:

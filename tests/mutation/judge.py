@@ -97,6 +97,12 @@ def _place(mutant: Mutant) -> str:
     return ".".join(step for step in mutant.pointer if isinstance(step, str))
 
 
+@cache
+def _fields(record: type[Record]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Fields of a record; msgspec resolves all annotations anew at each call."""
+    return msgspec.structs.fields(record)
+
+
 def _absence_has_meaning(model: type[Any], pointer: Pointer) -> bool:
     field = None
     for step in pointer:
@@ -105,7 +111,7 @@ def _absence_has_meaning(model: type[Any], pointer: Pointer) -> bool:
         record = _record(model)
         if record is None:
             return True
-        field = next((f for f in msgspec.structs.fields(record) if f.encode_name == step), None)
+        field = next((f for f in _fields(record) if f.encode_name == step), None)
         if field is None:
             return step == "kind"
         model = field.type

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from predicted_documents import plan as predicted_plan
+from predicted_documents import violations
 
 from trainspec_validate.model.finding import Verdict
 from trainspec_validate.model.requirements import load_index
@@ -155,6 +157,15 @@ def test_length_without_a_job_or_a_total_is_not_judged(verdict) -> None:
 def test_parts(findings, schedule, key) -> None:
     found = findings(plan=plan(**schedule), select=("TS-BAT-034",))
     assert found == (set() if key is None else {("TS-BAT-034", f"optimizer.learning_rate.{key}")})
+
+
+def test_a_decay_counts_from_the_end_of_the_warmup() -> None:
+    schedule = {"kind": "cosine", "peak": 3e-4, "warmup_steps": 500, "decay_steps": 2000, "total_steps": 2000}
+    (found,) = violations("TS-BAT-034", predicted_plan({"optimizer": {"name": "adamw", "learning_rate": schedule}}))
+    assert found.help == (
+        "a decay counts from the end of the warm-up, so decay_steps is 1,500 at most; lr_decay_iters of Megatron-LM "
+        "counts from the first step"
+    )
 
 
 @pytest.mark.parametrize(

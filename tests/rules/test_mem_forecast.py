@@ -44,6 +44,19 @@ def test_the_change_that_is_named_does_fit() -> None:
     assert places("TS-MEM-020", plan(micro(4, "selective")), cluster()) == []
 
 
+def test_tokens_may_be_divided_over_the_tensor_ranks_where_the_plan_does_not_say() -> None:
+    """Llama 3 405B on 16,384 accelerators, of which nothing says whether sequence parallelism was in use."""
+    machine = cluster(path=EXAMPLES / "clusters" / "meta-llama3-24k.yaml")
+    found = {}
+    for stated in (None, True, False):
+        keys = {"schedule": "1f1b"} if stated is None else {"schedule": "1f1b", "sequence": stated}
+        document = plan({"parallelism": keys}, path=EXAMPLES / "plans" / "llama3-405b-16384.yaml")
+        found[stated] = violations("TS-MEM-020", document, machine)
+    assert (found[None], found[True]) == ([], [])
+    (one,) = found[False]
+    assert one.help.startswith("set ")
+
+
 def test_sharding_is_named_where_recomputation_does_not_suffice() -> None:
     documents = {
         "parallelism": {"data": 8, "pipeline": 2, "sharding": "none"},

@@ -169,6 +169,11 @@ CASES: list[tuple[str, str, set[str]]] = [
     # tokens of the job
     ("TS-PAR-032", "job: {num_steps: 20001}", set()),
     ("TS-PAR-032", "job: {num_steps: 160000}", {"job.num_tokens"}),
+    ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 0.5e12}", set()),  # 515.4e9, rounded to one digit
+    ("TS-PAR-032", "job: {num_steps: 125829, num_tokens: 0.5e12}", {"job.num_tokens"}),  # 527.8e9 is 5.6 % more
+    ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 520e9}", set()),  # two digits
+    ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 530e9}", {"job.num_tokens"}),
+    ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 500000000001}", {"job.num_tokens"}),
     (
         "TS-PAR-032",
         "batch: {ramp: [{from_tokens: 0, global_sequences: 256}]}\njob: {num_steps: 30000}",

@@ -86,6 +86,12 @@ def test_a_dynamic_scale_lacks_its_controller(findings) -> None:
     assert findings(plan=plan, select=("TS-PRC-003",)) == {("TS-PRC-003", "precision.loss_scaling")}
 
 
+def test_a_scale_without_factors_doubles_and_halves(findings) -> None:
+    """DeepSpeed and Megatron-LM have no options for them."""
+    scaling = {"mode": "dynamic", "initial_scale": 65536, "growth_interval_steps": 1000}
+    assert findings(plan=precision(**FP16, loss_scaling=scaling), select=("TS-PRC-003", "TS-PRC-004")) == set()
+
+
 def test_a_static_scale_has_no_controller(findings) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "static", "initial_scale": 1024, "growth_factor": 2})
     assert findings(plan=plan, select=("TS-PRC-003",)) == {("TS-PRC-003", "precision.loss_scaling.growth_factor")}

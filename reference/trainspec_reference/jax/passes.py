@@ -126,7 +126,7 @@ class Passes:
             self._gathered(parameters) if is_shard else _reader(parameters, self.formats.parameters),
             activation_policy=policy,
             context=ContextSplit(CONTEXT_AXIS, self.num_context) if self.num_context > 1 else UNSHARED,
-            tensor=TensorSplit(TENSOR_AXIS if self.num_tensor > 1 else None, self.job.plan.parallelism.sequence),
+            tensor=TensorSplit(TENSOR_AXIS if self.num_tensor > 1 else None, bool(self.job.plan.parallelism.sequence)),
             shares_layers=is_shard,
             num_stages=self._num_stages,
         )

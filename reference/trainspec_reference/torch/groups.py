@@ -98,7 +98,7 @@ class Groups:
 
     def _context(self, group: dist.ProcessGroup | None) -> ContextSplit:
         degrees = self.grid.degrees
-        num_divisions = degrees["tensor"] if self.grid.parallelism.sequence else 1
+        num_divisions = degrees["tensor"] if bool(self.grid.parallelism.sequence) else 1
         return ContextSplit(group, self.place["context"], degrees["context"], num_divisions)
 
     def _among(
@@ -155,7 +155,7 @@ class Groups:
             num_stages=degrees["pipeline"],
             tensor_rank=self.place["tensor"],
             tensor_degree=degrees["tensor"],
-            split=TensorSplit(self.tensor, self.grid.parallelism.sequence),
+            split=TensorSplit(self.tensor, bool(self.grid.parallelism.sequence)),
         )
 
     def sum_of(self, values: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TypeVar
 
 from trainspec_validate.checkpoints.blocks import Reader
+from trainspec_validate.checkpoints.hub_cache import blob_of
 from trainspec_validate.system.process import memory_of_the_machine
 
 _NUM_FILES_PER_PROCESSOR = 8
@@ -111,6 +112,6 @@ def sizes_of(root: Path, paths: Iterable[str]) -> dict[str, int]:
 
 def _size(path: Path) -> int:
     try:
-        return path.lstat().st_size
+        return ((blob_of(path) if path.is_symlink() else None) or path).lstat().st_size
     except OSError:
         return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainspec_validate.checkpoints import bundles, regions
 from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, kind_of
 from trainspec_validate.checkpoints.format_table import FORMATS
+from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
@@ -94,9 +95,9 @@ def find(directory: Path) -> list[Group]:
 def find_named(path: Path) -> Group | None:
     """The checkpoint that a file is, or is a part of, or that the files with a prefix are; None for anything else.
 
-    A link that was named is followed, as files of checkpoints are read through none.
+    A link that was named is followed, unless it is of a cache and keeps the name of its file.
     """
-    if os.path.islink(path):  # noqa: PTH114 - raises for a long name
+    if os.path.islink(path) and blob_of(path) is None:  # noqa: PTH114 - raises for a long name
         path = Path(os.path.realpath(path))
     name = path.name
     prefix = bundles.prefix_of(name) if bundles.is_data(name) or bundles.is_table(path) else ""
@@ -225,6 +226,8 @@ def _bundle(directory: Path, prefix: str, names: Sequence[str] | None) -> Checkp
 def _check_links(checkpoint: Checkpoint) -> None:
     checkpoint.examined.add("paths")
     for fact in checkpoint.files.values():
+        if fact.kind == "file" and (digest := sha256_of(fact.target)):
+            checkpoint.recorded[fact.path] = digest
         words, remedy = irregular(checkpoint.root, fact)
         if words:
             checkpoint.report("paths", fact.path, words, remedy)

@@ -1,4 +1,4 @@
-"""Opens files of checkpoints: regular ones, never through a link, and no more than a limit."""
+"""Opens files of checkpoints: regular ones, never through a link other than of a cache, and no more than a limit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trainspec_validate.checkpoints.hub_cache import blob_of
 from trainspec_validate.checkpoints.limits import (
     JSON_BYTES,
     JSON_LEVELS,
@@ -36,8 +37,9 @@ def open_file(path: Path) -> BinaryIO:
     """A regular file for reading.
 
     Raises:
-        OSError: it cannot be opened, is a link, or is no regular file.
+        OSError: it cannot be opened, is a link that is none of a cache, or is no regular file.
     """
+    path = _place(path)
     if not stat.S_ISREG(path.lstat().st_mode):  # Opening a pipe or a device already has effects
         raise OSError(f"{path.as_posix()}: not a regular file")
     descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW)
@@ -45,6 +47,11 @@ def open_file(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError(f"{path.as_posix()}: not a regular file")
     return os.fdopen(descriptor, "rb")
+
+
+def _place(path: Path) -> Path:
+    """Where the bytes of a file are: at its path, or at what the link of a cache leads to."""
+    return (blob_of(path) or path) if os.path.islink(path) else path  # noqa: PTH114 - raises for a long name
 
 
 def open_past_memory(path: Path, file: BinaryIO) -> BinaryIO | None:
@@ -57,7 +64,7 @@ def open_past_memory(path: Path, file: BinaryIO) -> BinaryIO | None:
     if not hasattr(os, "O_DIRECT") or not hasattr(os, "RWF_NOWAIT"):
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | _NO_FOLLOW)
+        descriptor = os.open(_place(path), os.O_RDONLY | os.O_DIRECT | _NO_FOLLOW)
     except OSError:
         return None
     if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):

@@ -10,6 +10,7 @@ from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pieces import damaged
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import opened
+from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.process import memory_of_the_machine
 
 _SHOWN = 3
@@ -33,7 +34,14 @@ def compared(one: Checkpoint, vouched: Collection[str]) -> Iterator[tuple[str, s
         yield piece.path, f"tensor {piece.name!r} {words}"
     recorded = {path: digest for path, digest in one.recorded.items() if path not in vouched}
     for path, found in digests(one.root, recorded).items():
-        yield path, "" if found == recorded[path] else "the content contradicts its recorded SHA-256"
+        yield path, _contradiction(found, recorded[path])
+
+
+def _contradiction(found: str | OSError, recorded: str) -> str:
+    """What contradicts the SHA-256 of a file, in words; empty where nothing does."""
+    if isinstance(found, OSError):
+        return f"the file cannot be read: {reason_of(found)}"
+    return "" if found == recorded else "the content contradicts its recorded SHA-256"
 
 
 def _damage(one: Checkpoint, archive: Archive) -> tuple[str, bool]:

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from trainspec_validate.checkpoints.hub_cache import blob_of
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.view import Aspect, Checkpoint, FileFact
 from trainspec_validate.system.boundary import reason_of
@@ -94,12 +95,15 @@ def fact_of(place: Path, path: str) -> FileFact | None:
     try:
         status = place.lstat()
         target = str(place.readlink()) if stat.S_ISLNK(status.st_mode) else ""
+        blob = blob_of(place) if target else None
+        if blob is not None:  # the link of a cache is the file that it leads to
+            status = blob.lstat()
     except OSError:
         return None
     kind: Literal["file", "link", "special"] = "file" if stat.S_ISREG(status.st_mode) else "special"
     if stat.S_ISLNK(status.st_mode):
         return FileFact(path, "link", 0, status.st_mtime_ns, target)
-    return FileFact(path, kind, status.st_size, status.st_mtime_ns, identity=(status.st_ino, status.st_ctime_ns))
+    return FileFact(path, kind, status.st_size, status.st_mtime_ns, target, (status.st_ino, status.st_ctime_ns))
 
 
 def irregular(root: Path, fact: FileFact) -> tuple[str, str]:
@@ -108,10 +112,10 @@ def irregular(root: Path, fact: FileFact) -> tuple[str, str]:
         return "this is a pipe, a socket or a device, which is not opened", "a checkpoint holds regular files only"
     if fact.kind == "link":
         real_root, end = os.path.realpath(root), os.path.realpath(root / fact.path)
-        if os.path.commonpath([real_root, end]) != real_root:
-            return f"the link leads to {fact.target!r}, outside the checkpoint", "copy the file into the checkpoint"
         if not os.path.exists(end):  # noqa: PTH110 - Path.exists raises for a name that is too long
             return f"the link to {fact.target!r} leads nowhere", "copy the file into the checkpoint, or remove the link"
+        if os.path.commonpath([real_root, end]) != real_root:
+            return f"the link leads to {fact.target!r}, outside the checkpoint", "copy the file into the checkpoint"
     return "", ""
 
 

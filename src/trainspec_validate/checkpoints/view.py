@@ -55,7 +55,7 @@ class FileFact:
     modified_ns: int
     """Nanoseconds since 1970 UTC."""
     target: str = ""
-    """What a link points at, as written."""
+    """What a link points at, as written; of a file, that of the link of a cache that leads to it."""
     identity: tuple[int, int] = (0, 0)
     """Number of the file in its file system, and when it last changed in any way: other content has others."""
 

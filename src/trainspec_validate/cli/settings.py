@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainspec_validate.cli.target import of_target
+from trainspec_validate.cli.target import of_target, original
 from trainspec_validate.cli.terminal import Failure
 
 if TYPE_CHECKING:
@@ -46,9 +46,10 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
     options = settings_of(context.command)
     kinds = {name: _kind(option) for name, option in options.items()}
     tree = context.meta.get(SETTINGS_FROM)
+    home = original(tree) if tree else None
     explicit = of_target("--config", explicit, tree)
     try:
-        settings = load(kinds, explicit, tree=tree and Path(tree))
+        settings = load(kinds, explicit, tree=tree and Path(tree), home=home)
     except ConfigError as error:
         raise Failure(str(error)) from error
     if settings is None:

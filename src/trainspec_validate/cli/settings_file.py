@@ -67,12 +67,17 @@ class Settings:
 
 
 def load(
-    kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None, tree: Path | None = None
+    kinds: Mapping[str, Kind],
+    explicit: str | None = None,
+    start: Path | None = None,
+    tree: Path | None = None,
+    home: Path | None = None,
 ) -> Settings | None:
     """The settings of the file that was named, else of `tree`, else of the nearest file from `start` upwards.
 
-    `tree` is a directory that is searched alone: where it has no settings, there are none. `start` is the working
-    directory by default.
+    `tree` is a copy of another state of `home` that is searched alone, from the directory that corresponds to the
+    working directory upwards: where it has no settings, there are none. `start` and `home` are the working directory
+    by default.
 
     Raises:
         ConfigError: the file cannot be read, holds an unknown key, or a value of the wrong kind.
@@ -80,7 +85,7 @@ def load(
     if explicit is not None:
         path = Path(explicit)
         return _settings(path, _read(path), kinds)
-    found = _first(_nearest(start or Path.cwd()) if tree is None else _files(tree))
+    found = _first(_nearest(start or Path.cwd()) if tree is None else _nearest_in(tree, home or Path.cwd()))
     if tree is not None and found is not None and not _is_inside(found[0], tree):
         raise ConfigError(f"{found[0]}: this is a link out of {tree}; put the settings themselves there")
     return None if found is None else _settings(*found, kinds)
@@ -97,10 +102,10 @@ def _unreadable(path: Path) -> Callable[[str, str], ConfigError]:
     return lambda reason, remedy: ConfigError(f"{path}: the settings cannot be read: {reason}; {remedy}")
 
 
-def changed(tree: Path, named: Iterable[str], *, nearest: bool = True) -> list[str]:
-    """Which of some files, and of the nearest settings, differ between `tree` and the working directory."""
-    names = [name for name in named if not _same(Path(name), tree / name)]
-    (own, content), (counts, other) = _content(_nearest(Path.cwd())), _content(_files(tree))
+def changed(tree: Path, home: Path, named: Iterable[str], *, nearest: bool = True) -> list[str]:
+    """Which of some files, and of the nearest settings, differ between `tree` and `home`, of which it is a copy."""
+    names = [relative_to_here(home / name) for name in named if not _same(home / name, tree / name)]
+    (own, content), (counts, other) = _content(_nearest(Path.cwd())), _content(_nearest_in(tree, home))
     return names if content == other or not nearest else [own or counts, *names]
 
 
@@ -179,6 +184,13 @@ def _nearest(start: Path) -> Iterator[Path]:
         yield from _files(directory)
         if (directory / ".git").exists():
             return
+
+
+def _nearest_in(tree: Path, home: Path) -> Iterator[Path]:
+    """Files of a copy of `home` that may hold settings, from what corresponds to the working directory upwards."""
+    inner = Path(os.path.relpath(os.path.realpath(Path.cwd()), os.path.realpath(home)))
+    for part in (inner, *inner.parents):
+        yield from _files(tree / part)
 
 
 def _is_inside(path: Path, tree: Path) -> bool:

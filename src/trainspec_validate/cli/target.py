@@ -8,6 +8,7 @@ from pathlib import Path
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.pipeline.references import repository_of
+from trainspec_validate.system.repository import UnclearCopyError, original_of
 
 
 def of_target(option: str, file: str | None, tree: str | None) -> str | None:
@@ -21,7 +22,7 @@ def of_target(option: str, file: str | None, tree: str | None) -> str | None:
     """
     if not file or tree is None:
         return file
-    top, here = os.path.realpath(tree), os.path.realpath(Path.cwd())
+    top, here = os.path.realpath(tree), os.path.realpath(original(tree))
     places = dict.fromkeys((os.path.abspath(file), os.path.realpath(file)))  # noqa: PTH100 - Path.resolve follows links
     if all(_below(place, top) for place in places) or _below(here, top):
         return file  # a copy that is the working directory itself is refused later
@@ -39,6 +40,20 @@ def of_target(option: str, file: str | None, tree: str | None) -> str | None:
         message = f"{option} {file} is a file of the repository that is judged, and {tree} is a copy of this directory"
         raise Failure(f"{message}; run from the top of the repository, with a copy of all of it")
     return file
+
+
+def original(tree: str) -> Path:
+    """The directory that a copy of the target branch is of: the working directory, or the top of its repository.
+
+    Raises:
+        Failure: it may be either.
+    """
+    try:
+        return original_of(tree)
+    except UnclearCopyError as error:
+        raise Failure(
+            f"--settings-from: {error}; run from the top of the repository, with a copy of all of it"
+        ) from error
 
 
 def _below(path: str, directory: str) -> bool:

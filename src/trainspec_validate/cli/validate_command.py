@@ -18,12 +18,13 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
 from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNJUDGED
-from trainspec_validate.cli.target import of_target
+from trainspec_validate.cli.target import of_target, original
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
-from trainspec_validate.pipeline.detect import detect, search
+from trainspec_validate.pipeline.detect import detect, is_foreign, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
+from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
@@ -48,6 +49,10 @@ def run(request: Request) -> int:
     _refuse_command(paths[0])
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
+    if request.dependents:
+        paths = tuple(_without_foreign(paths))
+        if not paths:
+            return terminal.OK
     tree = request.settings_from
     if tree is not None:
         _refuse_own_state(tree)
@@ -56,7 +61,7 @@ def run(request: Request) -> int:
     if request.follow:
         return _follow(request)
     if request.list_files:
-        return _list_files(paths, request.stdin_filename or STDIN_NAME, dependents=request.dependents)
+        return _list_files(paths, request)
     wanted = _outputs(request)
     recorded = request.baseline if request.write_baseline or request.prune_baseline else None
     _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
@@ -74,6 +79,14 @@ def run(request: Request) -> int:
         Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def _without_foreign(paths: Sequence[str]) -> list[str]:
+    """The paths without YAML and JSON files of other programs, which whoever lists changed files names too."""
+    foreign = [path for path in paths if is_foreign(path)]
+    for path in foreign:
+        terminal.tell(f"passed over: {path}: no TrainSpec document")
+    return [path for path in paths if path not in set(foreign)]
 
 
 def _follow(request: Request) -> int:
@@ -126,7 +139,7 @@ def _tell_changes(request: Request, tree: str) -> None:
 
     files = [file for file in (request.config, request.waivers, request.baseline, *request.rules) if file is not None]
     named = [os.path.relpath(file, tree) for file in files if is_below(file, tree)]
-    for name in changed(Path(tree), named, nearest=request.config is None):
+    for name in changed(Path(tree), original(tree), named, nearest=request.config is None):
         note = f"Note: {name} differs between the working directory and {tree}; this run uses {tree}"
         terminal.tell(note)
 
@@ -293,10 +306,12 @@ def _joined(names: Sequence[str]) -> tuple[list[str], list[Unjudged]]:
     return sorted({document.path for document in report.documents} - set(names)), left_out
 
 
-def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> int:
-    found = search(paths)
-    failures = [str(failure) for failure in found.failures]
-    names = [stdin_name] if STDIN in paths else []
+def _list_files(paths: Sequence[str], request: Request) -> int:
+    judges_change = request.dependents or request.settings_from is not None
+    kept, refused = without_links_out(paths) if judges_change else (list(paths), [])
+    found = search(kept)
+    failures = [str(failure) for failure in (*refused, *found.failures)]
+    names = [request.stdin_filename or STDIN_NAME] if STDIN in paths else []
     names += sorted(member.as_posix() for group in found.checkpoints for member in group.members)
     for file in found.files:
         try:
@@ -308,11 +323,11 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
             names.append(file.name)
         elif source.unread:
             terminal.tell(f"left out: {file.name}: it {source.unread}")
-    joined, unreached = _joined(names) if dependents else ([], [])
+    joined, unreached = _joined(names) if request.dependents else ([], [])
     names += joined
     for entry in unreached:
         terminal.tell(f"left out: {entry.path}: it {entry.reason}")
-    for path, reason, _ in passed_by(paths, found, names):
+    for path, reason, _ in passed_by(kept, found, names):
         terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:

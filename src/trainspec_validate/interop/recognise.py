@@ -32,6 +32,10 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "settings of verl, which no reader knows",
     ),
     (
+        (r"(?m)^checkpoint_dir[ \t]*:", r"(?m)^train[ \t]*:", r"(?m)^[ \t]+micro_batch_size[ \t]*:"),
+        "settings of LitGPT, which no reader knows",
+    ),
+    (
         (r"(?m)^trainer[ \t]*:", r"(?m)^[ \t]+(?:train_batch_size|num_train_steps|mp|tracker)[ \t]*:"),
         "settings of Levanter, which no reader knows",
     ),

@@ -44,8 +44,8 @@ class Parallelism(DocumentPart):
     """Ranks that split the experts; they are taken from the data, context and tensor ranks."""
     expert_tensor: Degree | None = None
     """Ranks that split one expert's matrices; absent means as `tensor`."""
-    sequence: bool = False
-    """True when the tensor ranks also split activations along the sequence."""
+    sequence: bool | None = None
+    """True when the tensor ranks also split activations along the sequence; absent where that is not known."""
     num_virtual_stages: Annotated[Whole, Meta(ge=1, le=1024)] = 1
     """Pipeline chunks of one rank."""
     stage_layers: ListOf[CountOrZero] = []

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from trainspec_validate.checking.answers import severity_of
 from trainspec_validate.documents.load import Source
-from trainspec_validate.documents.types import Document, Unknown, UnknownValueError
+from trainspec_validate.documents.types import (
+    CheckpointPolicy,
+    ClusterProfile,
+    Document,
+    TrainingPlan,
+    Unknown,
+    UnknownValueError,
+)
 from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
 from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
@@ -60,10 +67,18 @@ Binding = Mapping[type[Document], Member]
 def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
     """Each distinct set of documents that a rule is to judge.
 
-    A rule that asks for one kind runs once per document; a rule that asks for several runs once per combination.
+    A rule that asks for one kind runs once per document; a rule that asks for several runs once per combination. A
+    plan that has a cluster of its own is judged with that one, and not with the one that a policy for it names.
     """
-    seen = set()
+    bindings, seen = list(bindings), set()
+    settled = set[int]()
+    if {kind for _, kind in rule.parameters} == {TrainingPlan, ClusterProfile}:
+        own = (one for one in bindings if CheckpointPolicy not in one and {TrainingPlan, ClusterProfile} <= one.keys())
+        settled = {id(one[TrainingPlan].document) for one in own}
     for binding in bindings:
+        plan = binding.get(TrainingPlan)
+        if plan and CheckpointPolicy in binding and id(plan.document) in settled:
+            continue
         members = [binding.get(kind) for _, kind in rule.parameters]
         key = tuple(id(member.document) for member in members if member)
         if len(key) == len(members) and key not in seen:

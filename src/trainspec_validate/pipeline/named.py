@@ -22,6 +22,7 @@ from trainspec_validate.pipeline.references import tree_of
 from trainspec_validate.pipeline.texts import KEYS, KINDS_OF_KEYS, REFERENCES, Text
 from trainspec_validate.system.boundary import UnreadableError, reason_of
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.repository import superproject_of
 
 MAX_ENTRIES = Limit("a search for documents by name", 100_000, "files and directories")
 MAX_BYTES = Limit("a search for documents by name", 256 * 1024**2, "bytes")
@@ -136,16 +137,22 @@ class Trees:
             what = f"documents that name {key} {name!r}"
             reason = f"was not searched to its end for {what}, since {tree.refusal}"
             yield Unjudged(root.as_posix(), reason, "name those documents too", ())
+        if (outer := superproject_of(root)) is not None:
+            reason = f"has this repository as a submodule, and was not searched for documents that name {key} {name!r}"
+            yield Unjudged(os.path.relpath(outer), reason, "run from there to have them judged", ())
         yield from (Unjudged(*entry, ()) for entry in tree.unread)
         for text in tree.texts:
             failure = text.facts.failure
             which = _which(text, path, key, name) if failure else ""
             if failure and which:
                 yield Unjudged(text.path.as_posix(), f"{which} and cannot be read: {failure.message}", failure.help, ())
+            if text.holds(path, key, name):
+                reason = f"holds a document for {key} {name!r} in a file of kind {text.facts.kind or 'none'}"
+                yield Unjudged(text.path.as_posix(), reason, "give the document a file of its own", ())
         for found in passed:
             which = f"{_which(found.text, path, key, name)} and " if found.text else ""
             if found.text is None or _may_refer(found, path, key, name):
-                remedy = f"name {found.path.as_posix()} to have it judged"
+                remedy = f"{found.remedy or f'name {found.path.as_posix()}'} to have it judged"
                 yield Unjudged(found.path.as_posix(), f"{which}{found.reason}", remedy, ())
 
     def _passed(self, root: Path, tree: _Tree) -> list[PassedOver]:

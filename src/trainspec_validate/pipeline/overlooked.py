@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.claims import claims, hidden_claims
 from trainspec_validate.pipeline.detect import Search
 from trainspec_validate.pipeline.files import (
@@ -19,8 +20,10 @@ from trainspec_validate.pipeline.files import (
     is_stream_name,
     linked_matches,
 )
+from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
 _TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
 """Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
@@ -36,10 +39,21 @@ _RENAMED: Final = re.compile(
     r"(?:\.(?:j2|jinja2?|tmpl|tpl|template|in|dist|example|sample|bak|backup|disabled|off|old|orig|save)|~|\s)+$"
 )
 """Ends of names of templates and of what is kept next to a document."""
+_OTHER_SUFFIXES: Final = frozenset(
+    f".{end}"
+    for end in (
+        *("py", "pyc", "pyi", "ipynb", "c", "cc", "cpp", "cu", "cuh", "h", "hpp", "go", "rs", "java", "js", "ts", "sh"),
+        *("toml", "ini", "html", "css", "xml", "svg", "png", "jpg", "gif", "pdf", "so", "o", "a", "bin", "pt", "npy"),
+    )
+)
+"""Ends of names of programs, pictures and state, which are many and no documents."""
+_FIRST_BYTES: Final = 4_096
 _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
-_PACKED_DOCUMENT: Final = "is a compressed document"
+PACKED_DOCUMENT: Final = "is a compressed document"
 _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
+NO_SUBMODULE: Final = "is a submodule that is not checked out"
+CHECK_OUT: Final = "run git submodule update --init"
 _N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
@@ -64,14 +78,14 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
         if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
             tree = _Tree(path, told)
             tree.scan()
-            found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state()]
+            found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state(), *tree.submodules()]
         else:
             found = [(match, link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
         for file, reason in found:
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                usual = {_PACKED_DOCUMENT: "unpack it", _UNKNOWN_LOG: "write a metric stream"}
+                usual = {PACKED_DOCUMENT: "unpack it", _UNKNOWN_LOG: "write a metric stream", NO_SUBMODULE: CHECK_OUT}
                 remedy = usual.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
@@ -95,6 +109,8 @@ class _Tree:
     links: list[Path] = field(default_factory=list)
     named: dict[Path, str] = field(default_factory=dict)
     """Files of state by their names, archives and arrays, and why they are left out where no checkpoint has them."""
+    absent: list[Path] = field(default_factory=list)
+    """Submodules that are not checked out."""
     searched: set[str] = field(default_factory=set)
     """Real paths of the directories that were entered."""
 
@@ -103,11 +119,13 @@ class _Tree:
         from trainspec_validate.checkpoints.format_table import ARRAYS, N5, left_out  # noqa: PLC0415 - start-up
 
         pending = [(self.root, False, 0)]
+        self.absent += absent_submodules_below(self.root)
         num_entries = Count(_MOST_ENTRIES)
         try:
             while pending:
                 parent, hidden, level = pending.pop()
                 self.searched.add(real := os.path.realpath(parent))
+                self.absent += absent_submodules(parent)
                 for entry in _entries(parent) if level <= _MOST_LEVELS else ():
                     num_entries.add(1)
                     is_hidden = hidden or _is_passed_by(entry.name)
@@ -143,6 +161,11 @@ class _Tree:
                 packages[folder] = packages.get(folder, 0) + 1
         for folder, num in packages.items():
             yield folder, f"is a directory of packages, and holds {num:,} files of state" if num > 1 else _ONE_OF_STATE
+
+    def submodules(self) -> Iterator[tuple[Path, str]]:
+        """Submodules of Git that are not checked out, so that nobody can say what they hold."""
+        for place in sorted(self.absent):
+            yield place, NO_SUBMODULE
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Files that claim to be ours, hidden or in directories of packages."""
@@ -256,7 +279,7 @@ def _stream_reason(file: Path) -> str:
 def _document_reason(file: Path) -> str:
     """Why a file is left out that claims to be ours under a name that no search takes; empty for anything else."""
     if file.name.endswith(_DOCUMENT_PACKING) and is_document_name(_PACKED.sub("", file.name)):
-        return _PACKED_DOCUMENT if claims(unpacked_start(file)) else ""
+        return PACKED_DOCUMENT if claims(unpacked_start(file)) else ""
     suffix = file.suffix
     name = file.name.lower()
     if name.endswith(".log"):
@@ -264,10 +287,25 @@ def _document_reason(file: Path) -> str:
     if is_candidate(file.name) and not name.endswith(".txt"):
         return ""
     if suffix.isascii():
-        is_ours = may_be_renamed(file.name) and _claims_early(file)
+        is_ours = _claims_early(file) if may_be_renamed(file.name) else _is_whole_document(file)
         return "claims to be ours under a name that is not searched" if is_ours else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
+
+
+def _is_whole_document(file: Path) -> bool:
+    """Whether the whole text of a small file is a document of ours, whatever its name; programs are not looked at."""
+    if file.suffix.lower() in _OTHER_SUFFIXES:
+        return False
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(_FIRST_BYTES)
+            if b"rainspec" not in start.lower() or os.fstat(opened.fileno()).st_size > _START_BYTES:
+                return False
+            text = Text(file, start + opened.read(_START_BYTES))
+    except OSError:
+        return False
+    return claims(text.content) and text.facts.kind in KINDS
 
 
 def _claims_early(file: Path) -> bool:

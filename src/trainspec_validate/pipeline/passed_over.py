@@ -8,17 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trainspec_validate.pipeline.archives import ENDINGS, documents_in
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name
-from trainspec_validate.pipeline.overlooked import is_of_a_tool, link_reason, may_be_renamed, unpacked_start
+from trainspec_validate.pipeline.overlooked import (
+    CHECK_OUT,
+    NO_SUBMODULE,
+    PACKED_DOCUMENT,
+    is_of_a_tool,
+    link_reason,
+    may_be_renamed,
+    unpacked_start,
+)
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
 MAX_ENTRIES = Limit("a search for files that are passed over", 200_000, "files and directories")
 _MOST_BYTES: Final = 1024**2
 """Size of the largest file of another name that is looked at."""
 _START_BYTES: Final = 65_536
+_COPY: Final = "put the files themselves there"
+_UNPACK: Final = "unpack it"
 _PACKINGS: Final = (".gz", ".zst")
 
 
@@ -29,9 +41,11 @@ class PassedOver:
     path: Path
     reason: str
     text: Text | None = None
-    """What it holds; None for a link, which is not followed."""
+    """What it holds; None for a link, which is not followed, and for a submodule without its files."""
     has_own_name: bool = False
     """Whether the name is one of a document, or of what is kept next to one."""
+    remedy: str = ""
+    """What to do, so that it is judged; empty where its name is enough."""
 
 
 def passed_over(root: Path, read: Collection[str]) -> Iterator[PassedOver]:
@@ -43,8 +57,10 @@ def passed_over(root: Path, read: Collection[str]) -> Iterator[PassedOver]:
     top = os.path.realpath(root)
     num_entries = Count(MAX_ENTRIES)
     pending = [(root, "")]
+    yield from map(_submodule, absent_submodules_below(root))
     while pending:
         parent, reason = pending.pop()
+        yield from map(_submodule, absent_submodules(parent))
         for entry in _entries(parent):
             num_entries.add(1)
             path = Path(parent, entry.name)
@@ -71,16 +87,20 @@ def _reason(name: str) -> str:
     return f"is below {name}" if name in SKIPPED_DIRECTORIES else ""
 
 
+def _submodule(place: Path) -> PassedOver:
+    return PassedOver(place, NO_SUBMODULE, remedy=CHECK_OUT)
+
+
 def _link(link: Path, top: str) -> Iterator[PassedOver]:
     """A link out of the tree; what it leads to inside is looked at under its own name."""
     target = os.path.realpath(link)
     if target == top or target.startswith(top + os.sep):
         if not os.path.lexists(target) and is_document_name(link.name):
-            yield PassedOver(link, link_reason(link))
+            yield PassedOver(link, link_reason(link), remedy="correct the link, or remove it")
     elif os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        yield PassedOver(link, "is a link to a directory elsewhere, which is not followed")
+        yield PassedOver(link, "is a link to a directory elsewhere, which is not followed", remedy=_COPY)
     elif is_document_name(link.name):
-        yield PassedOver(link, link_reason(link))
+        yield PassedOver(link, link_reason(link), remedy=_COPY)
 
 
 def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver]:
@@ -89,7 +109,13 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
     if path.name.endswith(_PACKINGS) and is_document_name(path.stem):
         start = unpacked_start(path)
         if claims(start):
-            yield PassedOver(path, reason or "is a compressed document", Text(path, start), has_own_name=True)
+            yield PassedOver(path, reason or PACKED_DOCUMENT, Text(path, start), has_own_name=True, remedy=_UNPACK)
+        return
+    if path.name.lower().endswith(ENDINGS):
+        for name, content in documents_in(path):
+            if claims(content):
+                why = reason or f"is {name!r} in an archive"
+                yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)
         return
     text = Text(path, _content(path))
     if text.content and claims(text.plain):

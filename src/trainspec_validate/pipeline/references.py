@@ -12,10 +12,10 @@ from trainspec_validate.model.finding import Finding, Pointer
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.model.suggest import did_you_mean, hint, meant
 from trainspec_validate.pipeline.engine import Binding, Member
+from trainspec_validate.system.repository import MARKS, outermost, top_of
 
 DANGLING = "TS-DOC-011"
 OUTSIDE_TREE = "TS-DOC-012"
-REPOSITORY_MARKS = (".git", ".hg", ".svn", ".jj")
 PROJECT_MARKS = ("trainspec.toml", "pyproject.toml")
 _LONGEST = 200
 """Characters of a path in a message."""
@@ -84,17 +84,14 @@ def repository_of(path: str) -> Path:
     """The repository or project that the tree of a document is in, else that tree.
 
     A directory of version control shows a repository. Where there is none, a settings file shows a project: a change
-    can add such a file, so it never narrows a repository.
+    can add such a file, so it never narrows a repository. A working directory that is in no repository may hold
+    several: the tree is then the one of the document.
     """
     tree = tree_of(path)
-    real = Path(os.path.realpath(tree))
-    for marks in (REPOSITORY_MARKS, PROJECT_MARKS):
-        for directory in (real, *real.parents):
-            if any(os.path.lexists(directory / mark) for mark in marks):
-                if directory == real:
-                    return tree
-                return directory if tree.is_absolute() else Path(os.path.relpath(directory))
-    return tree
+    found = top_of(tree, MARKS) or outermost(Path(path).parent, tree) or top_of(tree, PROJECT_MARKS)
+    if found is None or found == Path(os.path.realpath(tree)):
+        return tree
+    return found if tree.is_absolute() else Path(os.path.relpath(found))
 
 
 def _inside_tree(
@@ -203,7 +200,19 @@ class _Resolver:
             cluster = cluster or self._other(member, ClusterProfile)
             if cluster:
                 bound[ClusterProfile] = cluster
+            if cluster and has_own and TrainingPlan in bound and bound[TrainingPlan] is not member:
+                self._compare(member, cluster, bound[TrainingPlan])
         return bound
+
+    def _compare(self, policy: Member, cluster: Member, plan: Member) -> None:
+        """Report a policy that names another cluster than its plan does."""
+        other = self.bind(plan).get(ClusterProfile)
+        if other is None or other is cluster or not any(link.kind is ClusterProfile for link in links(plan)):
+            return
+        names = (cluster.document.metadata.name, other.document.metadata.name)
+        message = f"the policy names cluster {names[0]!r}, but its plan {plan.path} names {names[1]!r}"
+        help_text = "name one cluster in both, or leave it out of the policy, which then has that of its plan"
+        self.failures.append(ReferenceFailure(DANGLING, policy.path, ("cluster",), message, help_text))
 
     def _other(self, member: Member, kind: Kind) -> Member | None:
         link = next((link for link in links(member) if link.kind is kind), None)

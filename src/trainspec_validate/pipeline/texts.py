@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,8 @@ REFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
     "CheckpointPolicy": ("cluster", "plan"),
 }
 """Keys of the references that documents of a kind can hold."""
+_MOST_HELD: Final = 100
+"""Texts in the values of one file that are looked at."""
 _KIND: Final = re.compile(
     rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?({'|'.join(REFERENCES)})\b".encode(), re.MULTILINE
 )
@@ -37,6 +39,8 @@ class Facts:
     """By key of a reference, its `file` and `name`."""
     failure: LoadError | None = None
     """Why the text cannot be read."""
+    held: tuple[Facts, ...] = ()
+    """Those of documents that a file of another kind holds, such as a ConfigMap of Kubernetes."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,8 @@ class Text:
                 data = load_text(self.content, self.path.as_posix()).data
         except LoadError as error:
             return Facts(failure=error)
-        kind, name = at(data, "kind"), at(data, "metadata", "name")
-        kind = kind if isinstance(kind, str) else ""
-        # what has no known kind is found too, and its finding says so
-        keys = REFERENCES.get(kind, () if kind in KINDS else tuple(KINDS_OF_KEYS))
-        references = {key: _reference(at(data, key)) for key in keys if at(data, key) is not None}
-        return Facts(kind, name if isinstance(name, str) else "", references)
+        facts = _facts(data)
+        return facts if facts.kind in KINDS else replace(facts, held=tuple(_held(data, self.path)))
 
     @cached_property
     def plain(self) -> bytes:
@@ -80,6 +80,10 @@ class Text:
             return "\0" not in file and os.path.realpath(self.path.parent / file) == os.path.realpath(path)
         return bool(reference.get("name") == name)
 
+    def holds(self, path: str, key: str, name: str) -> bool:
+        """Whether a file of another kind holds a document that may be for this one."""
+        return any(_may_mean(facts, path, key, name) for facts in self.facts.held)
+
     def mentions(self, path: str, name: str) -> bool:
         """Whether a text that cannot be read has a document's name, or that of its file, as a word."""
         words = (re.escape(word.encode()) for word in (name, Path(path).name) if word)
@@ -96,6 +100,46 @@ class Text:
         """The kind of a document that can refer to others, of a text that cannot be read; empty for others."""
         found = _KIND.search(self.plain)
         return found[1].decode() if found else ""
+
+
+def _facts(data: Any) -> Facts:
+    kind, name = at(data, "kind"), at(data, "metadata", "name")
+    kind = kind if isinstance(kind, str) else ""
+    # what has no known kind is found too, and its finding says so
+    keys = REFERENCES.get(kind, () if kind in KINDS else tuple(KINDS_OF_KEYS))
+    references = {key: _reference(at(data, key)) for key in keys if at(data, key) is not None}
+    return Facts(kind, name if isinstance(name, str) else "", references)
+
+
+def _held(data: Any, path: Path) -> Iterator[Facts]:
+    """What is said of documents that refer to others, below the top of a text or in a value of it."""
+    pending, num_texts = [data], 0
+    while pending:
+        value = pending.pop()
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if (
+            isinstance(value, dict)
+            and value is not data
+            and at(value, "apiVersion")
+            and at(value, "kind") in REFERENCES
+        ):
+            yield _facts(value)
+        elif isinstance(value, str) and "\n" in value and num_texts < _MOST_HELD and _KIND.search(value.encode()):
+            num_texts += 1
+            facts = Text(path, value.encode()).facts
+            if facts.kind in REFERENCES:
+                yield facts
+
+
+def _may_mean(facts: Facts, path: str, key: str, name: str) -> bool:
+    """Whether a document that another file holds is for one of a tree: by its name, by that of its file, or by none."""
+    if key not in REFERENCES.get(facts.kind, ()):
+        return False
+    reference = facts.references.get(key, {})
+    file = reference.get("file")
+    return (
+        not reference or reference.get("name") == name or (isinstance(file, str) and Path(file).name == Path(path).name)
+    )
 
 
 def _reference(value: Any) -> Mapping[str, Any]:

@@ -36,6 +36,7 @@ from trainspec_validate.pipeline.engine import Binding, Member, located, not_tog
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
+from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
 from trainspec_validate.pipeline.references import ReferenceFailure, bindings, repository_of, tree_of
@@ -100,6 +101,11 @@ class Terms:
     settings_from: str | None = None
     """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
+    @property
+    def judges_change(self) -> bool:
+        """Whether what is judged is a change, which may come from anybody."""
+        return self.dependents or self.settings_from is not None
+
 
 def validate(  # noqa: PLR0913
     inputs: Input | Iterable[Input],
@@ -161,7 +167,8 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     """The report on what could be read, and why the rest could not."""
     index = terms.rules.known_to(load_index()) if terms.rules else load_index()
     selection, recorded = terms.selection, _baseline(terms.baseline)
-    documents, inputs = _read_all(index, arguments, terms, stack)
+    arguments, refused = without_links_out(arguments) if terms.judges_change else (arguments, [])
+    documents, inputs = _read_all(index, arguments, terms, stack, refused)
     if not (documents.files or inputs.streams or inputs.checkpoints):
         named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
         raise InputError(*(inputs.failures or [_NOTHING + named]), *_named([*_left_out(arguments, documents, inputs)]))
@@ -263,11 +270,13 @@ class Inputs:
     """Files that are judged, or told of as failures or as left out."""
 
 
-def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[DocumentSet, Inputs]:
+def _read_all(
+    index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack, refused: Sequence[InputError]
+) -> tuple[DocumentSet, Inputs]:
     """Read the documents, and find the rest; a file that cannot be read hinders no other."""
     documents, streams = list[ReadFile](), list[File]()
     found = search(arguments)
-    failures = list(found.failures)
+    failures = [*refused, *found.failures]
     texts = [(text.name, partial(_read_given, index, text, stack)) for text in terms.given]
     if STDIN in arguments:
         texts.append((terms.stdin_name, partial(_read_stdin, index, terms.stdin_name, stack)))

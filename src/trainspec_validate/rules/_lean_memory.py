@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.performance.costs.activations import ActivationPolicy
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory_overheads import Overheads
@@ -42,6 +43,16 @@ def lean_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[
         recompute = "full"
     policy = ActivationPolicy(recompute, fused_attention=settings.fused_attention, expert_imbalance=0.0)
     return peak(model.shape, layout, model.state, policy, _overheads(settings, model))
+
+
+def leanest(plan: TrainingPlan, layout: Layout) -> Layout:
+    """The layout, with tokens divided over the tensor ranks where the plan does not say whether they are.
+
+    Published degrees seldom say so; GSPMD divides them over the model axis (PaLM, arXiv:2204.02311, section 4).
+    """
+    if plan.parallelism.sequence is None and layout.tensor > 1:
+        return replace(layout, sequence_parallel=True)
+    return layout
 
 
 def generous_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory]:

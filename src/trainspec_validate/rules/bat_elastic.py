@@ -14,7 +14,7 @@ from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import prediction_of
 from trainspec_validate.rules._groups import ask_group
-from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, needed_bytes
+from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
 from trainspec_validate.rules._machine import at_machine, job_nodes, machine_of, memory_unknown
 from trainspec_validate.rules._records import resized
 
@@ -147,7 +147,7 @@ def _least_bytes(plan: TrainingPlan, predicted: Prediction, degree: int) -> floa
     micros = [micro for micro in elastic.micro_sequences if batch.global_sequences % (degree * micro) == 0]
     try:
         smaller = resized(plan, degree, min(micros))
-        layout = layout_of(smaller)
+        layout = leanest(plan, layout_of(smaller))
         _, memory = lean_memory(predicted.model, layout, predicted.settings)
     except (Unpredictable, ValueError):
         return None

@@ -119,7 +119,7 @@ def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
                 at(plan, "optimizer", "learning_rate", f"decay_{unit}" if decay else f"warmup_{unit}"),
                 f"warm-up of {number(warmup or 0)} and decay of {number(decay or 0)} {unit} are longer than the "
                 f"schedule of {number(total)}",
-                f"let both end within {number(total)} {unit}",
+                _room(unit, warmup or 0, decay or 0, total),
             )
     yield from _lengths(plan, schedule)
     if schedule.final is not None and schedule.final > schedule.peak:
@@ -130,6 +130,14 @@ def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
         )
     yield from _decay(plan, schedule)
     yield from _in_the_schedule(plan, schedule)
+
+
+def _room(unit: str, warmup: float, decay: float, total: float) -> str:
+    """How warm-up and decay can fit into a schedule."""
+    if not decay or warmup >= total:
+        return f"let both end within {number(total)} {unit}"
+    counts = f"a decay counts from the end of the warm-up, so decay_{unit} is {number(total - warmup)} at most"
+    return f"{counts}; lr_decay_iters of Megatron-LM counts from the first step" if decay <= total else counts
 
 
 def _lengths(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:

@@ -14,7 +14,7 @@ from trainspec_validate.performance.forecast.outlook import Settings
 from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
-from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, needed_bytes
+from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._records import memory_of
 
@@ -35,6 +35,7 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             at(plan, "parallelism", "schedule"), reason, "state predicted_peak_bytes, as measured in one step"
         )
     capacity = predicted.machine.memory_bytes
+    predicted = replace(predicted, layout=leanest(plan, predicted.layout))
     stage, found = lean_memory(predicted.model, predicted.layout, predicted.settings)
     least = needed_bytes(found, spare)
     if least > capacity:
@@ -71,6 +72,8 @@ def _smaller(predicted: Prediction, reserve: float) -> str:
 def _choices(layout: Layout, settings: Settings) -> Iterator[tuple[str, Layout, Settings]]:
     if settings.recompute == "none":
         yield "set activation_policy: selective", layout, replace(settings, recompute="selective")
+    if layout.tensor > 1 and not layout.sequence_parallel:
+        yield "set sequence: true", replace(layout, sequence_parallel=True), settings
     if layout.micro_sequences > 1:
         fewer, steps = layout.micro_sequences // 2, layout.num_micro_batches * 2
         smaller = replace(layout, micro_sequences=fewer, num_micro_batches=steps)

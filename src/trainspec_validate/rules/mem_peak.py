@@ -28,7 +28,7 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
     from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of, model_facts  # noqa: PLC0415
     from trainspec_validate.performance.forecast.predict import settings_of  # noqa: PLC0415
     from trainspec_validate.rules._forecast import check_chunks  # noqa: PLC0415
-    from trainspec_validate.rules._lean_memory import generous_memory, lean_memory  # noqa: PLC0415
+    from trainspec_validate.rules._lean_memory import generous_memory, lean_memory, leanest  # noqa: PLC0415
 
     check_chunks(plan)
     try:
@@ -36,7 +36,7 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
         settings = settings_of(plan)
         if layout.num_ranks != plan.parallelism.num_accelerators:
             raise Unpredictable("the degrees do not multiply to the ranks")
-        _, lean = lean_memory(model, layout, settings)
+        _, lean = lean_memory(model, leanest(plan, layout), settings)
         _, generous = generous_memory(model, layout, settings)
     except (Unpredictable, ValueError) as reason:
         raise Unresolved(at(plan), f"is not predicted: {reason}") from None

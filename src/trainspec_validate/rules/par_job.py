@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.model.units import number, percent, seconds
@@ -11,6 +12,8 @@ from trainspec_validate.performance.derived.speed import StepTime, step_time
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 TOKENS_TOLERANCE = 0.01
+MAX_ROUNDING = 0.05
+"""Share of a number that its rounding can make up; one digit says less, and no report rounds more."""
 MAX_DURATION_FACTOR = 1.25
 """Planned time over bare steps; validation, saves and start-up take the rest."""
 
@@ -59,7 +62,7 @@ def job_tokens(plan: TrainingPlan) -> Iterator[Violation]:
         sizes += [each * plan.batch.controller.min_global_sequences]
         sizes += [each * plan.batch.controller.max_global_sequences]
     low, high = job.num_steps * min(sizes), job.num_steps * max(sizes)
-    slack = max(step, TOKENS_TOLERANCE * job.num_tokens)
+    slack = max(step, TOKENS_TOLERANCE * job.num_tokens, _rounding(job.num_tokens))
     if low - slack <= job.num_tokens <= high + slack:
         return
     wanted = number(low) if low == high else f"{number(low)} to {number(high)}"
@@ -68,6 +71,16 @@ def job_tokens(plan: TrainingPlan) -> Iterator[Violation]:
         f"{number(job.num_steps)} steps are {wanted} tokens, but the job has {number(job.num_tokens)}",
         f"{number(job.num_tokens)} tokens take {number(job.num_tokens // step)} steps of {number(step)}",
     )
+
+
+def _rounding(value: float) -> float:
+    """Half a unit of the last digit of a number that is not zero, which a report may have rounded.
+
+    >>> _rounding(15.6e12), _rounding(1e12), _rounding(83886080000)
+    (50000000000.0, 50000000000.0, 5000.0)
+    """
+    last = Decimal(repr(value)).normalize().as_tuple().exponent
+    return min(float(Decimal(10) ** int(last)) / 2, MAX_ROUNDING * value)
 
 
 @rule("TS-PAR-033")

@@ -68,13 +68,14 @@ def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
     scaling = _scaling(plan)
     controller = ("growth_factor", "backoff_factor", "growth_interval_steps")
     wanted: tuple[str, ...] = () if scaling.mode == "none" else ("initial_scale",)
-    wanted += controller if scaling.mode == "dynamic" else ()
+    wanted += ("growth_interval_steps",) if scaling.mode == "dynamic" else ()
     lacking = [key for key in wanted if getattr(scaling, key) is None]
     if lacking:
         yield Violation(
             at_key(plan, *SCALING),
             f"{scaling.mode} loss scaling lacks {', '.join(lacking)}",
-            "usual: initial_scale 65536, growth_factor 2, backoff_factor 0.5, growth_interval_steps 2000",
+            "PyTorch starts at 65536 and grows every 2000 steps; DeepSpeed has initial_scale_power and "
+            "loss_scale_window, Megatron-LM initial_loss_scale and loss_scale_window",
         )
     idle = [key for key in controller if scaling.mode != "dynamic" and getattr(scaling, key) is not None]
     for key in idle:

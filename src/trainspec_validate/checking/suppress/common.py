@@ -12,6 +12,7 @@ from trainspec_validate.documents.load import Source
 from trainspec_validate.model.finding import Finding, Pointer, Span, Suppressed
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.model.suggest import hint
+from trainspec_validate.system.repository import original_of
 
 NO_REASON = "TS-DOC-014"
 UNKNOWN = "TS-DOC-015"
@@ -70,12 +71,12 @@ def is_below(path: str, tree: str | None) -> bool:
 def home_of(path: str, tree: str | None) -> str:
     """The directory that names in a waiver file or a baseline are relative to: its own, without following links.
 
-    A file in `tree`, a copy of another state of the working directory, speaks of the working directory.
+    A file in `tree`, a copy of another state of the working directory or of its repository, speaks of what is judged.
     """
     directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120
     if tree is None or not is_below(path, tree):
         return directory
-    return os.path.abspath(os.path.relpath(directory, tree))  # noqa: PTH100
+    return os.path.normpath(original_of(tree) / os.path.relpath(directory, tree))
 
 
 def lookup(word: str, index: Index) -> tuple[Requirement | None, str, str]:

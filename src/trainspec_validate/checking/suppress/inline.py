@@ -25,6 +25,7 @@ from trainspec_validate.documents.load import LoadError, Source, comments, load_
 from trainspec_validate.model.finding import Finding, Span, Suppressed, SuppressionKind
 from trainspec_validate.system.boundary import InputError, unreadable, untrusted
 from trainspec_validate.system.budget import Limit
+from trainspec_validate.system.repository import original_of
 
 _MARK = "trainspec:"
 _PRAGMA = re.compile(r"(?:^|(?<=\s))#\s*trainspec:\s*(?P<rest>[^#]*)")
@@ -106,7 +107,7 @@ def _identities(ignores: Iterable[Ignore], source: Source) -> Iterator[tuple[str
 def _same_file(path: str, tree: str) -> Source | None:
     """The file that has a path of the working directory in a copy of another state of it; None where there is none."""
     try:
-        copy = Path(tree, Path(os.path.abspath(path)).relative_to(os.path.abspath(".")))  # noqa: PTH100
+        copy = Path(tree, Path(os.path.abspath(path)).relative_to(original_of(tree)))  # noqa: PTH100
         if not copy.resolve(strict=True).is_relative_to(Path(tree).resolve()):
             return None
         with untrusted(unreadable(copy.as_posix())):

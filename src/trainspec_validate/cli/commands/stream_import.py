@@ -47,6 +47,8 @@ def found(
     for (path, explicit), name in zip(paths, names, strict=True):
         kind = inputs.stream_format(path)
         document = is_document(name, inputs.head(path)) if kind and not kind.is_binary else ""
+        if document and inputs.head(path).startswith(b"#!"):
+            kind = None  # lines of a log in a script are comments or text of it
         if kind and document and explicit:
             raise click.UsageError(f"{path} fits several formats: {document}, {kind.name}; name one with --format")
         if kind and not document:

@@ -43,8 +43,8 @@ class Parallelism(Record, frozen=True, kw_only=True):
     """Ranks that split the experts; they are taken from the data, context and tensor ranks."""
     expert_tensor: Degree | None = None
     """Ranks that split one expert's matrices; absent means as `tensor`."""
-    sequence: bool = False
-    """True when the tensor ranks also split activations along the sequence."""
+    sequence: bool | None = None
+    """True when the tensor ranks also split activations along the sequence; absent where that is not known."""
     num_virtual_stages: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Pipeline chunks of one rank."""
     stage_layers: tuple[CountOrZero, ...] = ()

@@ -248,9 +248,19 @@ def _write_loss_scaling(draft: Draft, prefix: str) -> None:
     draft.put(("precision", "nonfinite_action"), "skip-step", "dynamic loss scaling skips the step")
 
 
+PARTITIONED = (
+    "none for parameters and gradients at stage 0; with bf16 DeepSpeed may step with BF16_Optimizer, which keeps a "
+    "part of the copy in fp32 and of the moments on each data rank (deepspeed/runtime/bf16_optimizer.py)"
+)
+
+
 def _write_sharding(draft: Draft, prefix: str) -> None:
     stage = draft.look(f"{prefix}zero_optimization.stage")
-    if stage is None:
+    if reasons := draft.reasons(f"{prefix}zero_optimization.stage"):
+        draft.lacks(("parallelism", "sharding"), reasons[0])
+    elif stage in (None, 0) and draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled"):
+        draft.lacks(("parallelism", "sharding"), PARTITIONED)
+    elif stage is None:
         if draft.get("parallelism", "sharding") is None:
             draft.put(("parallelism", "sharding"), "none", Default(f"stage 0, the default of {PAGE}"))
     elif isinstance(stage, int) and stage in _STAGES:
@@ -306,6 +316,12 @@ def _write_buckets(draft: Draft, zero: str) -> None:
     whole = draft.get("parallelism", "sharding") == "parameters"
     how = "" if overlap is not None else Default(f"the default of {PAGE}: on at stage 3 only")
     resolved = not draft.reasons(f"{zero}overlap_comm")
+    for reason in draft.reasons(f"{zero}stage"):
+        told = f"on at stage 3 of ZeRO only, unless overlap_comm says otherwise: {reason}"
+        draft.lacks(("communication", "overlap_parameters"), told)
+        if overlap is None:
+            draft.lacks(("communication", "overlap_gradients"), told)
+            resolved = False
     if resolved:
         draft.put(("communication", "overlap_gradients"), whole if overlap is None else overlap, how)
     if whole and resolved:

@@ -14,7 +14,7 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     write_loaded,
 )
 from trainspec_validate.interop.readers._launched_ranks import launched
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
+from trainspec_validate.interop.readers._plan_parts import LONGEST_NAME, Default, Draft, is_placeholder, like, name_of
 from trainspec_validate.model.finding import Pointer
 
 VERSION = "transformers 5.23.0, TrainingArguments"
@@ -23,6 +23,8 @@ FP32_STORED = "torch.autocast casts operands; parameters and their gradients sta
 MOMENTS_STORED = "moments have the format of the stored parameters"
 NO_FORMAT = "neither bf16 nor fp16 is set"
 OVERLAPPED = "DDP and FSDP reduce gradients during the backward pass"
+_BY_ARGUMENTS = frozenset({_optimizer_plan.OTHER_OPTIMIZER, _optimizer_plan.OTHER_SCHEDULE})
+"""How facts came about that the arguments state and a configuration of DeepSpeed may replace."""
 _MEBIBYTE = 1024**2
 _SECOND = 2
 """Version of FSDP without a policy for prefetches."""
@@ -94,7 +96,8 @@ def drop_unknown_program(draft: Draft, program: str | None, *, own: bool = False
     why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
     draft.drop_defaults(why, launched(draft))
     draft.drop([pointer for pointer, how in draft.derived.items() if "transformers 5.23.0" in how], why)
-    draft.unknown["parallelism", "sharding"] = why
+    if draft.values.get("config_file") is None:
+        draft.unknown["parallelism", "sharding"] = why
     foreign = [name for name in ("zero_stage", "offload", "deepspeed", "max_seq_len") if name in names - draft.used]
     told = f"; not known of this program: {', '.join(foreign)}" if foreign else ""
     draft.remark(f"{why}; its defaults are left open{told}")
@@ -135,7 +138,7 @@ def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED
     """Leave open what a configuration of DeepSpeed or accelerate may set, where the Trainer's defaults say it."""
     weak = [place for place, how in draft.derived.items() if isinstance(how, Default) and place[0] in groups]
     for place, value in [(place, draft.get(*map(str, place))) for place in weak]:
-        by = "by the arguments" if draft.derived.get(place) == _optimizer_plan.OTHER_SCHEDULE else "by default"
+        by = "by the arguments" if draft.derived.get(place) in _BY_ARGUMENTS else "by default"
         draft.drop([place], f"{value} {by}, and {file[:120]}, which is not read, may set it")
 
 
@@ -338,11 +341,14 @@ def _write_rest(draft: Draft) -> None:
     name = draft.word(*names)
     for reason in draft.reasons(*names):
         draft.lacks(("model", "name"), reason)
-    if name and name_of(name):
+    if name and is_placeholder(name):
+        draft.lacks(("model", "name"), f"{name[:60]} is to be replaced by the model")
+    elif name and name_of(name):
         draft.put(("model", "name"), name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
     run = draft.word("run_name")
     if run and name_of(run):
-        draft.put(("metadata", "name"), name_of(run))
+        cut = f"cut to the {LONGEST_NAME} characters that a name may have" if len(run) > LONGEST_NAME else ""
+        draft.put(("metadata", "name"), name_of(run), cut)
     _write_memory(draft)
     _write_communication(draft)
     optimizer = draft.word("optim") or "adamw_torch"

@@ -121,6 +121,7 @@ def leave_frozen_open(draft: Draft) -> None:
     parts = str(draft.values.get("mm_tunable_parts") or "").split(",")
     if any(parts) and not all(any(word in part for part in parts) for word in ("vision", "adapter", "language")):
         names.append("mm_tunable_parts")
+    names.sort(key=lambda name: draft.values[name] != "frozen")
     if names:
         draft.lacks(("num_parameters_trained",), f"{names[0][:60]} leaves a part of the model as it is")
 

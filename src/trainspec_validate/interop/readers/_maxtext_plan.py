@@ -81,7 +81,9 @@ def write_model(draft: Draft) -> None:
         draft.put(("model", "name"), name_of(name))
     _write_sizes(draft)
     _write_block(draft)
-    draft.copy(("model", "head_size"), "head_dim")
+    if draft.copy(("model", "head_size"), "head_dim") is None and draft.get("model", "hidden_size"):
+        told = "head_dim is in the file of the model or in base.yml; MaxText does not divide the width by the heads"
+        draft.lacks(("model", "head_size"), told)
     draft.copy(("model", "vocabulary_size"), "vocab_size")
     draft.copy(("model", "sequence_length"), "max_target_length")
     activations = draft.look("mlp_activations")

@@ -20,6 +20,7 @@ _OPTIMIZERS = (
     (r"soap", "soap"),
     (r"sgd", "sgd"),
 )
+OTHER_OPTIMIZER = "optim; an optimizer in the configuration of DeepSpeed goes before it"
 OTHER_SCHEDULE = "lr_scheduler_type; a scheduler in the configuration of DeepSpeed goes before it"
 _TRAINER = "transformers 5.23.0, TrainingArguments"
 _TRAINER_KINDS = {
@@ -160,8 +161,8 @@ def _put_final(draft: Draft, *names: str) -> None:
         draft.lacks((*_RATE, "final"), reason)
 
 
-def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole: int | None) -> None:
-    """Steps of warm-up, given as such or as a share of a number of steps."""
+def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole: int | None, of: str = "") -> None:
+    """Steps of warm-up, given as such or as a share of a number of steps; `of` names that number where it is open."""
     pointer = (*_RATE, "warmup_steps")
     given, ratio = draft.look(*steps), draft.number(*shares)
     if isinstance(given, int) and (given > 0 or not ratio):
@@ -174,7 +175,7 @@ def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole
         if whole:
             draft.put(pointer, math.ceil(ratio * whole), f"{ratio:g} of {whole} steps")
         else:
-            draft.lacks(pointer, f"{ratio:g} of the steps, whose number is not stated")
+            draft.lacks(pointer, f"{ratio:g} of {of or 'the steps, whose number is not stated'}")
 
 
 def write_trainer(draft: Draft) -> None:
@@ -183,7 +184,9 @@ def write_trainer(draft: Draft) -> None:
     if draft.get("optimizer", "name") is None:
         put_name(draft, ("adamw", _TRAINER), "optim")
         if elsewhere and draft.get("optimizer", "name"):
-            draft.derived["optimizer", "name"] = Default("the configuration of DeepSpeed may have another")
+            stated = not isinstance(draft.derived.get(("optimizer", "name")), Default)
+            usual = Default("the configuration of DeepSpeed may have another")
+            draft.derived["optimizer", "name"] = Default(OTHER_OPTIMIZER) if stated else usual
     if draft.get(*_CLIPPING) is None:
         put_clipping(draft, (1.0, _TRAINER), "max_grad_norm")
     if draft.get(*_RATE) is not None:
@@ -310,7 +313,10 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
     total = _put_megatron_total(draft, defaults=defaults)
     warmup = ("lr_warmup_iters", "scheduler.lr_warmup_iters")
-    _put_warmup(draft, warmup, ("lr_warmup_fraction", "scheduler.lr_warmup_fraction"), total)
+    length = draft.counted("job", "num_steps")
+    usual = f"the {length} steps of the job unless the recipe sets it"
+    of = f"lr_decay_iters, which is not given: {usual}" if length else ""
+    _put_warmup(draft, warmup, ("lr_warmup_fraction", "scheduler.lr_warmup_fraction"), total, of)
     _put_samples(draft, "warmup_steps", "lr_warmup_samples")
     if kind == "warmup-stable-decay":
         draft.copy((*_RATE, "decay_steps"), "lr_wsd_decay_iters", "scheduler.lr_wsd_decay_iters")

@@ -18,6 +18,7 @@ LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
 SECTIONS = ("metadata", "model", "parallelism", "batch", "precision", "communication", "memory", "job")
 """Groups of a plan in the order of its schema."""
+LONGEST_NAME = 128
 _MAX_SHOWN = 60
 _WHOLE = re.compile(r"[+-]?[0-9][0-9_]{0,20}")
 _REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -76,7 +77,7 @@ def name_of(text: str) -> str | None:
         return None
     if text.startswith(("/", ".", "~")):
         text = text.rpartition("/")[2]
-    return _NO_NAME.sub("-", text).strip("-._+")[:128] or None
+    return _NO_NAME.sub("-", text).strip("-._+")[:LONGEST_NAME].rstrip("-._+") or None
 
 
 def word_value(text: str) -> Any:
@@ -93,6 +94,18 @@ def word_value(text: str) -> Any:
     if text in {"None", "null", ""}:
         return None
     return _WORDS.get(text.lower(), text) if text.lower() in {"true", "false"} else text
+
+
+_PLACEHOLDER = re.compile(r"/?path/to/.*|.*/path/to/.*|<[^<>]{1,100}>|your[_-].*", re.IGNORECASE | re.DOTALL)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a name or a path is one that the person who starts the job replaces.
+
+    >>> is_placeholder("/path/to/base_model"), is_placeholder("<model>"), is_placeholder("models/llama")
+    (True, True, False)
+    """
+    return bool(_PLACEHOLDER.fullmatch(text[:1024]))
 
 
 CUT = "<cut off>"

@@ -10,6 +10,9 @@ from trainspec_validate.documents.load import LoadError, Source, load_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._plan_parts import Lines
 
+_MAX_STEPS = 8
+_REFERENCE = re.compile(r"\$\{(?P<up>\.{0,8})(?P<name>[A-Za-z_][\w.]{0,200})\}")
+"""A reference of OmegaConf to another key; dots in front count levels up."""
 MAX_SETTINGS = 100_000
 _JSON_PART = re.compile(
     r'"(?P<key>[^"\\\n]{0,200}+)"(?=[ \t\r\n]{0,1000}+:)|"(?:[^"\\\n]|\\.){0,65536}+"'
@@ -40,6 +43,30 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
         if len(flat) + len(waiting) > MAX_SETTINGS:
             raise ForeignFormatError(f"more than {MAX_SETTINGS} settings", help="name the configuration of a job")
     return flat
+
+
+def resolved(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which a whole value such as `${a.b}` or `${.c}` is the plain value that the file has there.
+
+    >>> resolved({"a.b": 1, "a.c": "${.b}", "d": "${a.c}", "e": "${f}"})
+    {'a.b': 1, 'a.c': 1, 'd': 1, 'e': '${f}'}
+    """
+    return {name: _followed(flat, name) for name in flat}
+
+
+def _followed(flat: Mapping[str, Any], name: str) -> Any:
+    """The value of a setting after its references; one that leads to no plain value stays as it is written."""
+    written = value = flat[name]
+    for _ in range(_MAX_STEPS):
+        found = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        if found is None:
+            return value
+        above = name.split(".")[: -len(found["up"])] if found["up"] else []
+        name = ".".join([*above, found["name"]])
+        value = flat.get(name)
+        if value is None or isinstance(value, list | dict):
+            break
+    return written
 
 
 def top_keys(text: str) -> frozenset[str]:

@@ -24,6 +24,7 @@ class _Absent:
 
 
 ABSENT = _Absent()
+OUTSIDE = "the caller or the environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Alternatives:
     """The branch that decides it; settings of one branch vary together."""
     ways: tuple[object, ...] = ()
     """The value for each way through that branch."""
+    outside: str = OUTSIDE
+    """What else sets it, where it is free."""
 
     def __str__(self) -> str:
         shown = [
@@ -45,7 +48,7 @@ class Alternatives:
             for value, line in zip(self.values, self.lines, strict=True)
         ]
         if self.free:
-            shown.append("what the caller or the environment sets")
+            shown.append(f"what {self.outside} sets")
         return " or ".join(shown)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
-from trainspec_validate.interop.readers._shell_choices import Choices, Value, has_marks
+from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Value, has_marks
 from trainspec_validate.interop.readers._shell_conditions import decide, evaluate, matches
 from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
 
@@ -64,6 +64,12 @@ class Script:
     called: list[str] = field(default_factory=list)
     substituted: int = 0
     steps: int = 0
+
+    @property
+    def outside(self) -> str:
+        """What may set variables besides the script; a file that only prepares an environment does not."""
+        names = [name[:60] for name, _ in self.sourced if not _ENVIRONMENT.search(name)]
+        return f"the caller, the environment or {names[0]}, which is not read," if names else OUTSIDE
 
     @property
     def variables(self) -> dict[str, str]:

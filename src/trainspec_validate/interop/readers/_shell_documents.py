@@ -20,6 +20,11 @@ _DOCUMENT = re.compile(
     r"(?P=quote)(?P<rest>[^\n]{0,400})\n(?P<body>(?:.*\n){0,400}?)[ \t]*(?P=end)[ \t]*$"
 )
 _TARGET = re.compile(r"(?:>{1,2}|\btee\b)[ \t]*[\"']?(?P<name>[^\s\"'|;&<>]{1,300})")
+_BARE = re.compile(
+    r"(?P<before>[:,\[][ \t]{0,40})(?P<name>\$(?:\{[A-Za-z_]\w{0,60}\}|[A-Za-z_]\w{0,60}))"
+    r"(?=[ \t]{0,40}(?:[,}\]\n]|\Z))"
+)
+"""A variable that is a whole value of JSON or YAML."""
 _OPENS = re.compile(r"(?m)(?:^|;|&&|\|\|)[ \t]*(?:if|case|for|while|until)\b")
 _CLOSES = re.compile(r"(?m)(?:^|;)[ \t]*(?:fi|esac|done)\b")
 _CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|conf|cfg|ini)\Z", re.IGNORECASE)
@@ -71,13 +76,26 @@ def written_mapping(script: Script, text: str, name: str) -> Mapping[str, Any]:
     if _is_set_later(text[found[0].end() :], body, quoted=bool(found[0]["quote"])):
         return {}
     if not found[0]["quote"]:
-        body = script.value((Piece(body, plain=False, quoted=True),))
+        body = _filled(script, body)
     if has_marks(body):
         return {}
     try:
         return flatten(load_mapping(ForeignText(wanted, body)).data)
     except ForeignFormatError:
         return {}
+
+
+def _filled(script: Script, body: str) -> str:
+    """A document with the values of its variables; one that is a whole value and open stays, as text, a reference."""
+
+    def value(found: re.Match[str]) -> str:
+        known = script.value((Piece(found["name"], plain=False, quoted=True),))
+        plain = not has_marks(known) and "$" not in known and "`" not in known
+        return f"{found['before']}{known}" if plain else f'{found["before"]}"${{{found["name"].strip("${}")}}}"'
+
+    parts = [script.value((Piece(part, plain=False, quoted=True),)) for part in _BARE.sub("\0", body).split("\0")]
+    bare = [value(found) for found in _BARE.finditer(body)]
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(parts, bare, fillvalue="")))
 
 
 def _in_branch(before: str) -> bool:

@@ -12,7 +12,14 @@ from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launche
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
-from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
+from trainspec_validate.interop.readers._shell_choices import (
+    ABSENT,
+    OUTSIDE,
+    Alternatives,
+    has_marks,
+    only_marks,
+    split_marks,
+)
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 from trainspec_validate.interop.readers._shell_words import cut_words
 
@@ -109,12 +116,12 @@ class Found:
             self.doubled.append((name.replace("_", "-"), here[0].line))
         self.options[name] = here if whole else _distinct([*here, *before])
 
-    def settings(self) -> dict[str, Option]:
-        """Every option with its one value, or with its alternatives."""
-        return {name: self._one(name, possible) for name, possible in self.options.items()}
+    def settings(self, outside: str = OUTSIDE) -> dict[str, Option]:
+        """Every option with its one value, or with its alternatives; `outside` names what else may set one."""
+        return {name: self._one(name, possible, outside) for name, possible in self.options.items()}
 
-    def _one(self, name: str, possible: _Possible) -> Option:
-        one = _one(possible)
+    def _one(self, name: str, possible: _Possible, outside: str) -> Option:
+        one = _one(possible, outside)
         if name not in self.ways or not isinstance(one.value, Alternatives):
             return one
         event, ways = self.ways[name]
@@ -125,7 +132,7 @@ def _distinct(options: Iterable[Option]) -> _Possible:
     return list({(type(option.value), repr(option.value)): option for option in options}.values())
 
 
-def _one(possible: _Possible) -> Option:
+def _one(possible: _Possible, outside: str) -> Option:
     distinct = _distinct(possible)
     known = [option for option in distinct if not _is_open(option.value)]
     if len(distinct) == 1 or not known:
@@ -133,7 +140,7 @@ def _one(possible: _Possible) -> Option:
     values = tuple(option.value for option in known)
     free = len(known) < len(distinct)
     lines = tuple(option.line for option in known)
-    return Option(Alternatives(values, lines, free), known[0].line)
+    return Option(Alternatives(values, lines, free, outside=outside), known[0].line)
 
 
 def _is_open(value: object) -> bool:
@@ -192,7 +199,12 @@ class Reader:
         """Every option with the words up to the next one; lists that a choice holds are laid over what was found."""
         name, line = "", 0
         values: list[str] = []
+        before = ""
         for word in words:
+            program, before = before.endswith(".py"), word.text
+            if program and not self._pairs and word.text.endswith((".yaml", ".yml")) and word.text[0] not in "-<":
+                found.set("config", [Option(word.text, word.line)])  # a file of settings, right after the program
+                continue
             laid = self._laid_over(word)
             if laid is not None:
                 if name:
@@ -383,7 +395,7 @@ def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | N
         return None
     if not _LAUNCHER_SIZE & found.options.keys():
         _take_launcher(script, reader, found)
-    return Started(_placed(found.settings(), text), script, found)
+    return Started(_placed(found.settings(script.outside), text), script, found)
 
 
 def _placed(options: dict[str, Option], text: str) -> dict[str, Option]:

@@ -33,6 +33,7 @@ _NAMES = {
     "peft_use_dora": "use_dora",
 }
 """Names of axolotl for arguments of the Trainer and of PEFT."""
+_LINEAR = "lora_target_linear: every linear layer, which the model's code names"
 _USUAL = {
     "per_device_train_batch_size": 1,
     "gradient_accumulation_steps": 1,
@@ -103,9 +104,7 @@ def _is_off(value: object) -> bool:
 def _write(draft: Draft) -> None:
     _write_before(draft)
     write_training(draft)
-    if draft.look("bf16") is None and not draft.look("fp16", "float16", "pure_bf16"):
-        keys = ("compute", "parameters", "gradients", "reduction")
-        draft.drop([("precision", key) for key in keys], f"bf16 is auto, the default of {_SOURCE}: the device decides")
+    _leave_auto_open(draft)
     for name, pointer in (("tensor_parallel_size", "tensor"), ("sequence_parallel_degree", "context")):
         draft.copy(("parallelism", pointer), *(["context_parallel_size"] if pointer == "context" else []), name)
     shards, copies = draft.count("dp_shard_size"), draft.count("dp_replicate_size")
@@ -116,7 +115,7 @@ def _write(draft: Draft) -> None:
             how = "shards x context, over which FSDP shards"
             draft.put(("parallelism", "sharding_degree"), shards * context, how)
     if draft.flag("lora_target_linear") and draft.get("lora"):
-        draft.drop([("lora", "targets")], "lora_target_linear: every linear layer, which the model's code names")
+        draft.drop([("lora", "targets")], _LINEAR)
     _write_fsdp(draft)
     _write_weights(draft)
     _write_schedule(draft)
@@ -125,9 +124,25 @@ def _write(draft: Draft) -> None:
     complete(draft, draft.count("world_size"), "world_size of the file")
 
 
+def _leave_auto_open(draft: Draft) -> None:
+    """Leave the format open that the device decides: bf16 where it has it, else fp16."""
+    if draft.look("bf16") is not None or draft.look("fp16", "float16", "pure_bf16"):
+        return
+    why = "bf16 is auto: the device decides"
+    if not draft.reasons("bf16"):
+        why = f"bf16 is auto, the default of {_SOURCE}: the device decides"
+    path = draft.word("deepspeed")
+    if path:
+        why = f"{why}, and {path[:120]}, which is not read, may set it"
+    draft.drop([("precision", key) for key in ("compute", "parameters", "gradients", "reduction")], why)
+    draft.unknown["precision", "compute"] = why
+
+
 def _write_before(draft: Draft) -> None:
     """What axolotl decides before the Trainer's own defaults apply."""
     usual = Default(f"the default of {_SOURCE}")
+    if draft.flag("lora_target_linear") and draft.word("adapter"):
+        draft.lacks(("lora", "targets"), _LINEAR)
     if draft.look("batch_size") is not None:
         draft.lacks(("batch", "accumulation_steps"), "batch_size of all ranks decides it")
     for pointer, name in (

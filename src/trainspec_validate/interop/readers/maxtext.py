@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -36,6 +37,11 @@ _YAML = re.compile(rf"(?m)^(?P<key>{_OWN})[ \t]*:")
 _WORD = re.compile(rf"(?:^|[\s\"'])(?P<key>{_OWN})=")
 _LOG = re.compile(r"Config param (?P<key>[A-Za-z0-9_]{1,80}): ?(?P<value>[^\n]{0,4096})")
 _PROGRAM = re.compile(r"(?i)^(?:\S*/)?[\w${}-]+\.py$|^maxtext\.[\w.${}-]+$")
+_SHAPE = re.compile(
+    r"(?:gke-tpu-topology[\"']?[ \t]*[:=][ \t]*[\"']?|--(?:tpu-topology|topology)[ =]"
+    r"|--(?:device|tpu)-type[ =]\w{2,12}-)([0-9]{1,4}x[0-9]{1,4}(?:x[0-9]{1,4})?)\b"
+)
+"""The shape of a slice of TPUs that xpk or Kubernetes is asked for."""
 _BASE = "base.yml"
 _FEWEST = 2
 _OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_output_directory"})
@@ -65,16 +71,17 @@ def read(text: ForeignText) -> Fragment:
     Raises:
         ForeignFormatError: there are no such settings.
     """
+    asked = _topology(text.text)
     kind = _kind(text.text) or ("words" if "=" in text.text and ":" not in text.text else "yaml")
     if kind == "words":
         script = script_of(text.text)
         values, lines = _words(script)
         named = _configurations(script)
-        draft = settled(values, lambda given: _made(given, lines, named))
+        draft = settled(values, lambda given: _made(given, lines, named, asked))
         _take_flags(draft, script)
     else:
         values, lines = (_logged if kind == "log" else _yaml)(text)
-        draft = settled(values, lambda given: _made(given, lines, []))
+        draft = settled(values, lambda given: _made(given, lines, [], asked))
     return draft.fragment("maxtext-settings", text)
 
 
@@ -102,7 +109,23 @@ def _take_flags(draft: Draft, script: Script) -> None:
         draft.carried.add("XLA_FLAGS")
 
 
-def _made(values: dict[str, Any], lines: Lines, named: list[str]) -> Draft:
+def _topology(text: str) -> str:
+    """Why the devices are not known of a job that asks for a slice of TPUs by its shape; empty where it does not.
+
+    >>> _topology("--tpu-type=v5p-4x4x8")
+    'the job asks for TPU slices of 4x4x8 chips (128); how many devices of JAX a chip has, its generation decides'
+    """
+    shapes = list(dict.fromkeys(found[1] for found in _SHAPE.finditer(text[:_HEAD])))
+    if not shapes:
+        return ""
+    sized = [f"{shape} chips ({math.prod(map(int, shape.split('x')))})" for shape in shapes[:2]]
+    return (
+        f"the job asks for TPU slices of {' or '.join(sized)}; how many devices of JAX a chip has, "
+        "its generation decides"
+    )
+
+
+def _made(values: dict[str, Any], lines: Lines, named: list[str], asked: str = "") -> Draft:
     draft = Draft(values, lines)
     base = draft.word("base_config")
     if base:
@@ -113,6 +136,9 @@ def _made(values: dict[str, Any], lines: Lines, named: list[str]) -> Draft:
         keep_model(draft)
         return draft
     axes = axes_of(draft)
+    if asked and axes.world is None:
+        draft.lacks(("parallelism", "num_accelerators"), asked)
+        draft.lacks(("parallelism", "data"), asked)
     write_plan(draft, axes)
     if not named:
         complete(draft, axes.world, axes.world_from)
@@ -169,7 +195,7 @@ def _words(script: Script) -> tuple[Mapping[str, Any], Lines]:
         # A setting that stands first on its line reads like an assignment of the shell.
         if name not in found.options and re.fullmatch(_OWN, name):
             found.options[name] = [Option(word_value(value), script.places[name])]
-    options = found.settings()
+    options = found.settings(script.outside)
     if not options:
         raise ForeignFormatError("no setting of MaxText is found", help="give the launch script or the YAML file")
     values = {

@@ -13,7 +13,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
-from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
@@ -126,13 +126,13 @@ def looks_like_bridge(text: ForeignText) -> bool:
 
 
 def read_nemo(text: ForeignText) -> Fragment:
-    """The plan that a NeMo configuration of a Megatron model describes; references between keys are not resolved.
+    """The plan that a NeMo configuration of a Megatron model describes; references to plain values are followed.
 
     Raises:
         ForeignFormatError: it is no YAML mapping.
     """
     source = load_mapping(text)
-    values, origins = _by_argument(flatten(source.data))
+    values, origins = _by_argument(resolved(flatten(source.data)))
     lines = _lines(lines_in(source), origins)
     draft = settled(values, lambda given: _made_of_nemo(given, lines, origins))
     return draft.fragment("nemo-megatron-yaml", text)

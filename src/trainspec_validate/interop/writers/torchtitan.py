@@ -158,7 +158,8 @@ def _parallelism(job: Job, notes: list[str]) -> Table:
         notes.append("parallelism.sharding: torchtitan shards parameters too, there is no sharding of optimizers alone")
     table |= {"tensor_parallel_degree": p.tensor, "context_parallel_degree": p.context}
     if p.tensor > 1 and not p.sequence:
-        notes.append("parallelism.sequence is false; torchtitan's tensor ranks always split the sequence too")
+        stated = "absent" if p.sequence is None else "false"
+        notes.append(f"parallelism.sequence is {stated}; torchtitan's tensor ranks always split the sequence too")
     if p.expert > 1:
         table |= {"expert_parallel_degree": p.expert, "expert_tensor_parallel_degree": p.expert_tensor or p.tensor}
     table["pipeline_parallel_degree"] = p.pipeline

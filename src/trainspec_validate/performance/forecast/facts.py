@@ -183,7 +183,7 @@ def layout_of(plan: TrainingPlan) -> Layout:
             context=p.context,
             expert=p.expert,
             expert_tensor=p.expert_tensor,
-            sequence_parallel=p.sequence,
+            sequence_parallel=bool(p.sequence),
             schedule=p.schedule or "1f1b",
             num_virtual_stages=p.num_virtual_stages,
             stage_layers=p.stage_layers,
