@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainspec_conformance.controls import time_limits_seconds
 from trainspec_conformance.described import errors, gather
 from trainspec_conformance.diffing import as_json, as_text, changes, read_report
 from trainspec_conformance.drawing import num_kinds
@@ -18,6 +20,7 @@ from trainspec_conformance.reporting import REPORT, Circumstances, make_report, 
 from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
+from trainspec_conformance.trial import time_limit_seconds
 from trainspec_conformance.verifying import differences, not_looked_at
 from trainspec_validate.checking.suppress.common import is_below
 from trainspec_validate.cli import terminal
@@ -67,11 +70,7 @@ def run(request: RunRequest) -> int:
     if request.settings_from is not None:
         _tell_change(request.gaps, request.settings_from)
     if request.dry_run:
-        for scenario in chosen:
-            missing = lacking(stack, scenario)
-            count = (request.trials or num_trials(stack, scenario)) * num_kinds(scenario)
-            told = missing or f"{count} trial{'' if count == 1 else 's'}"
-            terminal.say(f"{scenario.requirement} {scenario.metadata.name}: {told}")
+        _tell_plan(request, stack, chosen)
         return OK
     if request.out.exists() and any(request.out.iterdir()):
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
@@ -91,6 +90,27 @@ def run(request: RunRequest) -> int:
     if "error" in verdicts.values():
         return OUR_FAULT
     return FOUND if complaints or uncovered(gaps.reasons, verdicts) else OK
+
+
+def _tell_plan(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario]) -> None:
+    """Say how many trials each scenario has, and when all of them would be ended at the latest."""
+    can_run, num_run, limit_seconds = [], 0, 0.0
+    for scenario in chosen:
+        missing = lacking(stack, scenario)
+        count = (request.trials or num_trials(stack, scenario)) * num_kinds(scenario)
+        terminal.say(f"{scenario.requirement} {scenario.metadata.name}: {missing or _counted(count, 'trial')}")
+        if not missing:
+            can_run.append(scenario)
+            num_run += count
+            limit_seconds += count * time_limit_seconds(stack, scenario)
+    controls = time_limits_seconds(stack, can_run, request.seed)
+    runs = f"{_counted(num_run, 'trial')} and {_counted(len(controls), 'baseline run')}"
+    minutes = math.ceil((limit_seconds + sum(controls)) / 60)
+    terminal.say(f"{runs}; their time limits are {minutes // 60} h {minutes % 60} min in all, one after the other")
+
+
+def _counted(amount: int, noun: str) -> str:
+    return f"{amount} {noun}{'' if amount == 1 else 's'}"
 
 
 def _tell_change(gaps: Path | None, tree: Path) -> None:

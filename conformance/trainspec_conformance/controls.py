@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import msgspec
 
 from trainspec_conformance.drawing import drawn_job
 from trainspec_conformance.records import Entry
-from trainspec_conformance.trial import Setting, run_trial
-from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_conformance.trial import Setting, run_trial, time_limit_seconds
+from trainspec_validate.documents.types.conformance import StackDescriptor, TestJob
 from trainspec_validate.documents.types.scenario import Scenario, Start, Wait
 
 
@@ -47,14 +47,20 @@ class Controls:
         Raises:
             UnsupportedError: the machine does not allow what it needs.
         """
-        job = drawn_job(msgspec.structs.replace(scenario.job, faults=()), self._seed)
+        job = _job_of(scenario, self._seed)
         key = msgspec.json.encode(job)
         if key not in self._made:
             self._num_begun += 1
             name = f"control-{self._num_begun}"
-            calm = msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))
             told(name.replace("-", " run "))
-            setting = Setting(self._stack, self._base, calm, self._home / name, self._seed, reads_values=True)
+            setting = Setting(
+                self._stack,
+                self._base,
+                _without_faults(scenario, job),
+                self._home / name,
+                self._seed,
+                reads_values=True,
+            )
             self._made[key] = Control(setting.directory, run_trial(setting))
         return self._made[key]
 
@@ -65,3 +71,18 @@ class Controls:
                 shutil.rmtree(control.directory)
         if self._home.is_dir() and not any(self._home.iterdir()):
             self._home.rmdir()
+
+
+def time_limits_seconds(stack: StackDescriptor, scenarios: Iterable[Scenario], seed: int = 0) -> list[float]:
+    """When each of the runs is ended that these scenarios are compared with."""
+    compared = [one for one in scenarios if one.control]
+    runs = {msgspec.json.encode(job): _without_faults(one, job) for one in compared for job in [_job_of(one, seed)]}
+    return [time_limit_seconds(stack, run) for run in runs.values()]
+
+
+def _job_of(scenario: Scenario, seed: int) -> TestJob:
+    return drawn_job(msgspec.structs.replace(scenario.job, faults=()), seed)
+
+
+def _without_faults(scenario: Scenario, job: TestJob) -> Scenario:
+    return msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))

@@ -41,6 +41,12 @@ class UnsupportedError(Exception):
     """The machine or the stack lacks what the scenario needs; the text says what."""
 
 
+def time_limit_seconds(stack: StackDescriptor, scenario: Scenario) -> float:
+    """When a trial is ended: the budget of the scenario, and the time that the stack is given for each start."""
+    num_starts = sum(isinstance(act, Start | Probe) for act in scenario.acts)
+    return scenario.budget_seconds + num_starts * stack.launch.start_seconds
+
+
 class _OverError(Exception):
     """The trial ends here: what was waited for cannot come, or the budget is spent."""
 
@@ -100,9 +106,7 @@ class _Trial:
         """What the stack had left when its store was moved, until the end of the trial."""
         self._is_stopped = False
         """Whether the job was stopped since its last start, so that nothing of it is in use."""
-        num_starts = sum(isinstance(act, Start | Probe) for act in setting.scenario.acts)
-        starting_seconds = num_starts * setting.stack.launch.start_seconds
-        self._deadline = time.monotonic() + setting.scenario.budget_seconds + starting_seconds
+        self._deadline = time.monotonic() + time_limit_seconds(setting.stack, setting.scenario)
         self._means = self._take_means()
         self._injector = Injector(self._mark, self._means)
         self._temporary = TemporaryDirectories()

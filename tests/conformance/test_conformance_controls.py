@@ -53,6 +53,16 @@ def test_equal_jobs_share_one_run_without_faults(made: list[Setting], tmp_path: 
     assert [one.name for one in (tmp_path / "controls").iterdir()] == ["control-2"]
 
 
+def test_the_time_limits_are_those_of_the_runs_that_are_made(made: list[Setting], tmp_path: Path) -> None:
+    chosen = [scenario("kill-rank"), scenario("stop-rank"), scenario("kill-rank", num_steps=30), scenario("null-run")]
+    controls = Controls(fake(), HERE, tmp_path / "controls", 7)
+    for one in chosen:
+        if one.control:
+            controls.of(one, lambda _: None)
+    limits = [one.scenario.budget_seconds + fake().launch.start_seconds for one in made]
+    assert module.time_limits_seconds(fake(), chosen, 7) == limits
+
+
 def test_a_run_that_failed_is_begun_anew_beside_what_it_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = [OSError(28, "No space left on device")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import date
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from conformance_stacks import HERE
 from trainspec_conformance import commands
 from trainspec_conformance.gaps import read_gaps, uncovered
-from trainspec_conformance.reading import DocumentError
+from trainspec_conformance.reading import DocumentError, all_scenarios, read
+
+from trainspec_validate.documents.types.conformance import StackDescriptor
 
 TODAY = date(2026, 6, 1)
 
@@ -90,3 +93,30 @@ def test_gaps_of_a_change_request_do_not_count(
     )
     assert commands.run(request) == commands.OK
     assert "--gaps gaps.yaml is not used: ../main has no such file" in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_what_a_report_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report of the minimal stack is of the same claim: its trials and baseline runs are those announced."""
+    root = HERE.parents[1]
+    descriptor = root / "reference" / "minimal" / "minimal-torch.yaml"
+    assert commands.run(commands.RunRequest(descriptor, tmp_path / "out", dry_run=True)) == commands.OK
+    report = json.loads((root / "conformance" / "results" / "minimal-torch" / "report.json").read_bytes())
+    num_trials = sum(len(one.get("trials", ())) for one in report["scenarios"])
+    num_controls = len({one["control"] for one in report["scenarios"] if "control" in one})
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"{num_trials} trials and {num_controls} baseline runs; their time limits are ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_adds_up_the_time_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of null-run, one trial and one baseline run: twice its budget and the time for a start."""
+    stack = read(HERE / "fake.yaml", StackDescriptor)
+    request = commands.RunRequest(HERE / "fake.yaml", tmp_path / "out", names=["null-run"], trials=3, dry_run=True)
+    assert commands.run(request) == commands.OK
+    one_seconds = all_scenarios()["null-run"].budget_seconds + stack.launch.start_seconds
+    minutes = math.ceil(4 * one_seconds / 60)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == (
+        "3 trials and 1 baseline run; their time limits are"
+        f" {minutes // 60} h {minutes % 60} min in all, one after the other"
+    )
