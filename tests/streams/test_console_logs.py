@@ -157,3 +157,37 @@ def test_a_bar_of_nemo_that_is_cut_is_refused() -> None:
 )
 def test_programs_that_speak_of_such_lines_are_none(text: str) -> None:
     assert detect(text.encode()) is None
+
+
+def titan(step: int, second: int, *, rank: str = "", tps: str = "10,050") -> str:
+    """A line of torchtitan in the form that its console shows, with colors."""
+    values = f"grad_norm: 26.5000  memory: 66.91GiB(37.51%)  \x1b[34mtps: {tps}  tflops: 314.71  mfu: 14.00%\x1b[39m"
+    time = f"[titan] 2026-02-24 19:46:{second:02},508 - root - INFO -"
+    return f"{rank}{time} \x1b[31mstep: {step:2}  \x1b[32mloss:  {9 - step / 10}  {values}\n"
+
+
+def test_lines_of_torchtitan() -> None:
+    text = "[titan] 2026-02-24 19:46:10,100 - root - INFO - Training starts at step 1\n" + titan(1, 12) + titan(10, 22)
+    found = read_text(text, quantities={"num_accelerators": 8})
+    assert found.samples[0].m == {LOSS: 8.9, "train.gradient.norm": 26.5, "train.step.count": 1.0}
+    rates = {"train.token.rate": 80_400.0, "train.flops.utilization": 0.14}
+    assert found.samples[1].m == {LOSS: 8.0, "train.gradient.norm": 26.5, "train.step.count": 10.0, **rates}
+    assert [sample.time_us for sample in found.samples] == [1_771_962_372_508_000, 1_771_962_382_508_000]
+    assert not found.refusals
+
+
+@pytest.mark.parametrize("rank", ["", "[rank{}]:"])
+def test_a_step_of_torchtitan_is_read_once_whoever_reports_it(rank: str) -> None:
+    lines = [titan(step, step, rank=rank.format(n), tps=f"{n},000") for step in (1, 2, 3) for n in range(4)]
+    assert read_text("".join(lines)).values("train.step.count") == [1.0, 2.0, 3.0]
+
+
+def test_a_step_of_torchtitan_that_falls_begins_an_attempt() -> None:
+    found = read_text("".join(titan(step, n) for n, step in enumerate((1, 2, 3, 2, 3, 4))))
+    assert [sample.att for sample in found.samples] == [0, 0, 0, 1, 1, 1]
+
+
+def test_an_engine_of_deepspeed_that_is_initialized_again_begins_an_attempt() -> None:
+    start = "[2024-05-31 13:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: version=0.14.0\n"
+    found = read_text(start * 2 + deepspeed_lines(10, 20) + start * 2 + deepspeed_lines(30, 40, minute=50))
+    assert [sample.att for sample in found.samples] == [0] * 4 + [1] * 4

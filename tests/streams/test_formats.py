@@ -24,6 +24,8 @@ STARTS = {
     "wandb-panel": b'"Step","brisk-1 - loss","brisk-1 - loss__MIN","brisk-1 - loss__MAX"\n"0","2.5","2.5","2.5"\n',
     "mlflow-metric": b"1700000000000 2.5 10\n",
     "deepspeed-log": b"[2024-05-31 12:00:10,500] [INFO] [logging.py:96:log_dist] [Rank 0] step=5, skipped=0, lr=[]\n",
+    "torchtitan-log": b"\x1b[0m[rank0]:[titan] 2025-06-04 08:51:48,074 - root - INFO - "
+    b"\x1b[31mstep:  1  \x1b[32mloss: 12.25  memory: 27.34GiB(28.78%)  tps: 375\x1b[39m\n",
     "maxtext-log": b"config\ncompleted step: 0, seconds: 2.5, loss: 3.5\n",
     "nemo-log": b"Epoch 0: : 7%| 5/70 [00:10<00:30, v_num=, reduced_train_loss=7.5, global_step=4.0]\n",
     "megatron-log": b"starting\n [default7]: iteration       10/     100 | consumed samples:   640 |\n",

@@ -32,9 +32,15 @@ _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
+_LOGS = (".log", ".out", ".err")
+"""Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
 NO_STREAM = "is no stream of a known format"
+_LARGE_FILE = b"version https://git-lfs.github.com/spec/"
+POINTER = "is a Git LFS pointer, not the file; run `git lfs pull`"
+_DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
+"""What a text that was meant as a document has, whatever its name is."""
 _ORDER_MARK = b"\xef\xbb\xbf"
 _OPENING = (b"{", b"[", b"/")
 """How JSON begins, in a list or behind a comment too."""
@@ -210,6 +216,10 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     found = _format_of(file.name, start)
     if found:
         return Source("stream", file, found)
+    if start.startswith(_LARGE_FILE):
+        if not file.found:
+            raise InputError(f"{file.name}: {POINTER}")
+        return Source("other", file, unread=POINTER)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
         is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
@@ -219,11 +229,21 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
             raise InputError(f"{file.name}: {words}")
         if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
             raise InputError(f"{file.name}: {_table_words(start)}")
+        if file.name.lower().endswith(_LOGS) and start.strip() and not _DOCUMENT_KEY.search(start):
+            raise InputError(f"{file.name}: {_log_words()}")
         return Source("stream" if is_compressed else "document", file)
     if not is_document_name(file.name):
         return Source("other", file)
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def _log_words() -> str:
+    """What a text with the name of a log that no reader takes is, and what is read."""
+    from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415 - start-up
+
+    read = ", ".join(name.removesuffix("-log") for name in FORMATS if name.endswith("-log"))
+    return f"is no log of a known format; logs of these programs are read: {read}, mllog, dlrover"
 
 
 def _table_words(start: bytes) -> str:

@@ -23,6 +23,8 @@ _TIMER = re.compile(
 _TOGETHER_US = 5_000_000
 """The timer prints its line right after that of the step; its own count begins again with the process."""
 _MOST_GROUPS = 100
+_START = "[Rank 0] DeepSpeed info: version="
+"""What each process writes when its engine is initialized; several engines of one process are before its first step."""
 _SKIPPED = keys.join("train.step.skipped", {"train.skip.reason": "overflow"})
 
 
@@ -48,6 +50,10 @@ class Reader(Console):
                     ),
                 )
             else:
+                if _START in text:
+                    self.rows.restart(
+                        offset, "DeepSpeed is initialized again; inferred: a restart, which begins an attempt"
+                    )
                 self.passed(offset)
             return
         time_us = self._time(offset, found)

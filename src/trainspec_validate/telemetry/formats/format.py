@@ -181,6 +181,10 @@ _DEEPSPEED_LINE = (
     r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
 )
 _MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
+_TORCHTITAN_LINE = (
+    r"^[^\n]{0,300}\d\d:\d\d:\d\d[,.]\d{3} - [\w.]{1,100} - INFO - (?:\x1b\[[0-9;]{0,20}m){0,4}"
+    r"step: {1,6}\d{1,12} {1,4}(?:\x1b\[[0-9;]{0,20}m){0,4}loss: {1,8}[-\d.ni]"
+)
 _NEMO_LINE = r"(?:^|[\r ])(?:Epoch|Training epoch) \d{1,6}[:,][^\n\"']{0,400}\breduced_train_loss[=:] {0,2}[\d.n]"
 _KERNEL_LINE = (
     r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
@@ -325,6 +329,20 @@ _FORMATS = (
         has_rhythm=True,
         mark=b"[Rank 0] step=",
         module="deepspeed_log",
+    ),
+    StreamFormat(
+        *("torchtitan-log", "console log of torchtitan, lines with step: and loss:", _search(_TORCHTITAN_LINE)),
+        clock="local",
+        metrics=frozenset(
+            {
+                *("train.step.count", "train.loss.mean", "train.gradient.norm", "train.token.rate"),
+                "train.flops.utilization",
+            }
+        ),
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b" - INFO - ",
+        module="torchtitan_log",
     ),
     StreamFormat(
         *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE)),

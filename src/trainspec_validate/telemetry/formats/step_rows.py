@@ -24,7 +24,13 @@ class StepRows:
         self._attempt = transcript.given.attempt
         self._step = -1
         self._num_rows = 0
-        self._is_started = False
+        self._is_started = self._is_restarted = False
+
+    def restart(self, offset: int, message: str) -> None:
+        """Note that the program was started again: the next completed step begins an attempt."""
+        if self._step >= 0 and self._is_started and not self._is_restarted:
+            self._is_restarted = True
+            self._transcript.lose("step", "attempt", message, offset)
 
     def row(  # noqa: PLR0913 - the parts of a row
         self,
@@ -63,10 +69,14 @@ class StepRows:
         yield offset, self._transcript.sample(time_us, values, step=step, **more)
 
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
-        """Begin another attempt where a step is below the one before."""
-        if step < self._step and self._is_started and self._attempt < _MOST_ATTEMPTS:
-            self._attempt += 1
+        """Begin another attempt where a step is below the one before, or the program was started again."""
+        is_next = self._is_restarted
+        if step < self._step and self._is_started:
             message = f"the step falls from {self._step:,} to {step:,}; inferred: a restart, which begins an attempt"
             self._transcript.lose("step", "attempt", message, offset)
+            is_next = True
+        self._is_restarted = False
+        if is_next and self._attempt < _MOST_ATTEMPTS:
+            self._attempt += 1
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
         self._step = step
