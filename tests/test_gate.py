@@ -332,3 +332,12 @@ def test_a_hook_passes_over_no_other_file(name: str, content: bytes) -> None:
 def test_a_file_that_a_person_names_is_judged() -> None:
     put("values.yaml", "replicas: 3\n")
     assert invoke("values.yaml").exit_code == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_document_in_a_directory_that_cannot_be_read_fails_the_gate(encoding: str) -> None:
+    put("a/good.yaml", CLUSTER)
+    Path("a/main.yaml").write_bytes(PLAN.encode(encoding))
+    assert invoke("a").exit_code == invoke("a/main.yaml").exit_code == 1
+    Path("a/main.yaml").write_bytes("replicas: 3\n".encode(encoding))
+    assert invoke("a").exit_code == 0, "a file of another program"

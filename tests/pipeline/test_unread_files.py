@@ -21,8 +21,8 @@ UNREAD = {
     "random bytes": (random.Random(0).randbytes(5_000), NOT_UTF_8),
     "empty": (b"", EMPTY),
     "blank": (b" \n\n", EMPTY),
-    "UTF-16": (PLAN.decode().encode("utf-16"), NOT_UTF_8),
-    "UTF-16 without a mark of order": (PLAN.decode().encode("utf-16-le"), ZEROS),
+    "UTF-16": ("name: job\n".encode("utf-16"), NOT_UTF_8),
+    "UTF-16 without a mark of order": ("name: job\n".encode("utf-16-le"), ZEROS),
     "zero bytes": (bytes(300), ZEROS),
     "Latin-1": ("name: Zürich\n".encode("latin-1"), NOT_UTF_8),
     "cut inside of a character": ("name: Zürich".encode()[:8], NOT_UTF_8),
@@ -50,6 +50,12 @@ def test_what_is_no_text_is_named_as_not_judged(name: str, case: str) -> None:
     (entry,) = validate(["tree"]).unjudged
     assert entry.path == f"tree/{name}"
     assert entry.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_a_document_in_utf_16_is_a_finding(encoding: str) -> None:
+    Path("tree/job.yaml").write_bytes(PLAN.decode().encode(encoding))
+    assert "TS-DOC-001" in {finding.requirement for finding in validate(["tree"]).findings}
 
 
 @pytest.mark.parametrize("argument", ["tree", "tree/*"])

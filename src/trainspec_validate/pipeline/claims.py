@@ -123,7 +123,7 @@ def why_no_document(path: Path) -> str | None:
     with open_regular(path) as file:
         content = file.read(MAX_BYTES)
         is_longer = bool(file.read(1))
-    if claims(content):
+    if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
         return None
     if not content.strip():
         return "is empty"
