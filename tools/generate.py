@@ -28,6 +28,7 @@ import recorder_catalog  # noqa: E402
 import recovery_figures  # noqa: E402
 import sbom  # noqa: E402
 import scenario_index  # noqa: E402
+import scenario_page  # noqa: E402
 import schemastore  # noqa: E402
 import spec_text  # noqa: E402
 import verdict_tables  # noqa: E402
@@ -65,6 +66,7 @@ def outputs() -> dict[Path, str]:
     files[ROOT / "spec" / "python.md"] = api_reference.page()
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     files[ROOT / limit_table.PAGE] = limit_table.page(ROOT)
+    files[ROOT / "spec" / scenario_page.PAGE] = scenario_page.page(ROOT / "conformance" / "scenarios", entries)
     results = ROOT / "conformance" / "results"
     files[results / recovery_figures.PAGE] = recovery_figures.page(results)
     files[results / verdict_tables.PAGE] = verdict_tables.page(results)

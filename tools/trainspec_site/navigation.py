@@ -36,7 +36,7 @@ SECTIONS = {
     "reference": {
         "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy", "scale"),
         "Metrics": ("metrics", "events", "metric-names"),
-        "Evidence": ("public-logs",),
+        "Evidence": ("scenarios", "public-logs"),
     },
 }
 """Groups of the pages of a folder; a page of none of them comes before the groups."""
