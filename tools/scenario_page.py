@@ -27,17 +27,17 @@ it claims: `full` has those of `core` and further ones. The level [described](..
 page is informative; the requirement of each scenario is normative.
 
 - *Word*: of the requirement. A scenario counts for its level also where the word is SHOULD.
-- *Needs*: the capabilities that the `StackDescriptor` has to name, beside `{of_all}`, which all need. Where one is
+- *Needs*: the capabilities that the `StackDescriptor` has to name; all need `{of_all}` too. Where one is
   missing, the scenario is `unsupported`.
-- *Trials*: for a claim about half of the faults (`quantile` of at most 0.5), about 90 of 100, and about more. A scenario
-  with several kinds of damage has that number for each kind; the numbers here are of all kinds together.
+- *Trials*: for a claim about half of the faults (`quantile` of at most 0.5), about 90 of 100, and about more. Each kind
+  of damage has trials of its own; the numbers here are of all kinds together.
 
 `trainspec-conformance run --dry-run` prints the same for one descriptor, with the sum of the time limits.
 """
 _COLUMNS = {
     "Scenario": "---",
     "Word": "---",
-    "What happens": "---",
+    "About": "---",
     "Needs": "---",
     "Half": "---:",
     "90 of 100": "---:",
@@ -50,7 +50,7 @@ def page(directory: Path, entries: Sequence[Mapping[str, object]]) -> str:
 
     Args:
         directory: that of the scenarios.
-        entries: the requirements, with their `id`, `level` and `chapter`.
+        entries: the requirements, with their `id`, `level`, `title` and `chapter`.
     """
     scenarios = [part(Scenario, load_file(path).data) for path in sorted(directory.glob("*/scenario.yaml"))]
     by_id = {str(entry["id"]): entry for entry in entries}
@@ -75,4 +75,4 @@ def _row(one: Scenario, entry: Mapping[str, object]) -> list[str]:
     trials = (num_kinds(one) * number for number in (one.trials.basic, one.trials.standard, one.trials.strict))
     needs = ", ".join(f"`{need}`" for need in one.needs if need != _OF_ALL)
     link = f"[`{one.metadata.name}`](../v1/{entry['chapter']}.md#{one.requirement})"
-    return [link, str(entry["level"]), one.metadata.description, needs, *map(str, trials)]
+    return [link, str(entry["level"]), str(entry["title"]), needs, *map(str, trials)]
