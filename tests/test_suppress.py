@@ -372,6 +372,17 @@ def test_an_unknown_requirement_in_a_baseline_is_told() -> None:
     assert [requirement for requirement, _ in told(judge("plan.yaml", baseline="baseline.json"))] == ["TS-DOC-015"]
 
 
+@pytest.mark.parametrize("spelling", ["tS-DOC-010", "ts-doc-010", "text-form"])
+def test_a_baseline_takes_each_spelling_that_names_a_requirement(spelling: str) -> None:
+    """As waivers and comments do, where it silences and where it is idle."""
+    write("plan.yaml", BAD)
+    entry = {"file": "plan.yaml", "requirement": spelling, "pointer": "/metadata/name", "count": 1}
+    write("baseline.json", {"format_version": "1", "findings": [entry]})
+    assert told(judge("plan.yaml", baseline="baseline.json")) == []
+    write("plan.yaml", GOOD)
+    assert [f.requirement for f in judge("plan.yaml", baseline="baseline.json").findings] == ["TS-DOC-016"]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -20,6 +20,7 @@ from trainspec_validate.checking.suppress.common import (
 )
 from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
+from trainspec_validate.model.requirements import Index
 from trainspec_validate.system.atomic import write_atomically
 from trainspec_validate.system.boundary import InputError
 
@@ -75,6 +76,7 @@ class Baseline:
     def apply(self, findings: Iterable[Finding], run: Run) -> SuppressionResult:
         """Silence what the baseline counts; what it counts in vain is complained about, or left out of it."""
         tally = SuppressionResult()
+        self._name_by_id(run.index)
         current = list(findings)
         keys = [self._key_of(finding) for finding in current]
         taken = {key for key in keys if lookup(key[1], run.index)[0] is not None}
@@ -94,6 +96,17 @@ class Baseline:
         if self.mode == "use":
             tally.complaints.extend(self._complaints(gone, run))
         return tally
+
+    def _name_by_id(self, index: Index) -> None:
+        """Put the id in place of a name, a former name or another spelling of the id, as `lookup` takes them."""
+        counts: Counter[Key] = Counter()
+        places: dict[Key, int] = {}
+        for key, number in self.counts.items():
+            known = lookup(key[1], index)[0]
+            named = key if known is None else (key[0], known.id, key[2])
+            counts[named] += number
+            places.setdefault(named, self._places[key])
+        self.counts, self._places = counts, places
 
     def _gone(self, key: Key, present: dict[str, str], run: Run) -> bool:
         """Whether an entry that does not occur is proven stale, not merely out of this run's sight."""
