@@ -180,8 +180,7 @@ def is_blank(file: BinaryIO, name: str) -> bool:
     >>> [is_blank(io.BytesIO(bytes(9)), name) for name in ("last.ckpt", "pytorch_model.bin", "values.bin")]
     [True, True, False]
     """
-    name = name.lower()
-    if not name.endswith(STATE_SUFFIXES) or (name.endswith(_RAW_SUFFIX) and not _TORCH_NAME.search(name)):
+    if not is_of_a_container(name):
         return False
     file.seek(0)
     is_empty = True
@@ -190,6 +189,16 @@ def is_blank(file: BinaryIO, name: str) -> bool:
             return False
         is_empty = False
     return not is_empty
+
+
+def is_of_a_container(name: str) -> bool:
+    """Whether a file with the name holds more than bare values.
+
+    >>> [is_of_a_container(name) for name in ("pytorch_model.bin", "model.pt", "tokens.bin", "notes.txt")]
+    [True, True, False, False]
+    """
+    name = name.lower()
+    return name.endswith(STATE_SUFFIXES) and (not name.endswith(_RAW_SUFFIX) or bool(_TORCH_NAME.search(name)))
 
 
 def _kind_of_plain(start: bytes, size_bytes: int) -> str:

@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
-from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, kind_of
+from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, is_of_a_container, kind_of
 from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
+from trainspec_validate.checkpoints.large_files import START as LARGE_FILE
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
@@ -159,14 +160,16 @@ def is_checkpoint(entries: Sequence[os.DirEntry[str]]) -> bool:
 
 
 def _is_state(path: Path) -> bool:
-    """Whether a file with the name of a file of state is a zip container or a pickle, or would run code."""
+    """Whether a file with the name of a file of state is a zip container, a pickle or a pointer, or would run code."""
     name = path.name.lower()
     if not name.endswith(STATE_SUFFIXES):
         return False
     try:
         with open_file(path) as file:
-            start = file.read(len(_ZIP_START))
-            if name.endswith(_TORCH_SUFFIXES) and (start == _ZIP_START or start[:2] in _PICKLE_STARTS):
+            start = file.read(len(LARGE_FILE))
+            if name.endswith(_TORCH_SUFFIXES) and (start.startswith(_ZIP_START) or start[:2] in _PICKLE_STARTS):
+                return True
+            if name.endswith(_TORCH_SUFFIXES) and start == LARGE_FILE and is_of_a_container(name):
                 return True
             if name.endswith(_TORCH_SUFFIXES) and not start.strip(b"\0") and is_blank(file, name):
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -196,6 +197,17 @@ class Checkpoint:
         elif number == MAX_TROUBLES:
             words = f"more is wrong in this way than the {MAX_TROUBLES - 1:,} places that are reported"
             self.troubles.append(Trouble(aspect, "", words, help_text))
+
+    def forget(self, paths: frozenset[str]) -> None:
+        """Drop all that was read of files, and what was wrong with them."""
+        self.troubles = [trouble for trouble in self.troubles if trouble.path not in paths]
+        self._num_reported = dict(Counter(trouble.aspect for trouble in self.troubles))
+        self.archives = [archive for archive in self.archives if archive.path not in paths]
+        self.pieces = [piece for piece in self.pieces if piece.path not in paths]
+        self.functions = [(path, name) for path, name in self.functions if path not in paths]
+        for path in paths:
+            self.unread.pop(path, None)
+            self.doubts.pop(path, None)
 
     def note_functions(self, path: str, names: Iterable[str]) -> None:
         """Note that loading a file would run functions."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.format_table import FORMATS
+from trainspec_validate.checkpoints.large_files import report_pointers
 from trainspec_validate.checkpoints.view import Checkpoint
 
 READERS: tuple[Callable[[Checkpoint], None], ...] = tuple(
@@ -19,3 +20,4 @@ def read_all(checkpoint: Checkpoint) -> None:
     for read in READERS:
         with judged(checkpoint, "", f"what the reader {read.__module__.rpartition('.')[2]} takes for its own"):
             read(checkpoint)
+    report_pointers(checkpoint)

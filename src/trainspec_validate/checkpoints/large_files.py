@@ -1,0 +1,44 @@
+"""Recognizes the pointers that Git leaves in place of files where Git LFS did not fetch them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.checkpoints.view import Checkpoint, FileFact
+
+START: Final = b"version https://git-lfs.github.com/spec/v1\n"
+"""First line of a pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
+_MOST_BYTES: Final = 1_024
+"""A pointer has fewer bytes."""
+_WORDS: Final = "a Git LFS pointer is in place of the file; run git lfs pull"
+_SUFFIXES: Final = (*STATE_SUFFIXES, ".distcp")
+
+
+def report_pointers(checkpoint: Checkpoint) -> None:
+    """Report each pointer in place of a file of state once, instead of all that readers made of its text."""
+    doubted = {*(trouble.path for trouble in checkpoint.troubles), *checkpoint.unread, *checkpoint.doubts}
+    found = [
+        path
+        for path, fact in checkpoint.files.items()
+        if (path in doubted or path.lower().endswith(_SUFFIXES)) and _is_pointer(checkpoint.root / path, fact)
+    ]
+    if not found:
+        return
+    checkpoint.forget(frozenset(found))
+    if not checkpoint.formats:
+        checkpoint.formats.append("Git LFS pointers")
+    for path in found:
+        checkpoint.report("container", path, _WORDS)
+
+
+def _is_pointer(path: Path, fact: FileFact) -> bool:
+    if fact.kind != "file" or not len(START) <= fact.size_bytes < _MOST_BYTES:
+        return False
+    try:
+        with open_file(path) as file:
+            return file.read(len(START)) == START
+    except OSError:
+        return False
