@@ -201,3 +201,38 @@ def test_heads_of_maxtext_have_a_size_of_their_own() -> None:
     sized = maxtext.read(ForeignText("a.yml", text + "head_dim: 128\n"))
     assert at(sized, "model", "head_size") == 128
     assert "model.head_size" not in unknown_keys(sized)
+
+
+def test_a_schedule_of_batch_sizes_leaves_the_tokens_of_the_job_open() -> None:
+    job = "--micro-batch-size 1 --global-batch-size 512 --train-iters 1000"
+    fragment = of_megatron(f'python pretrain_gpt.py {GPT} {job} --step-batch-size-schedule "0:16 2.4B:512"')
+    assert why(fragment, "batch.ramp") == "step_batch_size_schedule changes the batch, and is not read"
+    assert at(fragment, "job", "num_steps") == 1000
+    assert at(fragment, "job", "num_tokens") is None
+    plain = of_megatron(f"python pretrain_gpt.py {GPT} {job}")
+    assert at(plain, "job", "num_tokens") == 1000 * 512 * 128
+
+
+def test_steps_and_samples_together_leave_the_length_open() -> None:
+    fragment = of_megatron(
+        f"python pretrain_gpt.py {GPT} --micro-batch-size 1 --train-iters 100 \\", " --train-samples 5000"
+    )
+    reason = "train_iters and train_samples are both given; Megatron-LM takes one of them"
+    assert (why(fragment, "job.num_steps"), why(fragment, "job.num_tokens")) == (reason, reason)
+    assert reason in [remark.message for remark in fragment.remarks]
+
+
+def test_the_project_of_retro_sets_the_batch() -> None:
+    start = f"python pretrain_retro.py {GPT} --micro-batch-size 4 --train-iters 100"
+    fragment = of_megatron(f"{start} --retro-project-dir project")
+    for key in ("global_sequences", "accumulation_steps"):
+        assert why(fragment, f"batch.{key}") == "the project of retro_project_dir sets the batch, and is not read"
+        assert at(fragment, "batch", key) is None
+    assert at(of_megatron(start), "batch", "accumulation_steps") == 1
+
+
+def test_multiquery_attention_has_the_heads_that_the_program_is_given() -> None:
+    start = f"python pretrain_gpt.py {GPT} --micro-batch-size 1 --train-iters 100 --attention-head-type multiquery"
+    assert at(of_megatron(f"{start} --n-head-kv 2"), "model", "num_key_value_heads") == 2
+    assert at(of_megatron(start), "model", "num_key_value_heads") == 1
+    assert at(of_megatron("H=$1", f"{start} --n-head-kv $H"), "model", "num_key_value_heads") is None

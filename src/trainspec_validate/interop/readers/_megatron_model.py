@@ -151,7 +151,9 @@ def _write_heads(draft: Draft) -> None:
         draft.look("num_query_groups")
         count_latent(draft, lambda key: _LATENT_NAMES.get(key, key))
         return
-    if draft.word("attention_head_type") == "multiquery" or draft.flag("multi_query_attention"):
+    if draft.word("attention_head_type") == "multiquery" and "n_head_kv" in draft.values:
+        draft.copy(pointer, "n_head_kv")
+    elif draft.word("attention_head_type") == "multiquery" or draft.flag("multi_query_attention"):
         draft.put(pointer, 1, "one head of keys and values, by the kind of attention heads")
     elif draft.flag("group_query_attention") is False:
         draft.look("num_query_groups")

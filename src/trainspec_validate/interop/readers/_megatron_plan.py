@@ -225,7 +225,10 @@ def _write_batch(draft: Draft) -> None:
     else:
         draft.copy(("batch", "micro_sequences"), "micro_batch_size", "batch_size")
     whole = draft.copy(("batch", "global_sequences"), "global_batch_size")
-    if whole is None and draft.get("batch", "global_sequences") is None and not draft.reasons("global_batch_size"):
+    if whole is None and draft.look("retro_project_dir") is not None:
+        for key in ("global_sequences", "accumulation_steps"):
+            draft.lacks(("batch", key), "the project of retro_project_dir sets the batch, and is not read")
+    elif whole is None and draft.get("batch", "global_sequences") is None and not draft.reasons("global_batch_size"):
         how = Default(f"no global batch is given: one micro-batch, after {ARGUMENTS}")
         draft.put(("batch", "accumulation_steps"), 1, how)
     per_token = draft.flag("calculate_per_token_loss")
@@ -236,6 +239,9 @@ def _write_batch(draft: Draft) -> None:
 def _write_ramp(draft: Draft) -> None:
     """`rampup_batch_size` start, increment, samples: equal shares of the samples at each size."""
     ramp = draft.look("rampup_batch_size")
+    if draft.look("step_batch_size_schedule") is not None:
+        draft.lacks(("batch", "ramp"), "step_batch_size_schedule changes the batch, and is not read")
+        return
     if ramp is None:
         for reason in draft.reasons("rampup_batch_size"):
             draft.lacks(("batch", "ramp"), reason)
@@ -270,6 +276,12 @@ def _write_job(draft: Draft) -> None:
     draft.copy(("job", "num_steps"), "train_iters")
     draft.copy(("job", "seed"), "seed", least=0)
     samples = draft.count("train_samples")
+    if samples and draft.get("job", "num_steps") is not None:
+        why = "train_iters and train_samples are both given; Megatron-LM takes one of them"
+        draft.remark(why, "train_samples")
+        draft.drop([("job", "num_steps")], why)
+        draft.lacks(("job", "num_tokens"), why)
+        return
     whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
     if samples and length:
         draft.put(("job", "num_tokens"), samples * length, "samples x sequence length")
