@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats.items import Found
+from trainspec_validate.telemetry.formats.megatron import local_us
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -41,3 +43,12 @@ class Console:
     def end(self) -> Iterator[Found]:
         """Nothing: each line is complete."""
         yield from ()
+
+    def time_of(self, offset: int, found: re.Match[str]) -> int | None:
+        """The `time` and `milli` of a line in microseconds; one of no zone by the offset that was given, or as UTC."""
+        transcript = self.transcript
+        zone = transcript.given.utc_offset_seconds
+        if zone is None:
+            transcript.lose("time", "time", "times have no zone; they are taken for UTC", offset)
+        transcript.clock = "local" if zone is None else "utc"
+        return local_us(f"{found['time']}.{found['milli']}", zone)

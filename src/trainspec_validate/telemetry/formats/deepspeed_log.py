@@ -9,7 +9,6 @@ from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.console import NUMBER, RATE, Console
 from trainspec_validate.telemetry.formats.items import Found, Refusal
-from trainspec_validate.telemetry.formats.megatron import local_us
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _HEAD = r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](?P<milli>\d{3})\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] "
@@ -56,21 +55,13 @@ class Reader(Console):
                     )
                 self.passed(offset)
             return
-        time_us = self._time(offset, found)
+        time_us = self.time_of(offset, found)
         if time_us is None:
             yield offset, Refusal("the line has no time that is one", "2024-05-31 12:00:00,000", "time")
         elif step:
             yield from self._progress(offset, time_us, step)
         elif timer:
             yield from self._pace(offset, time_us, timer)
-
-    def _time(self, offset: int, found: re.Match[str]) -> int | None:
-        transcript = self.transcript
-        zone = transcript.given.utc_offset_seconds
-        if zone is None:
-            transcript.lose("time", "time", "times have no zone; they are taken for UTC", offset)
-        transcript.clock = "local" if zone is None else "utc"
-        return local_us(f"{found['time']}.{found['milli']}", zone)
 
     def _progress(self, offset: int, time_us: int, found: re.Match[str]) -> Iterator[Found]:
         step, skipped = int(found["step"]), int(found["skipped"])

@@ -15,7 +15,6 @@ from typing import Final
 
 from trainspec_validate.telemetry.formats.console import NUMBER, Console
 from trainspec_validate.telemetry.formats.items import Found, Refusal
-from trainspec_validate.telemetry.formats.megatron import local_us
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
@@ -60,7 +59,7 @@ class Reader(Console):
         if self._is_of_another(text[: match.start()], step):
             self.transcript.lose("meaning", "step", "the line repeats a step for another rank, and is left out", offset)
             return
-        time_us = self._time(offset, match)
+        time_us = self.time_of(offset, match)
         if time_us is None:
             yield offset, Refusal("the line has no time that is one", "2025-05-31 12:00:00,000", "time")
             return
@@ -81,11 +80,3 @@ class Reader(Console):
         if found is not None and self._rank is None:
             self._rank = found["rank"]
         return (found is not None and found["rank"] != self._rank) or step == self._last
-
-    def _time(self, offset: int, found: re.Match[str]) -> int | None:
-        transcript = self.transcript
-        zone = transcript.given.utc_offset_seconds
-        if zone is None:
-            transcript.lose("time", "time", "times have no zone; they are taken for UTC", offset)
-        transcript.clock = "local" if zone is None else "utc"
-        return local_us(f"{found['time']}.{found['milli']}", zone)
