@@ -270,3 +270,31 @@ def test_a_name_that_no_shell_obeys_is_printed(tmp_path: Path, name: str) -> Non
     torch_files(tmp_path, 30)
     (tmp_path / "ckpt_30.pt").rename(tmp_path / name)
     assert invoke(tmp_path).stdout == f"{tmp_path / name}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("model.onnx", "an ONNX"), ("model.Q4.gguf", "a GGUF"), ("model.pt2", "a torch.export")]
+)
+@pytest.mark.parametrize("folder", ["", "checkpoint-10/"])
+def test_a_container_that_is_not_read_is_named(tmp_path: Path, name: str, kind: str, folder: str) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / name).write_bytes(b"\x08\x07\x12\x07" * 9)
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{folder}{name}: is {kind} container, which is not read" in result.stderr
+
+
+def test_a_newer_checkpoint_in_a_container_that_is_not_read(tmp_path: Path) -> None:
+    build(tmp_path, "checkpoint-10/model.safetensors  safetensors w=F32[4]\n")
+    (tmp_path / "checkpoint-20").mkdir()
+    (tmp_path / "checkpoint-20" / "model.gguf").write_bytes(b"GGUF" * 9)
+    result = invoke(tmp_path)
+    assert "checkpoint-20/model.gguf: the file is a GGUF container, which is not read" in result.stderr
+
+
+def test_a_container_next_to_state_that_is_whole_is_noted(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors w=F32[4]\n")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" * 9)
+    result = invoke(tmp_path)
+    assert result.exit_code == 0
+    assert "model.gguf: is a GGUF container, which is not read" in result.stderr
