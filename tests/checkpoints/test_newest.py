@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
 from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.system.boundary import OutOfMemoryError
 
 STEPS = (10, 20, 30)
 
@@ -298,3 +299,16 @@ def test_a_container_next_to_state_that_is_whole_is_noted(tmp_path: Path) -> Non
     result = invoke(tmp_path)
     assert result.exit_code == 0
     assert "model.gguf: is a GGUF container, which is not read" in result.stderr
+
+
+def test_threads_that_cannot_be_started_refuse_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is of the machine: nothing is concluded about the files."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    build(tmp_path, "step-10/model.safetensors  safetensors w=F32[4]\n")
+    seal(tmp_path / "step-10")
+    monkeypatch.setattr("threading._start_new_thread", refuse)
+    with pytest.raises(OutOfMemoryError):
+        newest(tmp_path)
