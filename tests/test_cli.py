@@ -398,8 +398,10 @@ def test_standard_input() -> None:
 
 def test_empty_standard_input_is_no_pass() -> None:
     done = process("-", input=b"")
-    assert done.returncode == 1
-    assert b"TS-DOC-001" in done.stdout
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"standard input is empty; pipe a document or a stream into it" in done.stderr
+    named = process("-", "--stdin-filename", "runs/plan.yaml", input=b"")
+    assert (named.returncode, b"TS-DOC-001" in named.stdout) == (1, True)
 
 
 def test_the_working_directory_is_the_default() -> None:

@@ -30,3 +30,57 @@ def test_a_log_of_no_known_format_is_no_document(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["train.log", "run.jsonl", "run.parquet", "metrics.csv", "trace"])
 def test_a_pointer_is_named(tmp_path: Path, name: str) -> None:
     assert "is a Git LFS pointer, not the file; run `git lfs pull`" in told(tmp_path / name, POINTER)
+
+
+LINES = "iteration 10 loss 2.5\niteration 20 loss 2.4\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["run.iterations", "nohup.out", "train", "log.rank0", "train_log.7", "run.txt", "run.log", "x.stderr"]
+)
+def test_a_training_log_in_a_directory_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(LINES, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        validate([tmp_path])
+    assert f"{name}: not judged: looks like a training log, and is of no known format" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("notes.txt", "the loss of step 5 fell\n" * 9),
+        ("README.md", LINES),
+        ("plot.py", LINES),
+        ("run.iterations", "1 2\n"),
+    ],
+)
+def test_other_texts_are_no_logs(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        validate([tmp_path])
+    assert "training log" not in str(error.value)
+
+
+def test_a_log_that_is_read_under_the_name_of_none(tmp_path: Path) -> None:
+    line = "INFO - step: {n}  loss: 2.5  memory: 12.34GiB(15.60%)  tps: 1,234  mfu: 12.34%\n"
+    text = "".join(f"[rank0]:2025-01-01 10:00:{n:02},000 - root - " + line.format(n=n) for n in range(1, 5))
+    (tmp_path / "run.iterations").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        validate([tmp_path])
+    assert "run.iterations: not judged: holds a stream (" in str(error.value)
+
+
+SACCT = """JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
+------------ ---------- ---------- ---------- ---------- ---------- --------
+7                 train        gpu        lab         64  COMPLETED      0:0
+"""
+
+
+@pytest.mark.parametrize("name", ["jobs.txt", "jobs.out", "sacct.log", "sacct"])
+def test_columns_of_sacct_for_a_person(tmp_path: Path, name: str) -> None:
+    words = "is a table of sacct in columns, which cut values; export it with `sacct --parsable2"
+    assert words in told(tmp_path / name, SACCT)
+    if name != "sacct":
+        with pytest.raises(InputError) as error:
+            validate([tmp_path])
+        assert words in str(error.value)

@@ -55,6 +55,20 @@ def test_steps_that_fall_begin_an_attempt_and_a_header_again_is_none() -> None:
     assert not found.refusals
 
 
+def test_columns_in_another_order_under_a_header_of_their_own() -> None:
+    found = read_text(table("0,,49,2.5,", "step,val_loss,epoch,train_loss,lr-AdamW", "99,,0,2.25,"))
+    assert [(sample.step, sample.m[LOSS]) for sample in found.samples] == [(50, 2.5), (100, 2.25)]
+    assert not found.refusals
+
+
+def test_a_table_that_is_there_twice_is_refused_once() -> None:
+    rows = [f"0,,{50 * n + 49},{2.5 - n / 100}," for n in range(12)]
+    found = read_text(table(*rows, *rows))
+    assert [refusal.requirement for refusal in found.refusals] == ["TS-TEL-019"]
+    assert not read_text(table(*rows, *rows[4:])).refusals, "a resume"
+    assert not read_text(table(*rows, *rows[:5])).refusals, "a few steps"
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

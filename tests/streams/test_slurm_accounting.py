@@ -311,3 +311,18 @@ def test_nothing_is_asked_of_the_accounting_that_it_cannot_hold(tmp_path: Path) 
     again = entry(start=day + 1000, end=day + 5000)
     path.write_text(document(entry(state="NODE_FAIL", start=day, end=day + 900), again), encoding="utf-8")
     assert not validate(path).at_or_above(Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "num"),
+    [("COMPLETED", 900, 1), ("FAILED", 1, 1), ("COMPLETED", 1000, 0), ("CANCELLED", 900, 0), ("COMPLETED", 1100, 0)],
+)
+def test_a_job_that_ends_before_it_starts_is_refused(state: str, end: int, num: int) -> None:
+    found = read_text(document(entry(state=state, end=end)))
+    assert [refusal.message for refusal in found.refusals] == ["job 7 ends before it starts"] * num
+
+
+@pytest.mark.parametrize(("end", "num"), [("07:59:59", 1), ("09:00:00", 0), ("11:00:00", 0)])
+def test_local_times_are_set_back_by_an_hour(end: str, num: int) -> None:
+    text = f"JobID|JobName|State|Start|End\n7|a|COMPLETED|2025-10-26T10:00:00|2025-10-26T{end}\n"
+    assert len(read_text(text).refusals) == num

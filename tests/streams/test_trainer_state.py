@@ -87,7 +87,7 @@ def test_steps_that_fall_begin_an_attempt() -> None:
 
 @pytest.mark.parametrize("entry", ['"a"', "5", "null", "[1]", '{"step": -1, "loss": 1}', '{"step": 1.5, "loss": 1}'])
 def test_entries_that_are_refused(entry: str) -> None:
-    found = read_text(f'{{"global_step": 1, "log_history": [{entry}, {{"loss": 2.5, "step": 2}}]}}\n')
+    found = read_text(f'{{"global_step": 2, "log_history": [{entry}, {{"loss": 2.5, "step": 2}}]}}\n')
     assert [refusal.code for refusal in found.refusals] == ["value"]
     assert found.values(LOSS) == [2.5]
 
@@ -178,3 +178,40 @@ def test_findings_of_a_file_without_times_name_no_date(tmp_path: Path) -> None:
     (found,) = (each for each in validate(path).findings if each.requirement == "TS-TEL-012")
     assert "is -1e-05, below 0" in found.message
     assert "1970" not in found.message
+
+
+def refused(text: str) -> list[tuple[str, str]]:
+    return [(refusal.requirement, refusal.message) for refusal in read_text(text).refusals]
+
+
+def test_a_step_below_the_log_is_refused() -> None:
+    assert refused(trainer_state(trainer_entries(10, 20), global_step=10)) == [
+        ("TS-TEL-001", "global_step is 10, and log_history reaches step 20")
+    ]
+    assert not refused(trainer_state(trainer_entries(10, 20), global_step=20))
+    assert not refused(trainer_state(trainer_entries(10, 20), global_step=25))
+
+
+def test_a_step_that_is_there_twice_is_refused() -> None:
+    entries = trainer_entries(10, 20)
+    assert refused(trainer_state([*entries, entries[1]])) == [("TS-TEL-019", "the entry is there twice")]
+    other = {**entries[1], "loss": 9.5}
+    assert refused(trainer_state([*entries, other])) == [("TS-TEL-019", "step 20 has two entries with a loss")]
+    assert not refused(trainer_state([*entries, {"eval_loss": 2.5, "step": 20}, {"eval_a_loss": 2.5, "step": 20}]))
+    assert not refused(trainer_state([*entries, *trainer_entries(10, 20)]))
+
+
+def test_a_log_that_is_there_twice_is_refused_once() -> None:
+    entries = trainer_entries(*range(10, 120, 10))
+    assert [requirement for requirement, _ in refused(trainer_state([*entries, *entries]))] == ["TS-TEL-019"]
+    again = [{**entry, "loss": entry["loss"] + 0.5} for entry in entries]
+    assert not refused(trainer_state([*entries, *again]))
+
+
+def test_an_epoch_that_falls_while_steps_go_on_is_noted() -> None:
+    entries = [{**entry, "epoch": epoch} for entry, epoch in zip(trainer_entries(10, 20, 30), (1, 2, 1.5), strict=True)]
+    found = read_text(trainer_state(entries))
+    assert found.lost["meaning", "epoch"] == 1
+    assert not found.refusals
+    back = [*entries[:2], {**trainer_entries(10)[0], "epoch": 1}]
+    assert ("meaning", "epoch") not in read_text(trainer_state(back)).lost

@@ -12,7 +12,10 @@ from trainspec_validate.telemetry.formats.crc32c import masked
 
 def trainer_state(entries: Iterable[Mapping[str, Any]], **around: Any) -> str:
     """A `trainer_state.json`, as the Hugging Face Trainer writes it."""
-    state = {"best_metric": None, "epoch": 1.0, "global_step": 40, "log_history": list(entries), "max_steps": 40}
+    entries = list(entries)
+    steps = (entry.get("step") if isinstance(entry, dict) else None for entry in entries)
+    step = max((step for step in steps if isinstance(step, int)), default=40)
+    state = {"best_metric": None, "epoch": 1.0, "global_step": max(step, 40), "log_history": entries, "max_steps": 40}
     return json.dumps(state | around, indent=2, sort_keys=True) + "\n"
 
 

@@ -36,9 +36,22 @@ _LOGS = (".log", ".out", ".err")
 """Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
+LOOKS_LIKE_LOG = "looks like a training log, and is of no known format"
+_LOG_BYTES = 65_536
+_LOG_LINE = re.compile(
+    rb"^(?=[^\n]{0,1000}\b(?:step|iter|iteration|epoch)s?\b[\"']?[ :=#\[(]{0,4}\d)"
+    rb"[^\n]{0,1000}\bloss\b[\"']?[ :=(]{1,4}-?(?:\d|nan)[^\n]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
 NO_STREAM = "is no stream of a known format"
 _LARGE_FILE = b"version https://git-lfs.github.com/spec/"
 POINTER = "is a Git LFS pointer, not the file; run `git lfs pull`"
+_SACCT = re.compile(rb"[ \t]*(?:JobID|JobIDRaw)[ \t][^\n|]{0,4000}\n[- ]{2,4000}\r?\n")
+"""How the columns of sacct begin, as it shows them to a person."""
+SACCT = (
+    "is a table of sacct in columns, which cut values; "
+    "export it with `sacct --parsable2 --duplicates --format=JobID,JobName,State,Start,End,ExitCode,Restarts`"
+)
 _DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
 """What a text that was meant as a document has, whatever its name is."""
 _ORDER_MARK = b"\xef\xbb\xbf"
@@ -220,6 +233,10 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         if not file.found:
             raise InputError(f"{file.name}: {POINTER}")
         return Source("other", file, unread=POINTER)
+    if _SACCT.match(start):
+        if not file.found:
+            raise InputError(f"{file.name}: {SACCT}")
+        return Source("other", file, unread=SACCT)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
         is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
@@ -233,9 +250,18 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
             raise InputError(f"{file.name}: {_log_words()}")
         return Source("stream" if is_compressed else "document", file)
     if not is_document_name(file.name):
-        return Source("other", file)
+        return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def looks_like_log(start: bytes) -> bool:
+    r"""Whether a text begins with lines of a training log: two or more with a step or an epoch, and a loss.
+
+    >>> looks_like_log(b"iter 10 loss 2.5\niter 20 loss 2.4\n"), looks_like_log(b"the loss of step 5 fell\n")
+    (True, False)
+    """
+    return b"\0" not in start[:_LOG_BYTES] and len(_LOG_LINE.findall(start[:_LOG_BYTES])) > 1
 
 
 def _log_words() -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.claims import claims, hidden_claims
-from trainspec_validate.pipeline.detect import Search
+from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, Search, looks_like_log
 from trainspec_validate.pipeline.files import (
     SKIPPED_DIRECTORIES,
     STDIN,
@@ -43,11 +43,33 @@ _OTHER_SUFFIXES: Final = frozenset(
     f".{end}"
     for end in (
         *("py", "pyc", "pyi", "ipynb", "c", "cc", "cpp", "cu", "cuh", "h", "hpp", "go", "rs", "java", "js", "ts", "sh"),
-        *("toml", "ini", "html", "css", "xml", "svg", "png", "jpg", "gif", "pdf", "so", "o", "a", "bin", "pt", "npy"),
+        *(
+            "md",
+            "rst",
+            "diff",
+            "patch",
+            "toml",
+            "ini",
+            "html",
+            "css",
+            "xml",
+            "svg",
+            "png",
+            "jpg",
+            "gif",
+            "pdf",
+            "so",
+            "o",
+            "a",
+            "bin",
+            "pt",
+            "npy",
+        ),
     )
 )
 """Ends of names of programs, pictures and state, which are many and no documents."""
 _FIRST_BYTES: Final = 4_096
+_LOG_BYTES: Final = 65_536
 _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
 PACKED_DOCUMENT: Final = "is a compressed document"
 _UNKNOWN_LOG: Final = "is a log in no format that is read"
@@ -85,7 +107,12 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                usual = {PACKED_DOCUMENT: "unpack it", _UNKNOWN_LOG: "write a metric stream", NO_SUBMODULE: CHECK_OUT}
+                usual = {
+                    PACKED_DOCUMENT: "unpack it",
+                    _UNKNOWN_LOG: "write a metric stream",
+                    LOOKS_LIKE_LOG: "write a metric stream",
+                    NO_SUBMODULE: CHECK_OUT,
+                }
                 remedy = usual.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
@@ -261,8 +288,10 @@ def _state_reason(file: Path) -> str:
 def _stream_reason(file: Path) -> str:
     """Why a file is left out that holds a stream under a name that no search takes; empty for anything else."""
     stem = _PACKED.sub("", file.name)
-    if is_candidate(file.name) or (stem == file.name and file.suffix not in _ODD_SUFFIXES):
+    if is_candidate(file.name):
         return ""
+    if stem == file.name and file.suffix not in _ODD_SUFFIXES:
+        return "" if file.suffix.lower() in _OTHER_SUFFIXES else _log_reason(file)
     from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
@@ -272,8 +301,26 @@ def _stream_reason(file: Path) -> str:
         found = None
     if found:
         return f"holds a stream ({found.title}) under a name that is not searched"
-    is_packed = file.name.endswith(_UNREAD_PACKING) and is_stream_name(stem)
-    return "has the name of a stream, and is compressed in a way that is not read" if is_packed else ""
+    if file.name.endswith(_UNREAD_PACKING) and is_stream_name(stem):
+        return "has the name of a stream, and is compressed in a way that is not read"
+    return _log_reason(file) if file.suffix[1:].isdecimal() else ""
+
+
+def _log_reason(file: Path) -> str:
+    """Why a text under the name of no log is left out that holds one; empty for anything else."""
+    from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
+
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(_LOG_BYTES)
+    except OSError:
+        return ""
+    if b"\0" in start:
+        return ""
+    found = detect(start)
+    if found and found.name.endswith("-log"):
+        return f"holds a stream ({found.title}) under a name that is not searched"
+    return LOOKS_LIKE_LOG if looks_like_log(start) else ""
 
 
 def _document_reason(file: Path) -> str:

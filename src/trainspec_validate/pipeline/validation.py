@@ -29,7 +29,7 @@ from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
 from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.completion import complete
-from trainspec_validate.pipeline.detect import NO_STREAM, detect, of_content, search
+from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, SACCT, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
@@ -357,7 +357,8 @@ def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
 
 
 def _unread(source: FoundSource) -> Unjudged:
-    remedies = {NO_STREAM: "see: trainspec import --list", NO_VERSION: f"write apiVersion: {API_VERSION}"}
+    usual = {SACCT: "", LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list"}
+    remedies = {**usual, NO_STREAM: "see: trainspec import --list", NO_VERSION: f"write apiVersion: {API_VERSION}"}
     remedy = remedies.get(source.unread, "write the file anew, or remove it")
     return Unjudged(source.file.name, source.unread, remedy, ())
 
@@ -368,6 +369,8 @@ def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:
         raise InputError("standard input is closed")
     # One byte more than a document may have, which its reader refuses.
     start = waiting(sys.stdin.buffer).read(MAX_BYTES + 1)
+    if not start and name == STDIN_NAME:
+        raise InputError("standard input is empty; pipe a document or a stream into it")
     if of_content(name, start).kind == "stream":
         return stack.enter_context(kept(start, sys.stdin.buffer, name))
     return read_content(index, start, name)

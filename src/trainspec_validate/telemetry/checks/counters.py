@@ -10,6 +10,7 @@ import numpy as np
 from trainspec_validate.model.metrics import Metric, by_name
 from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, rows_of, violations_of_rows, when
+from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     grouped,
@@ -38,9 +39,27 @@ def counter_monotonic(run: RunView) -> Iterator[Violation]:
         before, now = value_in_words(fall.value_before), value_in_words(fall.value)
         return f"{series_in_words(fall.key, fall.subject)} falls from {before} to {now}{when(run, fall.time_us)}"
 
-    help_text = "a counter that starts again says so with a later start_us; a value that falls by nature is a gauge"
+    def help_text(fall: Occurrence) -> str:
+        return _remedy(run, fall)
+
     yield from violations_of(run.trails_of(Trouble.COUNTER_FALL), message, help_text)
     yield from grouped(_falls_between_attempts(run, [metric.name for metric in counters if metric.falls == "never"]))
+
+
+def _remedy(run: RunView, fall: Occurrence) -> str:
+    """What to do about a counter that falls: metric streams say when a counter starts, and other formats do not.
+
+    A counter of the run, or of an attempt, has no start but theirs.
+    """
+    metric = by_name(fall.key.metric)
+    if metric is not None and metric.falls in {"never", "attempt"}:
+        scope = "the whole run" if metric.falls == "never" else "an attempt"
+        return f"it counts over {scope}: continue from its last value, or begin another attempt at a restart"
+    if not is_own(run, fall.location):
+        return (
+            "begin a file, or an attempt, where the program is started again; a value that falls by nature is a gauge"
+        )
+    return "a counter that starts again says so with a later start_us; a value that falls by nature is a gauge"
 
 
 def _falls_between_attempts(run: RunView, metrics: list[str]) -> Iterator[Fault]:

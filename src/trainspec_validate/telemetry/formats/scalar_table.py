@@ -11,6 +11,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.dialects import LIGHTNING
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
+from trainspec_validate.telemetry.formats.row_copies import COPY, RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -35,6 +36,7 @@ class Reader:
         self._last: tuple[int, int] | None = None
         """Step and time of the last row of the run; those of another one are before them."""
         self._is_of_another = False
+        self._copies = RowCopies()
         self._scalars = Scalars(transcript, None if self._is_wandb else LIGHTNING, is_own_count=self._is_wandb)
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -62,6 +64,9 @@ class Reader:
             return None
         if cells == self._columns:
             return None  # written again by a program that was started again
+        if not self._is_wandb and sorted(cells) == sorted(self._columns):
+            self._columns = cells  # the same columns in another order
+            return None
         if self._is_below_another or (self._is_wandb and _WANDB_STEP in cells):
             is_header, self._is_below_another = not self._is_below_another, True
             words = "another export begins here, with other columns" if is_header else "the row is of another export"
@@ -84,6 +89,8 @@ class Reader:
             yield offset, Refusal("the row is of another run: its _step and its _timestamp fall", _APART, "value")
             return
         values = {name: value for name, value in row.items() if name not in self._places}
+        if time_us is None and self._copies.row(step, row):
+            yield offset, COPY
         yield from self._scalars.row((offset, time_us, step, values))
 
     def _falls(self, step: int, time_us: int) -> bool:

@@ -34,6 +34,8 @@ _MOST_NAMED = 5
 _MOST_STEPS = 1_000
 _STOPPING_US = 120_000_000
 """Within which the steps of a job that is stopped end: Slurm waits 30 s by default before it kills them."""
+_CHANGE_US = 3_600_000_000
+"""By which clocks are set back in autumn."""
 _MOST_JOBS: Final = Limit("a file of Slurm accounting", 500_000, "jobs")
 
 
@@ -75,8 +77,21 @@ class Reader:
         if isinstance(job, Refusal):
             yield offset, job
         elif job is not None:
+            if self._ends_early(job):
+                yield offset, Refusal(f"job {job.id} ends before it starts", "the times that sacct shows", "value")
+                return
             _MOST_JOBS.check(len(self._jobs) + 1)
             self._jobs.append(job)
+
+    def _ends_early(self, job: Job) -> bool:
+        """Whether a job that ran ends before it starts, by more than a change of local time makes of it.
+
+        A job that was cancelled while it waited can have the start that Slurm expected.
+        """
+        if job.start_us is None or job.end_us is None or job.state in {"CANCELLED", *NOT_STARTED, *CONTINUES}:
+            return False
+        is_utc = self._table is None or self._table.is_utc
+        return job.end_us + (0 if is_utc else _CHANGE_US) < job.start_us
 
     def end(self) -> Iterator[Found]:
         """The attempts and faults of the run, and the damage of a document that is not whole."""

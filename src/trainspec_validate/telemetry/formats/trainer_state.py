@@ -9,11 +9,13 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.dialects import HUGGINGFACE
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_list import JsonList
+from trainspec_validate.telemetry.formats.row_copies import COPY, RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LIST = "log_history"
+_LOSS = "loss"
 _PLACES = frozenset({"step", "epoch"})
 
 
@@ -25,6 +27,11 @@ class Reader:
         self._list = JsonList(_LIST)
         self._scalars = Scalars(transcript, HUGGINGFACE)
         self._has_entries = False
+        self._copies = RowCopies()
+        self._last_step = -1
+        self._last_epoch = 0.0
+        self._trained: Mapping[str, Any] | None = None
+        """The last entry of a training step."""
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The records of the entries that end on a line."""
@@ -43,15 +50,45 @@ class Reader:
             shown = str(entry["step"])[:40]
             yield offset, Refusal(f"step is {shown!r}", "optimizer steps completed, a whole number from 0", "value")
             return
+        if self._is_again(step, entry):
+            same = entry == self._trained
+            words = "the entry is there twice" if same else f"step {step:,} has two entries with a loss"
+            yield offset, Refusal(words, "an optimizer step is logged once", "sequence")
+            return
+        if self._copies.row(step, entry):
+            yield offset, COPY
+        self._compare_epoch(offset, step, entry)
+        self._trained = entry if _LOSS in entry else self._trained
+        self._last_step = max(self._last_step, -1 if step is None else step)
         values = {name: value for name, value in entry.items() if name not in _PLACES}
         self._transcript.lose("time", "time", "entries have no times; each counts as a second", offset)
         yield from self._scalars.row((offset, None, step, values))
+
+    def _is_again(self, step: int | None, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry is of the training step that the entry before it is of."""
+        before = self._trained
+        return step is not None and before is not None and _LOSS in entry and fit.step(before.get("step")) == step
+
+    def _compare_epoch(self, offset: int, step: int | None, entry: Mapping[str, Any]) -> None:
+        """Note an epoch that falls while steps rise, as at a restart with other data."""
+        epoch = fit.number(entry.get("epoch"))
+        if not isinstance(epoch, float):
+            return
+        if epoch < self._last_epoch and step is not None and step > self._last_step:
+            words = f"the epoch falls from {self._last_epoch:g} to {epoch:g} while steps go on from {self._last_step:,}"
+            self._transcript.lose("meaning", "epoch", f"{words}: the data or the batch size changed", offset)
+        self._last_epoch = epoch
 
     def end(self) -> Iterator[Found]:
         """The damage of a document that is not whole; of one that logged nothing yet, the step that it is of."""
         rest = self._list.end()
         if isinstance(rest, Refusal):
             yield 0, rest
-        elif not self._has_entries and (step := fit.step(rest.get("global_step"))) is not None:
+            return
+        step = fit.step(rest.get("global_step"))
+        if step is not None and step < self._last_step:
+            words = f"global_step is {step:,}, and {_LIST} reaches step {self._last_step:,}"
+            yield 0, Refusal(words, "keep the file and its log of one save together", "value")
+        if not self._has_entries and step is not None:
             self._transcript.lose("time", "time", "the file has no time; it counts as the first second", 0)
             yield from StepRows(self._transcript).row(0, None, step, {}, trained=True)
