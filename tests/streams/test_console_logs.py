@@ -191,3 +191,16 @@ def test_an_engine_of_deepspeed_that_is_initialized_again_begins_an_attempt() ->
     start = "[2024-05-31 13:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: version=0.14.0\n"
     found = read_text(start * 2 + deepspeed_lines(10, 20) + start * 2 + deepspeed_lines(30, 40, minute=50))
     assert [sample.att for sample in found.samples] == [0] * 4 + [1] * 4
+
+
+def test_two_engines_of_deepspeed_in_one_log() -> None:
+    """An actor and a critic count the same steps; the first of them is read."""
+    one = deepspeed_lines(10, 20, 30).splitlines(keepends=True)
+    text = ""
+    for place in range(0, len(one), 2):
+        lines = "".join(one[place : place + 2])
+        text += lines + lines.replace("skipped=2", "skipped=1")
+    found = read_text(text)
+    assert [sample.step for sample in found.samples] == [8, 8, 18, 18, 28, 28]
+    assert {sample.att for sample in found.samples} == {0}
+    assert found.lost["meaning", "engine"] == 3

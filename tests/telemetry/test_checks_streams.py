@@ -185,7 +185,19 @@ def test_a_start_in_another_unit_is_guessed() -> None:
     (said,) = started(START_US // 1_000)
     assert said.endswith("which is before 2000; in milliseconds it is 2026-01-01 00:00:00 UTC")
     (said,) = started(5)
-    assert said.endswith("which is before 2000")
+    assert said.endswith("which is before 2000: no clock was set")
+
+
+def test_hosts_whose_clock_was_never_set_are_one_finding() -> None:
+    lines = [job(1, 2, 3)]
+    for rank in range(3):
+        stream = Stream(emitter=f"rank-{rank}", time_us=5_000_000 + rank)
+        stream.lines.append({"k": "m", "time_us": 6_000_000 + rank, "seq": 0, "m": {"train.loss.mean": 1.0}})
+        lines.append(stream)
+    said = [each for each in messages("TS-TEL-016", view(*lines)) if "1970" in each]
+    assert said == [
+        "the stream starts at 1970-01-01 00:00:05 UTC, which is before 2000: no clock was set; 2 more begin so"
+    ]
 
 
 def test_what_is_yet_to_come_is_told_where_the_reader_has_a_clock() -> None:

@@ -34,9 +34,32 @@ def time_valid(run: RunView) -> Iterator[Violation]:
         raise NotApplicable("times count from a start that is not stated (`trainspec import --known start=` states it)")
     yield from damaged(run, "TS-TEL-016")
     yield from few(found for head in run.heads if _has_clock(run, head) for found in _of_head(run, head))
+    yield from _never_set(run)
     yield from few(_without_zone(run))
     yield from few(_future(run))
     yield from few(_outside(run))
+
+
+def _never_set(run: RunView) -> Iterator[Violation]:
+    """One finding for all streams that begin near 1970, as the clock of a host does that nothing has set."""
+    unset = [head for head in run.heads if _has_clock(run, head) and _is_unset(head.record.time_us)]
+    if unset:
+        first = unset[0]
+        others = f"; {len(unset) - 1:,} more begin so" if len(unset) > 1 else ""
+        message = f"the stream starts at {moment(first.record.time_us)}, which is before 2000: no clock was set{others}"
+        evidence = Evidence(first_time_us=first.record.time_us, count=len(unset))
+        yield Violation(first.location, message, "start the writer once the time service has set the clock", evidence)
+
+
+def _is_unset(time_us: int) -> bool:
+    """Whether a time is before 2000 in any unit that it could be in."""
+    return time_us < EARLIEST_US and not _guess(time_us)
+
+
+def _guess(time_us: int) -> str:
+    """What a time that is too early is in another unit; empty where it is none in any."""
+    guesses = ((unit, time_us * factor) for unit, factor in _UNITS.items())
+    return next((f"; in {unit} it is {moment(us)}" for unit, us in guesses if EARLIEST_US <= us < LATEST_US), "")
 
 
 def _outside(run: RunView) -> Iterator[Violation]:
@@ -44,6 +67,8 @@ def _outside(run: RunView) -> Iterator[Violation]:
     starts = run.events_named(START)
     start, end = starts[0] if starts else None, last_end(run)
     for span in run.emitters:
+        if _is_unset(span.first_time_us):
+            continue
         if start and span.emitter != start.emitter and span.first_time_us < start.time_us - SLACK_US:
             early = seconds_in_words((start.time_us - span.first_time_us) / 1e6)
             message = f"emitter {span.emitter!r} writes {moment(span.first_time_us)}, {early} before the run starts"
@@ -78,9 +103,7 @@ def _has_clock(run: RunView, head: PlacedHead) -> bool:
 
 def _of_head(run: RunView, head: PlacedHead) -> Iterator[Violation]:
     time_us = head.record.time_us
-    if time_us < EARLIEST_US:
-        guesses = ((unit, time_us * factor) for unit, factor in _UNITS.items())
-        guess = next((f"; in {unit} it is {moment(us)}" for unit, us in guesses if EARLIEST_US <= us < LATEST_US), "")
+    if time_us < EARLIEST_US and (guess := _guess(time_us)):
         message = f"the stream starts at {moment(time_us)}, which is before 2000{guess}"
         yield Violation(head.location, message, "write microseconds since 1970-01-01 UTC")
     elif run.now_us is not None and time_us > run.now_us + TOLERANCE_US:

@@ -33,6 +33,10 @@ class Reader(Console):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript, "deepspeed")
         self._last: tuple[int, int] | None = None
+        self._counted = -1
+        """Steps of the last line, with those that were skipped."""
+        self._is_of_another = False
+        """Whether the last line with a step was of another engine than the one that is read."""
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
@@ -50,6 +54,7 @@ class Reader(Console):
                 )
             else:
                 if _START in text:
+                    self._counted, self._is_of_another = -1, False
                     self.rows.restart(
                         offset, "DeepSpeed is initialized again; inferred: a restart, which begins an attempt"
                     )
@@ -60,7 +65,7 @@ class Reader(Console):
             yield offset, Refusal("the line has no time that is one", "2024-05-31 12:00:00,000", "time")
         elif step:
             yield from self._progress(offset, time_us, step)
-        elif timer:
+        elif timer and not self._is_of_another:
             yield from self._pace(offset, time_us, timer)
 
     def _progress(self, offset: int, time_us: int, found: re.Match[str]) -> Iterator[Found]:
@@ -71,6 +76,12 @@ class Reader(Console):
                 Refusal(f"{skipped:,} of {step:,} steps were skipped", "at most as many as there were", "value"),
             )
             return
+        self._is_of_another = step == self._counted
+        if self._is_of_another:
+            message = "the line repeats a step for another engine, such as that of a critic, and is left out"
+            self.transcript.lose("meaning", "engine", message, offset)
+            return
+        self._counted = step
         values: dict[str, MetricValue] = {_SKIPPED: float(skipped), **self._rates(offset, found["rates"])}
         self.transcript.lose("step", "step", "step counts skipped ones too; they are taken off", offset)
         self._last = (time_us, step - skipped)
