@@ -205,6 +205,23 @@ def test_too_little_memory_is_no_mistake_of_ours(
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["plan.yaml", "run.jsonl"])
+def test_memory_that_the_system_refuses_is_no_fault_of_a_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same words for documents, streams and checkpoints."""
+
+    def broken(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("trainspec_validate.pipeline.detect.open_regular", broken)
+    write(name, GOOD)
+    assert terminal.run(command, PROGRAM, [name]) == 2
+    told = capsys.readouterr().err
+    assert "gives too little memory; raise the limit" in told
+    assert told.count("\n") == 1
+
+
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), BlockingIOError(11, "unavailable")])
 def test_too_few_threads_or_processes_are_no_mistake_of_ours(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -121,6 +121,18 @@ def test_the_first_step_of_torchtitan_has_no_duration() -> None:
     assert found.lost["meaning", "time_metrics/end_to_end(s)"] == 1
 
 
+def test_memory_of_a_rank_is_no_value_of_the_job(tmp_path: Path) -> None:
+    """torchtitan writes the memory of its first rank next to the loss of the job."""
+    row = {"loss_metrics/global_avg_loss": 2.5, "memory/max_reserved(GiB)": 12.5, "memory/max_active(GiB)": 8.5}
+    content = rows(*((step, row) for step in range(1, 9)))
+    found = read_bytes(content)
+    assert {name for sample in found.samples for name in sample.m} == {LOSS, "train.step.count"}
+    assert found.lost["meaning", "train.memory.allocator.reserved"] == 8
+    path = tmp_path / "events.out.tfevents.1700000000.host"
+    path.write_bytes(content)
+    assert not [finding for finding in validate(path).findings if finding.severity.value == "error"]
+
+
 def test_a_program_that_shows_late_is_known_from_the_start() -> None:
     found = read_bytes(
         rows((0, {"hp": 1.0}), (49, {"train_loss": 2.5}), (49, {"epoch": 0.0}), (99, {"train_loss": 2.25}))

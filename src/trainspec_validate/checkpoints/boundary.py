@@ -54,10 +54,12 @@ def failure(error: Exception) -> tuple[Literal["limits", "container"], str]:
         OutOfMemoryError: the machine gave too little memory.
         Exception: the error itself, where it is a mistake of ours.
     """
-    if refusal_of(error) is None:
+    if isinstance(error, OutOfMemoryError):
         raise error
     if lacks_memory(error):
         raise OutOfMemoryError from error
+    if refusal_of(error) is None:
+        raise error
     if isinstance(error, OverLimitError):
         return "limits", f"passes a limit: {error}"
     if isinstance(error, MemoryError):

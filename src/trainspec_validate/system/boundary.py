@@ -127,7 +127,8 @@ def refusal_of(error: BaseException) -> Refusal | None:
     """What to say of an input whose reader raised this; None for a mistake of ours, and for a lack of the machine."""
     if isinstance(error, OverLimitError):
         return Refusal(str(error), "make it smaller, or split it")
-    if isinstance(error, OutOfMemoryError) or _is_of_import(error):
+    is_of_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if isinstance(error, OutOfMemoryError) or is_of_memory or _is_of_import(error):
         return None
     if isinstance(error, OSError) and error.errno is not None:
         return _of_storage(error)

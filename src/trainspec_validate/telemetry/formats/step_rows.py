@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.documents.types.stream import AttributeValue, MetricValue, ScopeName
+from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -24,6 +25,8 @@ class StepRows:
         self._attempt = transcript.given.attempt
         self._step = -1
         self._num_rows = 0
+        self._fitting: dict[str, bool] = {}
+        """Whether a metric has the scope of the rows, by its name."""
         self._is_started = self._is_restarted = False
 
     def restart(self, offset: int, message: str) -> None:
@@ -48,6 +51,7 @@ class StepRows:
         `a` are attributes of the record.
         """
         self._num_rows += 1
+        values = {key: value for key, value in values.items() if self._is_of_scope(offset, key)}
         if time_us is None:
             time_us = fit.time_us((self._transcript.given.start_us or 0) + self._num_rows * SECOND_US)
         if time_us is None:
@@ -67,6 +71,17 @@ class StepRows:
             "a": dict(a or {}),
         }
         yield offset, self._transcript.sample(time_us, values, step=step, **more)
+
+    def _is_of_scope(self, offset: int, key: str) -> bool:
+        """Whether a value is of what the rows are of; one of a rank, such as memory, is not one of the job."""
+        name = key.partition("{")[0]
+        if name not in self._fitting:
+            metric = by_name(name)
+            self._fitting[name] = metric is None or not set(self._scopes).isdisjoint(metric.scopes)
+        if not self._fitting[name]:
+            message = f"{name} is of one rank or device, and its row of the {self._scopes[0]}; left out"
+            self._transcript.lose("meaning", name, message, offset)
+        return self._fitting[name]
 
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before, or the program was started again."""
