@@ -75,7 +75,7 @@ class Reader:
         if not isinstance(epoch, float):
             return
         if epoch < self._last_epoch and step is not None and step > self._last_step:
-            words = f"the epoch falls from {self._last_epoch:g} to {epoch:g} while steps go on from {self._last_step:,}"
+            words = f"the epoch falls from {self._last_epoch:g} to {epoch:g} while steps rise from {self._last_step:,}"
             self._transcript.lose("meaning", "epoch", f"{words}: the data or the batch size changed", offset)
         self._last_epoch = epoch
 
