@@ -205,6 +205,24 @@ def test_too_little_memory_is_no_mistake_of_ours(
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), BlockingIOError(11, "unavailable")])
+def test_too_few_threads_or_processes_are_no_mistake_of_ours(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A limit such as `ulimit -u`, also without a limit of memory."""
+
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(validation, "_run_rules", broken)
+    monkeypatch.setattr("trainspec_validate.system.process._has_limit_of_memory", lambda: False)
+    write("plan.yaml", GOOD)
+    assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 2
+    told = capsys.readouterr().err
+    assert "gives too few threads or processes; raise the limit" in told
+    assert told.count("\n") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no ulimit")
 def test_a_limit_of_memory_decides_whose_mistake_it_is() -> None:

@@ -351,10 +351,16 @@ def test_what_cannot_be_judged_when_it_is_named_has_another_remedy(name: str, he
     assert entry.help.startswith(help_)
 
 
-@pytest.mark.parametrize("name", ["m.gguf", "m.npz", "m.joblib"])
-def test_a_file_of_state_that_is_named_and_not_judged_is_said_to_be(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("m.gguf", "is a GGUF container, which is not read"),
+        ("m.npz", "has the name of a file of state, and is of no format that is judged"),
+        ("m.joblib", "has the name of a file of state, and is of no format that is judged"),
+    ],
+)
+def test_a_file_of_state_that_is_named_and_not_judged_is_said_to_be(name: str, reason: str) -> None:
     put(f"tree/{name}", "x\0" * 32)
-    reason = "has the name of a file of state, and is of no format that is judged"
     assert (f"tree/{name}", reason) in left_out(f"tree/{name}")
 
 

@@ -21,6 +21,7 @@ from trainspec_validate.checkpoints.seal import Facts, seal, write
 NOW_SECONDS = 1_780_000_000
 _SIZES = {"F32": 4, "BF16": 2, "I64": 8}
 _STORAGES = {"F32": "FloatStorage", "BF16": "BFloat16Storage", "I64": "LongStorage"}
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "I64": "int64"}
 
 
 def build(directory: Path, text: str) -> None:
@@ -127,8 +128,8 @@ def torch(path: Path, *words: str) -> None:
     path.write_bytes(torch_bytes(*words))
 
 
-def torch_bytes(*words: str) -> bytes:
-    """The bytes of such a file."""
+def torch_bytes(*words: str, is_bare: bool = False) -> bytes:
+    """The bytes of such a file; a bare one holds its first tensor alone, as the pieces of PyTorch DCP do."""
     import io
 
     calls = [word.removeprefix("call=") for word in words if word.startswith("call=")]
@@ -146,7 +147,7 @@ def torch_bytes(*words: str) -> bytes:
             state[short_text(key)] = number(int(value))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("archive/data.pkl", pickled(mapping(state)))
+        archive.writestr("archive/data.pkl", pickled(next(iter(state.values())) if is_bare else mapping(state)))
         for n, (_, _, size) in enumerate(held.values()):
             archive.writestr(f"archive/data/{n}", payload(size))
         archive.writestr("archive/version", "3\n")
@@ -178,14 +179,16 @@ def dcp(path: Path, ranks: str, *words: str) -> None:
         chunks = b""
         for rank, file in enumerate(files):
             offset = (rank * piece[0], *(0 for _ in piece[1:]))
-            blob = torch_bytes(f"{key}={dtype}[{','.join(map(str, piece))}]")
+            blob = torch_bytes(f"{key}={dtype}[{','.join(map(str, piece))}]", is_bare=True)
             chunks += object_of(_METADATA, "ChunkStorageMetadata", offsets=size_of(offset), sizes=size_of(piece))
             fields = {"fqn": short_text(key), "offset": size_of(offset), "index": number(rank)}
             place = {"relative_path": short_text(file), "offset": number(len(files[file])), "length": number(len(blob))}
             info = object_of("torch.distributed.checkpoint.filesystem", "_StorageInfo", **place)
             storage[object_of(_METADATA, "MetadataIndex", **fields)] = info
             files[file] += blob
-        held = {"properties": b"N", "size": size_of(shape), "chunks": b"](" + chunks + b"e"}
+        named = tuple_of(name("torch", _DTYPES[dtype]), name("torch", "strided"), b"\x89", b"N", b"\x89")
+        properties = name(_METADATA, "TensorProperties") + b")\x81" + named + b"b"
+        held = {"properties": properties, "size": size_of(shape), "chunks": b"](" + chunks + b"e"}
         metadata[short_text(key)] = object_of(_METADATA, "TensorStorageMetadata", **held)
     for file, content in files.items():
         (path / file).write_bytes(content)

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import trees
 from tests.trees import NOW_SECONDS, build, call, mapping, name, pickled, short_text
 from trainspec_validate.checkpoints.limits import PICKLE_VALUE_BYTES, LimitError, UnreadableError
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
 from trainspec_validate.checkpoints.pickles import Machine, fetched, follow
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.stored_tensor import stored_tensor
+from trainspec_validate.checkpoints.view import Trouble
 from trainspec_validate.pipeline.validation import validate
 
 METADATA = "torch.distributed.checkpoint.metadata"
@@ -76,6 +80,73 @@ def test_pieces_that_do_not_cover_the_tensor_are_told(tmp_path: Path, lost: str)
     assert told(tmp_path / "step-60") == {("tiling", ".metadata")}
 
 
+@pytest.mark.parametrize(
+    ("indexed", "held"),
+    [("F32[4,3]", "F32[3,4]"), ("F32[4]", "F32[2,2]"), ("F32[2,3]", "F32[2,1]")],
+)
+def test_a_file_that_holds_another_shape_than_the_index_says(tmp_path: Path, indexed: str, held: str) -> None:
+    shape = f"[{', '.join(held[4:-1].split(','))}]"
+    found = swapped(tmp_path, indexed, held)
+    assert [(one.aspect, one.path) for one in found] == [("tiling", ".metadata")]
+    assert f"'weight': the file holds float32 {shape} for the piece" in found[0].message
+
+
+def swapped(root: Path, indexed: str, held: str) -> list[Trouble]:
+    """What is wrong with an index of one tensor next to the file of another one, whose bytes it names."""
+    build(root, f"mine  dcp 1 weight={indexed}\nother  dcp 1 weight={held}\n")
+    content = (root / "other" / "__0_0.distcp").read_bytes()
+    index = (root / "mine" / ".metadata").read_bytes()
+    before = trees.number(len((root / "mine" / "__0_0.distcp").read_bytes()))
+    assert index.count(before) == 1
+    (root / "mine" / ".metadata").write_bytes(index.replace(before, trees.number(len(content))))
+    (root / "mine" / "__0_0.distcp").write_bytes(content)
+    return read_checkpoint(root / "mine").troubles
+
+
+@pytest.mark.parametrize(("indexed", "held"), [("F32[4]", "BF16[4]"), ("I64[4]", "F32[4]"), ("BF16[2]", "I64[2]")])
+def test_a_file_that_holds_another_type_than_the_index_says(tmp_path: Path, indexed: str, held: str) -> None:
+    words = {"F32": "float32", "BF16": "bfloat16", "I64": "int64"}
+    mine, other = (words[each.partition("[")[0]] for each in (indexed, held))
+    (found,) = swapped(tmp_path, indexed, held)
+    assert (found.aspect, found.path) == ("tiling", ".metadata")
+    assert f"the file holds {other} [{held[-2]}]" in found.message
+    assert f"the index says {mine} [{indexed[-2]}]" in found.message
+
+
+def test_pieces_of_another_type_are_counted(tmp_path: Path) -> None:
+    build(tmp_path, WHOLE)
+    index = tmp_path / "step-60" / ".metadata"
+    index.write_bytes(index.read_bytes().replace(b"float32", b"float16", 1))
+    (found,) = read_checkpoint(tmp_path / "step-60").troubles
+    assert found.message.endswith("and the index says float16 [2, 3]; 1 more piece differs")
+
+
+ARGUMENTS = (Inert(Name("persistent", "id"), (("storage", Name("torch", "FloatStorage"), "0", "cpu", 6),)), 0, (2, 3))
+PLAIN = Inert(Name("torch._utils", "_rebuild_tensor_v2"), (*ARGUMENTS, (3, 1), False, None))
+TYPED = Inert(
+    Name("torch._utils", "_rebuild_tensor_v3"), (*ARGUMENTS, (3, 1), False, None, Name("torch", "float8_e5m2"))
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (PLAIN, "float32 [2, 3]"),
+        (TYPED, "float8_e5m2 [2, 3]"),
+        (Inert(Name("torch._utils", "_rebuild_parameter"), (PLAIN, True, None)), "float32 [2, 3]"),
+        (
+            Inert(Name("torch._tensor", "_rebuild_from_type_v2"), (PLAIN.function, Name("a", "B"), PLAIN.arguments)),
+            "float32 [2, 3]",
+        ),
+        (Inert(Name("torch._utils", "_rebuild_sparse_tensor"), (Name("torch", "sparse_coo"), ())), "None"),
+        (5, "None"),
+        (Pairs(), "None"),
+    ],
+)
+def test_the_tensor_of_a_pickle_of_one(value: object, wanted: str) -> None:
+    assert str(stored_tensor(value)) == wanted
+
+
 def test_code_in_the_index_is_told_and_not_run(tmp_path: Path) -> None:
     build(tmp_path, WHOLE)
     canary = tmp_path / "canary"
@@ -95,11 +166,11 @@ def test_paths_of_the_index_that_lead_out_are_told(tmp_path: Path) -> None:
 
 def index_of(num: int, more: bytes = b"") -> bytes:
     """An index of one tensor of so many pieces, as PyTorch writes it; each piece holds `more` beside its place."""
-    number = b"J%b"
+    four = b"J%b"
     size = name("torch", "Size")
     chunks, entries = [], []
     for n in range(num):
-        begin = number % n.to_bytes(4, "little")
+        begin = four % n.to_bytes(4, "little")
         chunk = mapping({short_text("offsets"): size + begin + b"\x85\x94\x85\x94R\x94"})[:-1]
         chunk += short_text("sizes") + size + b"K\x01\x85\x94\x85\x94R\x94u"
         chunks.append(name(METADATA, "ChunkStorageMetadata") + b")\x81\x94" + chunk + b"b")
@@ -110,7 +181,7 @@ def index_of(num: int, more: bytes = b"") -> bytes:
         info = mapping({short_text(field): value for field, value in place.items()})[:-1] + more + b"u"
         entries.append(name(METADATA, "MetadataIndex") + b")\x81\x94" + key + b"b")
         entries.append(name("torch.distributed.checkpoint.filesystem", "_StorageInfo") + b")\x81\x94" + info + b"b")
-    whole = size + number % num.to_bytes(4, "little") + b"\x85\x85R"
+    whole = size + four % num.to_bytes(4, "little") + b"\x85\x85R"
     held = {"properties": b"N", "size": whole, "chunks": b"](" + b"".join(chunks) + b"e"}
     tensor = name(METADATA, "TensorStorageMetadata") + b")\x81"
     tensor += mapping({short_text(key): value for key, value in held.items()}) + b"b"

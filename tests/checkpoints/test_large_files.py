@@ -47,6 +47,26 @@ def test_pointers_beside_whole_files(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "config.json", "tokenizer.model", "merges.txt", "tokenizer/vocab.json", "model.py"]
+)
+def test_a_pointer_in_place_of_what_loaders_open_besides(tmp_path: Path, name: str) -> None:
+    build(tmp_path, "model.safetensors  safetensors w=F32[4]\n")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(POINTER, encoding="utf-8")
+    assert faults(tmp_path) == [("TS-CKP-083", Path(name).name, WORDS)]
+    shown = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (shown.exit_code, shown.output.count(WORDS)) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["README.md", "picture.png", "data/train.jsonl", "train.parquet"])
+def test_pointers_in_place_of_documentation_and_data_refuse_no_checkpoint(tmp_path: Path, name: str) -> None:
+    build(tmp_path, "model.safetensors  safetensors w=F32[4]\n")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(POINTER, encoding="utf-8")
+    assert faults(tmp_path) == []
+
+
 def test_more_pointers_than_are_reported(tmp_path: Path) -> None:
     """What was dropped does not use up the number of places that are reported."""
     for number in range(MAX_TROUBLES - 1):

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
+from trainspec_validate.cli import terminal
 from trainspec_validate.cli.toolbox import command as toolbox
 
 STEPS = (10, 20, 30)
@@ -270,3 +271,43 @@ def test_a_name_that_no_shell_obeys_is_printed(tmp_path: Path, name: str) -> Non
     torch_files(tmp_path, 30)
     (tmp_path / "ckpt_30.pt").rename(tmp_path / name)
     assert invoke(tmp_path).stdout == f"{tmp_path / name}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("model.onnx", "an ONNX"), ("model.Q4.gguf", "a GGUF"), ("model.pt2", "a torch.export")]
+)
+@pytest.mark.parametrize("folder", ["", "checkpoint-10/"])
+def test_a_container_that_is_not_read_is_named(tmp_path: Path, name: str, kind: str, folder: str) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / name).write_bytes(b"\x08\x07\x12\x07" * 9)
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{folder}{name}: is {kind} container, which is not read" in result.stderr
+
+
+def test_a_newer_checkpoint_in_a_container_that_is_not_read(tmp_path: Path) -> None:
+    build(tmp_path, "checkpoint-10/model.safetensors  safetensors w=F32[4]\n")
+    (tmp_path / "checkpoint-20").mkdir()
+    (tmp_path / "checkpoint-20" / "model.gguf").write_bytes(b"GGUF" * 9)
+    result = invoke(tmp_path)
+    assert "checkpoint-20/model.gguf: the file is a GGUF container, which is not read" in result.stderr
+
+
+def test_a_container_next_to_state_that_is_whole_is_noted(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors w=F32[4]\n")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" * 9)
+    result = invoke(tmp_path)
+    assert result.exit_code == 0
+    assert "model.gguf: is a GGUF container, which is not read" in result.stderr
+
+
+def test_threads_that_cannot_be_started_refuse_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is of the machine: nothing is concluded about the files."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    build(tmp_path, "step-10/model.safetensors  safetensors w=F32[4]\n")
+    seal(tmp_path / "step-10")
+    monkeypatch.setattr("threading._start_new_thread", refuse)
+    assert terminal.run(toolbox, "trainspec", ["checkpoint", "newest-good", str(tmp_path)]) == 2

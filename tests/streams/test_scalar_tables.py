@@ -139,6 +139,56 @@ def test_the_count_of_the_logger_is_no_step_of_the_program() -> None:
     assert [sample.step for sample in read_text(as_lines(*without)).samples] == [None] * 3
 
 
+@pytest.mark.parametrize(
+    "name", ["train/step", "train/global_step", "trainer/step", "global_step", "iter", "train_step", "step"]
+)
+@pytest.mark.parametrize(("first", "expected"), [(0, [1, 11, 21, 31]), (10, [10, 20, 30, 40])])
+def test_the_step_that_a_program_logs_next_to_its_values(name: str, first: int, expected: list[int]) -> None:
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "loss": 2.5, name: 10 * n + first} for n in range(4)]
+    found = read_text(as_lines(*rows))
+    assert [sample.step for sample in found.samples] == expected
+    assert [sample.m["train.step.count"] for sample in found.samples] == expected
+
+
+def test_the_step_of_the_whole_run_is_before_others() -> None:
+    rows = [
+        {"_step": n, "_timestamp": 1.7e9 + n, "epoch": n // 2, "loss": 2.5, "step": n % 2 + 1, "global_step": n + 1}
+        for n in range(4)
+    ]
+    assert [sample.step for sample in read_text(as_lines(*rows)).samples] == [1, 2, 3, 4]
+
+
+def test_steps_of_an_epoch_are_none_of_the_run() -> None:
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "loss": 2.5, "train/step": n % 3 + 1} for n in range(6)]
+    found = read_text(as_lines(*rows))
+    assert {sample.step for sample in found.samples} == {None}
+    assert {sample.att for sample in found.samples} == {0}
+    assert found.lost["step", "step"] == 6
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "loss": 2.5, "train/step": n % 1_100 + 1} for n in range(2_200)]
+    found = read_text(as_lines(*rows))
+    assert [sample.step for sample in found.samples] == [*range(1, 1_101), *[None] * 1_100]
+    assert found.lost["step", "again"] == 1_100
+
+
+def test_a_step_that_falls_to_the_last_checkpoint_begins_an_attempt() -> None:
+    steps = [10, 20, 30, 20, 30, 40]
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "loss": 2.5, "global_step": step} for n, step in enumerate(steps)]
+    found = read_text(as_lines(*rows))
+    assert [(sample.step, sample.att) for sample in found.samples] == [
+        (step, int(n > 2)) for n, step in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize("more", [{}, {"train/epoch": 0.5}, {"epoch": 1}])
+def test_the_axis_of_the_logger_is_named(more: dict[str, object]) -> None:
+    rows = [{"_step": n, "_timestamp": 1.7e9 + n, "loss": 2.5, **more} for n in range(3)]
+    found = read_text(as_lines(*rows))
+    assert {sample.step for sample in found.samples} == {None}
+    (loss,) = [each for each in found.losses.entries if each.what == "step"]
+    assert loss.message.startswith("the axis is the count of the logger")
+    assert loss.num == 3
+
+
 def test_a_program_that_gives_the_logger_its_step() -> None:
     rows = [{"_step": n, "_timestamp": 1.7e9 + n, "lm loss": 2.5, "grad-norm": 1.5} for n in (10, 20)]
     assert [sample.step for sample in read_text(as_lines(*rows)).samples] == [10, 20]
@@ -222,6 +272,12 @@ def test_a_mean_over_several_rows_is_no_value_of_a_step() -> None:
 def test_the_step_of_the_program_is_the_axis_where_the_chart_has_it() -> None:
     found = read_text(panel("train/global_step,a - train/loss,a - train/epoch", "10,2.5,1", "20,1.5,2"))
     assert [(sample.step, sample.m[LOSS]) for sample in found.samples] == [(10, 2.5), (20, 1.5)]
+
+
+@pytest.mark.parametrize("name", ["train/step", "trainer/step"])
+def test_other_names_of_the_step_as_the_axis_of_a_chart(name: str) -> None:
+    found = read_text(panel(f"{name},a - train/loss", "10,2.5", "20,1.5"))
+    assert [sample.step for sample in found.samples] == [10, 20]
 
 
 def test_a_chart_of_several_runs_is_one_stream_for_each(tmp_path: Path) -> None:

@@ -128,6 +128,15 @@ def test_a_program_that_shows_late_is_known_from_the_start() -> None:
     assert [(sample.step, sample.m[LOSS]) for sample in found.samples] == [(50, 2.5), (100, 2.25)]
 
 
+@pytest.mark.parametrize("name", ["train/step", "global_step", "train/iteration"])
+def test_the_step_of_the_program_is_that_of_its_series(name: str) -> None:
+    """The axis is taken where it agrees with the series, and is the count of the logger where it does not."""
+    found = read_bytes(rows((10, {"loss": 2.5, name: 10.0}), (20, {"loss": 2.25}), (30, {"loss": 2.0, name: 30.0})))
+    assert [sample.step for sample in found.samples if LOSS in sample.m] == [10, 20, 30]
+    found = read_bytes(rows(*((10 * n, {"loss": 2.5, name: n + 1.0}) for n in range(3))))
+    assert [sample.step for sample in found.samples if LOSS in sample.m] == [1, 2, 3]
+
+
 def test_steps_that_fall_begin_an_attempt() -> None:
     steps = [10, 20, 30, 20, 30]
     found = read_bytes(rows(*((step, {"train/loss": 2.5, "train/epoch": 1.0}) for step in steps)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.view import Checkpoint, FileFact
 
@@ -14,16 +13,23 @@ START: Final = b"version https://git-lfs.github.com/spec/v1\n"
 _MOST_BYTES: Final = 1_024
 """A pointer has fewer bytes."""
 _WORDS: Final = "a Git LFS pointer is in place of the file; run git lfs pull"
-_SUFFIXES: Final = (*STATE_SUFFIXES, ".distcp")
+_OTHERS: Final = (
+    *(".md", ".rst", ".html", ".ipynb", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".mp4", ".wav"),
+    *(".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz", ".tar", ".zip"),
+)
+"""Ends of names of documentation, media and data, which no loader of a checkpoint opens."""
 
 
 def report_pointers(checkpoint: Checkpoint) -> None:
-    """Report each pointer in place of a file of state once, instead of all that readers made of its text."""
+    """Report each pointer in place of a file that loaders open once, instead of all that readers made of its text.
+
+    Loaders open more than state: the configuration and the tokenizer too.
+    """
     doubted = {*(trouble.path for trouble in checkpoint.troubles), *checkpoint.unread, *checkpoint.doubts}
     found = [
         path
         for path, fact in checkpoint.files.items()
-        if (path in doubted or path.lower().endswith(_SUFFIXES)) and _is_pointer(checkpoint.root / path, fact)
+        if (path in doubted or not path.lower().endswith(_OTHERS)) and _is_pointer(checkpoint.root / path, fact)
     ]
     if not found:
         return

@@ -16,6 +16,7 @@ from typing import Literal
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
+from trainspec_validate.checkpoints.containers import unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
@@ -117,6 +118,13 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         yield replace(found, notes=(*links, *found.notes))
 
 
+def unjudged_state(directory: Path) -> Iterator[str]:
+    """The files of state in a directory that are in no checkpoint, and why nothing judges them, in words."""
+    members = [member for group in find(directory) for member in group.members]
+    for path, why in unread_state(directory, members):
+        yield f"{path.as_posix()}: {why}"
+
+
 def _unfollowed(group: Group) -> Iterator[str]:
     """Links by the names of checkpoints next to those of a directory, which may be newer and are not looked at."""
     if group.members == [group.root]:
@@ -196,6 +204,8 @@ def _judge(
     if not faults:
         faults += _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
+    sealed = checkpoint.sealed
+    notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
     if checkpoint.manifest is None:
         notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
     return Judgement(path, tuple(faults), tuple(notes))
@@ -237,7 +247,8 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
     """Files that no reader judges, and no digest covers, prove nothing."""
     state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
     if not checkpoint.formats:
-        yield f"{checkpoint.name}: it holds no file of a known format"
+        named = [f"{checkpoint.place(path)}: the file {why}" for path in state if (why := unread_container(path))]
+        yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
 

@@ -21,8 +21,8 @@ from trainspec_validate.system.process import (
     Terminated,
     ended_by_signals,
     fill_descriptors,
-    lacks_memory,
     refusal_of_the_system,
+    words_of_lack,
 )
 
 OK = 0
@@ -126,10 +126,8 @@ def _code_of_failure(program: str, error: Exception) -> int:
     elif isinstance(error, click.ClickException):
         _refuse(error)
         return WRONG_USE
-    if lacks_memory(error):
-        _refuse(
-            Failure(f"{program}: the machine, or a limit such as ulimit -v, gives too little memory; raise the limit")
-        )
+    if lack := words_of_lack(error):
+        _refuse(Failure(f"{program}: {lack}"))
         return WRONG_USE
     lacking = (refusal_of_the_system(error) or _lost_directory()) if isinstance(error, OSError) else ""
     if lacking:

@@ -191,7 +191,8 @@ _NO_MEMORY = (
 """What the loader of the system says of a library that finds no memory: glibc, elf/dl-load.c."""
 
 
-_NO_THREAD = ("can't start new thread", "can't allocate lock", "can't allocate read lock")
+_NO_THREAD = "can't start new thread"
+_NO_LOCK = ("can't allocate lock", "can't allocate read lock")
 """CPython, Modules/_threadmodule.c and Modules/_io/bufferedio.c."""
 _NO_WINDOW = "Error -4 "
 """Z_MEM_ERROR as CPython words it, Modules/zlibmodule.c."""
@@ -209,19 +210,45 @@ def refusal_of_the_system(error: OSError) -> str:
 def lacks_memory(error: BaseException | None) -> bool:
     """Whether the machine gave too little memory, also where a library cannot be loaded and says so in its own way.
 
-    A `MemoryError` on its own, or a thread that cannot be started, says so only below a limit: without one, what asked
-    for too much is a mistake of ours.
+    A `MemoryError` on its own, or a lock that is refused, says so only below a limit: without one, what asked for too
+    much is a mistake of ours. A thread or process that cannot be started is refused by the machine in any case.
     """
+    if lacks_threads(error):
+        return True
+    for each in _chain(error):
+        is_of_storage = isinstance(each, OSError) and each.errno == errno.ENOMEM
+        is_of_loader = isinstance(each, ImportError) and any(words in str(each) for words in _NO_MEMORY)
+        is_of_limit = _is_of_allocation(each) and _has_limit_of_memory()
+        if is_of_limit or is_of_storage or is_of_loader or isinstance(each, OutOfMemoryError):
+            return True
+    return False
+
+
+def lacks_threads(error: BaseException | None) -> bool:
+    """Whether the machine, or a limit of threads and processes, refused to start one more."""
+    return any(
+        (isinstance(each, RuntimeError) and str(each).startswith(_NO_THREAD))
+        or (isinstance(each, OSError) and each.errno == errno.EAGAIN and each.filename is None)
+        for each in _chain(error)
+    )
+
+
+def words_of_lack(error: BaseException) -> str:
+    """What the machine lacks, in words, and what to do; empty for any other error."""
+    if lacks_threads(error) and not _has_limit_of_memory():
+        return "the machine, or a limit such as ulimit -u, gives too few threads or processes; raise the limit"
+    if lacks_memory(error):
+        return "the machine, or a limit such as ulimit -v, gives too little memory; raise the limit"
+    return ""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it came from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        is_of_storage = isinstance(error, OSError) and error.errno == errno.ENOMEM
-        is_of_loader = isinstance(error, ImportError) and any(words in str(error) for words in _NO_MEMORY)
-        is_of_limit = _is_of_allocation(error) and _has_limit_of_memory()
-        if is_of_limit or is_of_storage or is_of_loader or isinstance(error, OutOfMemoryError):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
 
 
 @contextmanager
@@ -242,10 +269,10 @@ def memory_of_the_machine() -> Iterator[None]:
 
 
 def _is_of_allocation(error: BaseException) -> bool:
-    """Whether memory for an object, for a thread, for a lock or for the window of zlib was refused."""
-    is_of_thread = isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
+    """Whether memory for an object, for a lock or for the window of zlib was refused."""
+    is_of_lock = isinstance(error, RuntimeError) and str(error).startswith(_NO_LOCK)
     is_of_window = isinstance(error, zlib.error) and str(error).startswith(_NO_WINDOW)
-    return isinstance(error, MemoryError) or is_of_thread or is_of_window
+    return isinstance(error, MemoryError) or is_of_lock or is_of_window
 
 
 def _has_limit_of_memory() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.containers import unread_container
 from trainspec_validate.checkpoints.content import JUDGED, PICKLED, STATE_SUFFIXES, TAR, is_blank, kind_of_start
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
@@ -60,7 +61,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
-        torch_zip.read_archive(checkpoint, Archive(path))
+        torch_zip.read_archive(checkpoint, Archive(path), lambda _: None)
     elif not is_named and start[:2] in torch_zip.PICKLE_STARTS:
         checkpoint.examined |= {"container", "limits", "code"}
         torch_zip.read_bare(checkpoint, path)
@@ -82,7 +83,8 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     if start.startswith(_COMPRESSED):
         checkpoint.unread[path] = "is compressed, and its content is not looked into"
     elif path.lower().endswith(STATE_SUFFIXES):
-        checkpoint.unread[path] = "has the name of a file of state, and is of no format that is judged"
+        reason = "has the name of a file of state, and is of no format that is judged"
+        checkpoint.unread[path] = unread_container(path) or reason
     elif left_out(path) == ARCHIVE or kind == TAR:
         checkpoint.unread[path] = ARCHIVE
 

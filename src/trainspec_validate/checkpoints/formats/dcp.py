@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault as path_fault
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Record
 from trainspec_validate.checkpoints.pickles import follow
+from trainspec_validate.checkpoints.stored_tensor import StoredTensor, dtype_name, stored_tensor
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
@@ -25,6 +26,8 @@ _MAX_DIMENSIONS = 254
 MARK = ".metadata"
 SUFFIX = ".distcp"
 _BROKEN = "restore the file from another copy"
+_Held = dict[tuple[int, ...] | None, "StoredTensor | None"]
+"""What the files hold of one tensor by the offset of the piece; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,11 @@ def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
         tensors = _pairs(index.get("state_dict_metadata"))
         checkpoint.know(key for key, _ in tensors if isinstance(key, str))
         checkpoint.save_id = checkpoint.save_id or _save_id(index.get("storage_meta"))
-        _check_files(checkpoint, folder, mark, entries)
-        _check_tensors(checkpoint, mark, tensors, entries, Count(PIECES))
+        held: dict[str, _Held] = {}
+        for entry in entries:
+            held.setdefault(entry.key, {})[entry.offset] = None
+        _check_files(checkpoint, folder, mark, entries, held)
+        _check_tensors(checkpoint, mark, tensors, held, Count(PIECES))
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
@@ -125,7 +131,9 @@ def _entries(value: Any, budget: Count) -> Iterator[Entry]:
         yield Entry(name, offset, path, begin, length, bool(stored.get("transform_descriptors")))
 
 
-def _check_files(checkpoint: Checkpoint, folder: str, mark: str, entries: list[Entry]) -> None:
+def _check_files(
+    checkpoint: Checkpoint, folder: str, mark: str, entries: list[Entry], held: Mapping[str, _Held]
+) -> None:
     by_path: dict[str, list[Entry]] = {}
     for entry in entries:
         by_path.setdefault(entry.path, []).append(entry)
@@ -138,7 +146,7 @@ def _check_files(checkpoint: Checkpoint, folder: str, mark: str, entries: list[E
             words = f"the file, which {MARK} names for {len(those):,} pieces of state, is missing"
             checkpoint.report("files", target, words, _BROKEN)
         else:
-            _check_file(checkpoint, target, those)
+            _check_file(checkpoint, target, those, held)
     known = {f"{folder}/{path}" if folder else path for path in by_path}
     for path in checkpoint.files:
         if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known:
@@ -146,7 +154,7 @@ def _check_files(checkpoint: Checkpoint, folder: str, mark: str, entries: list[E
             checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")
 
 
-def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> None:
+def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry], held: Mapping[str, _Held]) -> None:
     size = checkpoint.files[path].size_bytes
     wanted = max(entry.begin + entry.num_bytes for entry in entries)
     if size < wanted:
@@ -161,28 +169,26 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> None
         place = entry.begin + entry.num_bytes
     for entry in entries:
         if not entry.is_transformed:
-            read_archive(checkpoint, Archive(path, entry.begin, entry.num_bytes, entry.key))
+            archive = Archive(path, entry.begin, entry.num_bytes, entry.key)
+            held[entry.key][entry.offset] = read_archive(checkpoint, archive, stored_tensor)
 
 
 def _check_tensors(
-    checkpoint: Checkpoint, mark: str, tensors: list[tuple[Any, Any]], entries: list[Entry], budget: Count
+    checkpoint: Checkpoint, mark: str, tensors: list[tuple[Any, Any]], held: Mapping[str, _Held], budget: Count
 ) -> None:
-    stored: dict[str, set[tuple[int, ...] | None]] = {}
-    for entry in entries:
-        stored.setdefault(entry.key, set()).add(entry.offset)
     for key, value in tensors:
         if not isinstance(key, str):
             raise UnreadableError("has a name of state that is no text")
         budget.add()
-        for words in _faults(value, stored.get(key, set()), budget):
+        for words in _faults(value, held.get(key, {}), budget):
             checkpoint.report("tiling", mark, f"{key!r}: {words}", "resume from an earlier checkpoint")
 
 
-def _faults(value: Any, stored: set[tuple[int, ...] | None], budget: Count) -> Iterator[str]:
-    """What is wrong with the pieces of one tensor, or with where they lie."""
+def _faults(value: Any, held: _Held, budget: Count) -> Iterator[str]:
+    """What is wrong with the pieces of one tensor, with where they are, or with what is there."""
     is_bytes = isinstance(value, Inert) and isinstance(value.function, Name)
     if is_bytes and value.function.name == "BytesStorageMetadata":
-        if not stored:
+        if not held:
             yield "the index does not say where it is"
         return
     fields = _state(value, "TensorStorageMetadata")
@@ -195,6 +201,32 @@ def _faults(value: Any, stored: set[tuple[int, ...] | None], budget: Count) -> I
     why = tile_fault(_sizes(fields.get("size")), boxes)
     if why:
         yield why
-    absent = [box for box in boxes if box.begin not in stored]
+    absent = [box for box in boxes if box.begin not in held]
     if absent:
         yield f"the index does not say where {len(absent):,} of {len(boxes):,} pieces are"
+    others = list(_others(boxes, _dtype(fields.get("properties")), held))
+    if others:
+        num_more = len(others) - 1
+        yield others[0] + (
+            f"; {num_more:,} more piece{' differs' if num_more == 1 else 's differ'}" if num_more else ""
+        )
+
+
+def _dtype(properties: Any) -> str:
+    """The type that the index says: the first part of the state of `TensorProperties`; empty where it says none."""
+    state = properties.state if isinstance(properties, Inert) else None
+    if isinstance(state, Pairs):
+        return dtype_name(state.texts().get("dtype"))
+    return dtype_name(state[0]) if isinstance(state, tuple) and state else ""
+
+
+def _others(boxes: list[Box], dtype: str, held: _Held) -> Iterator[str]:
+    """The pieces whose file holds another shape or type than the index says, in words."""
+    for box in boxes:
+        found = held.get(box.begin)
+        if found is None:
+            continue
+        wanted = StoredTensor(dtype if found.dtype else "", box.size)
+        is_other_type = bool(dtype and found.dtype and dtype != found.dtype)
+        if is_other_type or found.shape != box.size:
+            yield f"the file holds {found} for the piece {box}, and the index says {wanted}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, TypeVar
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
@@ -15,6 +15,7 @@ from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
 
+_T = TypeVar("_T")
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
@@ -55,7 +56,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     if start in PICKLE_STARTS:
         read_bare(checkpoint, path)
     elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):
-        _claim(checkpoint, path, read_archive(checkpoint, Archive(path)))
+        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), _of_lightning) or {})
 
 
 def _of_lightning(value: Any) -> dict[str, Any]:
@@ -115,9 +116,15 @@ def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
         checkpoint.report("container", path, f"the pickle of its objects {content.damage}")
 
 
-def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
-    """What the first pickle of a zip container says of Lightning; the container is kept to compare its checksums."""
-    found: dict[str, Any] | None = None
+def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any], _T]) -> _T | None:
+    """Judge a zip container, which is kept to compare its checksums.
+
+    Args:
+        checkpoint: gets the findings.
+        archive: the container.
+        take: gets the value of the first pickle and makes what is kept of it, which is returned.
+    """
+    found: list[_T] = []
     with judged(checkpoint, archive.path, "the container"):
         with opened(checkpoint.root / archive.path, archive) as container:
             checkpoint.examined.add("files")
@@ -128,8 +135,8 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                 tell_code(checkpoint, archive.path, content)
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
-                if found is None:
-                    found = _of_lightning(content.value)
+                if not found:
+                    found.append(take(content.value))
                 del content  # before the next one is read
             if absent := state_is_missing(container):
                 _tell_lacks(
@@ -139,7 +146,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                 with container.stream(name) as file:
                     tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
-    return found or {}
+    return found[0] if found else None
 
 
 def _tell_lacks(checkpoint: Checkpoint, archive: Archive, lacks: Iterable[str]) -> None:

@@ -15,7 +15,13 @@ from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
-from trainspec_validate.checkpoints.newest import Code, Judgement, SeveralSeriesError, judged_newest_first
+from trainspec_validate.checkpoints.newest import (
+    Code,
+    Judgement,
+    SeveralSeriesError,
+    judged_newest_first,
+    unjudged_state,
+)
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, check_damage, seal, unsealed_matches, write
@@ -315,6 +321,7 @@ def newest_good(context: click.Context, directory: str, structure_only: bool, co
     except SeveralSeriesError as error:
         raise Failure(f"{directory}: {error}") from error
     terminal.tell(f"{directory}: no whole checkpoint")
+    _tell_lines(list(unjudged_state(Path(directory))))
     context.exit(terminal.FINDINGS)
 
 
@@ -322,8 +329,12 @@ def _tell_judgement(one: Judgement) -> None:
     """Say on standard error why a checkpoint is not whole, or what was not judged of one that is."""
     state = "not whole" if one.faults else "whole"
     terminal.tell(f"{one.path}: {state}")
-    shown = one.faults or one.notes
-    for line in shown[:_SHOWN]:
+    _tell_lines(one.faults or one.notes)
+
+
+def _tell_lines(lines: Sequence[str]) -> None:
+    """The first few lines, and how many more there are."""
+    for line in lines[:_SHOWN]:
         terminal.tell(f"  {line}")
-    if len(shown) > _SHOWN:
-        terminal.tell(f"  {len(shown) - _SHOWN:,} more")
+    if len(lines) > _SHOWN:
+        terminal.tell(f"  {len(lines) - _SHOWN:,} more")

@@ -16,7 +16,8 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 WANDB = "wandb-history"
 _STEP, _WANDB_STEP, _WANDB_TIME = "step", "_step", "_timestamp"
-_PLACES = frozenset({"", _STEP, _WANDB_STEP, _WANDB_TIME, "_runtime", "_wandb"})
+_OF_LOGGER = frozenset({"", _WANDB_STEP, _WANDB_TIME, "_runtime", "_wandb"})
+"""Columns that are no scalars of the program."""
 _MOST_COLUMNS = 10_000
 _APART = "export each run to a file of its own"
 
@@ -27,6 +28,7 @@ class Reader:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._is_wandb = transcript.format.name == WANDB
+        self._places = _OF_LOGGER if self._is_wandb else _OF_LOGGER | {_STEP}
         self._columns: list[str] = []
         self._is_below_another = False
         """Whether the header of another export was seen."""
@@ -81,7 +83,7 @@ class Reader:
         if self._is_wandb and step is not None and time_us is not None and self._falls(step, time_us):
             yield offset, Refusal("the row is of another run: its _step and its _timestamp fall", _APART, "value")
             return
-        values = {name: value for name, value in row.items() if name not in _PLACES}
+        values = {name: value for name, value in row.items() if name not in self._places}
         yield from self._scalars.row((offset, time_us, step, values))
 
     def _falls(self, step: int, time_us: int) -> bool:

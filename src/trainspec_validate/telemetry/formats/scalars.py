@@ -13,6 +13,7 @@ from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.dialects import UNKNOWN, Dialect, Pattern, dialect_of
 from trainspec_validate.telemetry.formats.items import Found
 from trainspec_validate.telemetry.formats.names import Names
+from trainspec_validate.telemetry.formats.own_steps import Row, own_steps
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -26,8 +27,12 @@ _STEP_WORDS = {
     "samples": "the axis of the scalars is samples, not optimizer steps, which the file does not count",
     "unknown": "what its steps count is not known, optimizer steps or something else; they are left out",
 }
-Row = tuple[int, int | None, int | None, Mapping[str, Any]]
-"""Place, time, number on the axis, values by name."""
+_CALLS = (
+    "the axis is the count of the logger, whose calls may be no optimizer steps; its steps are left out: "
+    "log the optimizer step as {!r}"
+)
+_AGAIN = "the series {!r} comes to its first step again, as steps of an epoch do; steps from there on are left out"
+_OWN_STEP = "train/global_step"
 
 
 def seem_indices(numbers: Sequence[int]) -> bool:
@@ -78,8 +83,15 @@ class Scalars:
 
     def _release(self) -> Iterator[Found]:
         """Read the rows that were held by the names of the program, which counts steps as it seems to."""
-        self._spoken = _Spoken(self._transcript, self._known or UNKNOWN, is_own_count=self._is_own_count)
         held, self._held = self._held, []
+        dialect, is_own_count = self._known or UNKNOWN, self._is_own_count
+        is_named = any(name in row[3] for name in dialect.step_names for row in held)
+        is_of_logger = self._known is None or (is_own_count and bool(dialect.step_names) and not is_named)
+        own = own_steps(held) if is_of_logger else None
+        if own is not None:
+            dialect = replace(dialect, axis="index", step_names=(own.name,))
+            is_own_count = not own.is_axis
+        self._spoken = _Spoken(self._transcript, dialect, is_own_count=is_own_count, is_own_series=own is not None)
         self._spoken.weigh(held)
         for row in held:
             yield from self._record(self._spoken, *row)
@@ -101,9 +113,15 @@ class Scalars:
 class _Spoken:
     """The names of one program, as the values of a file are looked up."""
 
-    def __init__(self, transcript: Transcript, dialect: Dialect, *, is_own_count: bool) -> None:
+    def __init__(
+        self, transcript: Transcript, dialect: Dialect, *, is_own_count: bool, is_own_series: bool = False
+    ) -> None:
+        """`is_own_series` says that the step is a series of the program that no dialect names."""
         self.dialect = dialect
-        self._is_own_count = is_own_count and bool(dialect.step_names)
+        self._is_own_count = is_own_count and (bool(dialect.step_names) or dialect.axis == "unknown")
+        self._is_own_series = is_own_series
+        self._first: int | None = None
+        self._has_left = self._is_again = False
         self._lose = transcript.lose
         self._forms: dict[str, Pattern | None] = {}
         given = dict(transcript.given.quantities)
@@ -119,12 +137,15 @@ class _Spoken:
         return number
 
     def weigh(self, rows: Sequence[Row]) -> None:
-        """Take no steps of a program that seems to count from 0, where those of its losses speak against it."""
+        """Take no steps of a program that seems to count from 0, where those of its losses speak against it.
+
+        A series of the program's own that does not count from 0 counts from 1.
+        """
         if self.dialect.axis != "index":
             return
         numbers = [self.number(row, number) for _, _, number, row in rows if self._has_loss(row)]
         if not seem_indices([number for number in numbers if number is not None]):
-            self.dialect = replace(self.dialect, axis="unknown")
+            self.dialect = replace(self.dialect, axis="steps" if self._is_own_series else "unknown")
 
     def _has_loss(self, row: Mapping[str, Any]) -> bool:
         for name, value in row.items():
@@ -137,10 +158,22 @@ class _Spoken:
     def step(self, offset: int, number: int | None) -> int | None:
         """Optimizer steps completed, by what the number on the axis counts."""
         axis = self.dialect.axis
+        if number is None and self._is_own_count:
+            self._lose("step", "step", _CALLS.format((*self.dialect.step_names, _OWN_STEP)[0]), offset)
+        if number is not None and self._is_own_series and self._comes_again(number):
+            self._lose("step", "again", _AGAIN.format(self.dialect.step_names[0]), offset)
+            return None
         if axis == "steps" or number is None:
             return number
         self._lose("step", "step", f"the file is of {self.dialect.title}: {_STEP_WORDS[axis]}", offset)
         return number + 1 if axis == "index" else None
+
+    def _comes_again(self, number: int) -> bool:
+        """Whether a series of steps has come to its first one again, which no step of a run does."""
+        self._first = number if self._first is None else self._first
+        self._has_left = self._has_left or number > self._first
+        self._is_again = self._is_again or (self._has_left and number <= self._first)
+        return self._is_again
 
     def values(self, offset: int, row: Mapping[str, Any], number: int | None) -> dict[str, MetricValue]:
         """The values of a row by their key."""
