@@ -23,14 +23,20 @@ MAX_ITEMS = 256
 _MAX_CALLS = 16
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ASSIGNS = re.compile(rf"({_NAME})(\+?)=")
+_IN_BRACES = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"
+_IN_BRACKETS = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
 _SUBSTITUTION = re.compile(
-    rf"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
+    rf"\$\(\((?P<sum>{_IN_BRACKETS})\)\)"
     rf"|\$(?P<bare>{_NAME}|[0-9])"
-    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+])(?P<default>[^{{}}]*))?\}}"
+    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+])(?P<default>{_IN_BRACES}))?\}}"
 )
-_MAY_BE_EMPTY = re.compile(rf"\$(?:{_NAME}|[0-9])|\$\{{(?:{_NAME}|[0-9])\}}|\$\([^()]*\)")
+_IN_SUM = re.compile(rf"{_SUBSTITUTION.pattern}|(?<![$A-Za-z0-9_{{#])(?P<plain>{_NAME})")
+"""Inside `$(( ))` a variable needs no dollar sign."""
+_MAY_BE_EMPTY = re.compile(rf"(?:\$(?:{_NAME}|[0-9])|\$\{{(?:{_NAME}|[0-9])\}}|\$\([^()]*\))+")
 """A text that something outside of the script decides, alone."""
 _DECLARES = frozenset({"export", "local", "readonly", "declare", "typeset", "set"})
+_LOCAL = frozenset({"local", "declare", "typeset"})
+"""Inside of a function what they declare ends with it."""
 _LEAVES = frozenset({"exit", "return"})
 _READS = frozenset({"source", "."})
 _ENVIRONMENT = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|setvars\.sh|lmod\.sh|modules\.sh|init/(?:ba|z)?sh)$")
@@ -62,6 +68,10 @@ class Script:
     scopes: list[_Scope] = field(default_factory=lambda: [{}])
     functions: dict[str, tree.Body] = field(default_factory=dict)
     called: list[str] = field(default_factory=list)
+    outer: list[dict[str, Value | None]] = field(default_factory=list)
+    """For every function that is being followed what its own variables hide."""
+    prefixed: _Scope = field(default_factory=dict)
+    """Variables that were assigned before a command, for that command alone."""
     substituted: int = 0
     steps: int = 0
 
@@ -74,16 +84,21 @@ class Script:
     @property
     def variables(self) -> dict[str, str]:
         """Every variable with its last value."""
-        return {name: value.text for scope in self.scopes for name, value in scope.items()}
+        return {name: value.text for scope in (self.prefixed, *self.scopes) for name, value in scope.items()}
 
     @property
     def places(self) -> dict[str, int]:
         """The line on which every variable gets its last value."""
-        return {name: value.line for scope in self.scopes for name, value in scope.items()}
+        return {name: value.line for scope in (self.prefixed, *self.scopes) for name, value in scope.items()}
 
     def get(self, name: str) -> Value | None:
         """The value of a variable; None where the script does not set it."""
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    def keep(self, name: str) -> None:
+        """A variable becomes one of the function that is being followed, where one is."""
+        if self.outer:
+            self.outer[-1].setdefault(name, self.get(name))
 
     def value(self, pieces: tuple[Piece, ...], line: int = 0) -> str:
         """A word with variables of this script replaced by their values; others stay as they are written.
@@ -94,43 +109,40 @@ class Script:
         parts = []
         for piece in pieces:
             text = piece.text
-            if not piece.plain and "$" in text:
-                for _ in range(3):  # a default may hold a substitution of its own
-                    before, text = text, _SUBSTITUTION.sub(lambda found: self._replace(found, line), text)
-                    if text == before or "${" not in text:
-                        break
+            if not piece.plain:
+                text = self._replaced(text, line)
             self.substituted += len(text)
             if len(text) > MAX_VALUE or self.substituted > MAX_SUBSTITUTED:
                 raise ForeignFormatError("the variables of the script grow beyond bounds", help="write the values out")
             parts.append(text)
         return "".join(parts)
 
+    def _replaced(self, text: str, line: int) -> str:
+        """A text after one pass: what a value holds that stayed open was open when it was assigned, and stays so."""
+        return _SUBSTITUTION.sub(lambda found: self._replace(found, line), text) if "$" in text else text
+
     def _replace(self, found: re.Match[str], line: int) -> str:
         if found["sum"] is not None:
             return self._sum(found[0], found["sum"], line)
         name = found["bare"] or found["name"]
-        value, kind, default = self.get(name), found["kind"], found["default"]
-        known = value.text if value is not None else None
-        if kind == "+":
-            inside = default.strip("\"'")
-            return inside if known else "" if known is not None else self._either([inside, ""], line, found[0])
-        if kind is None or (known and not (found["empty"] and _MAY_BE_EMPTY.fullmatch(known))):
-            return known if known is not None else found[0]
-        default = default.strip("\"'")
-        if known:
-            default = self._either([default, known], line, found[0])
-        elif known is None:
-            default = self._either([default, f"${name}"], line, found[0])
-        if kind == "=":
-            self.scopes[-1][name] = Value(default, line)
-        return default
+        value = self.get(name)
+        if found["kind"] is None:
+            return found[0] if value is None else value.text
+        text = f"${name}" if value is None else value.text
+        default = self._replaced(found["default"], line).strip("\"'")
+        alternatives, more = self.choices.flat(text)
+        texts = [way for one in alternatives for way in _ways(found, one.text, default)]
+        result = self._either([*texts, f"${name}"] if more else texts, line, found[0])
+        if found["kind"] == "=":
+            self.scopes[-1][name] = Value(result, line)
+        return result
 
     def _either(self, texts: list[str], line: int, fallback: str) -> str:
         return self.choices.mark([Value(text, line) for text in texts], fallback)
 
     def _sum(self, whole: str, text: str, line: int) -> str:
         """A sum for each of the values that its variables may have."""
-        inner = _SUBSTITUTION.sub(lambda found: self._replace(found, line), self._names(text))
+        inner = _IN_SUM.sub(lambda found: self._term(found, line), text)
         values, more = self.choices.flat(inner)
         results = [(evaluate(value.text), value.line or line) for value in values]
         if more or any(result is None for result, _ in results):
@@ -139,14 +151,12 @@ class Script:
             )
         return self.choices.mark([Value(str(result), at) for result, at in results], whole)
 
-    def _names(self, text: str) -> str:
-        """Inside `$(( ))` a variable needs no dollar sign."""
-
-        def known(found: re.Match[str]) -> str:
-            value = self.get(found[0])
-            return found[0] if value is None else value.text
-
-        return re.sub(rf"(?<![$A-Za-z0-9_{{]){_NAME}", known, text)
+    def _term(self, found: re.Match[str], line: int) -> str:
+        """A part of a sum: the value of a bare name is a sum of its own, that of `$name` a piece of the text."""
+        if found["plain"] is None:
+            return self._replace(found, line)
+        value = self.get(found["plain"])
+        return found[0] if value is None else value.text if value.text.isdigit() else f"({value.text})"
 
     def unsettle(self) -> None:
         """What an unknown file may have changed: every variable may have another value from here on."""
@@ -176,6 +186,15 @@ class Script:
             text = self.choices.mark(values, f"${{{name}}}", event)
             self.scopes[-1][name] = Value(text, max(value.line for value in values))
         return bool(ways) and not changes
+
+
+def _ways(found: re.Match[str], text: str, default: str) -> list[str]:
+    """What `${NAME-default}` and its like may become where the variable holds a text."""
+    other = "" if found["kind"] == "+" else text
+    if _MAY_BE_EMPTY.fullmatch(text) or (not text and not found["empty"]):  # an empty one may be unset
+        return [default, other]
+    is_default = (bool(text) or not found["empty"]) == (found["kind"] == "+")
+    return [default if is_default else other]
 
 
 def read_script(text: str, slurm: dict[str, int] | None = None) -> Script:
@@ -325,11 +344,11 @@ def _call(script: Script, name: str, words: list[Word]) -> bool:
     script.called.append(name)
     if script.called.count(name) > _MAX_CALLS:
         return False
-    outer = {str(k): script.get(str(k)) for k in range(1, 10)}
+    script.outer.append({str(k): script.get(str(k)) for k in range(1, 10)})
     for k in range(1, 10):
         script.scopes[-1][str(k)] = Value(words[k].text if k < len(words) else f"${k}", words[0].line if words else 0)
     _run(script, script.functions[name])
-    for key, value in outer.items():
+    for key, value in script.outer.pop().items():
         script.scopes[-1][key] = value or Value(f"${key}", 0)
     return False
 
@@ -338,29 +357,53 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
     """One command; whether the script ends with it."""
     command: list[Word] = []
     position = 0
+    script.scopes.append({})
+    while position < len(tokens) and (tokens[position].kind != "word" or _assignment(tokens[position])):
+        position = _take(script, command, tokens, position)
+    assigned = script.scopes.pop()
     while position < len(tokens):
         position = _take(script, command, tokens, position)
     if not command:
+        script.scopes[-1].update(assigned)
         return False
+    script.prefixed.update(assigned)
+    return _command(script, command, tokens, assigned)
+
+
+def _command(script: Script, command: list[Word], tokens: tuple[Token, ...], assigned: _Scope) -> bool:
+    """A command, for which alone some variables were assigned before its name; whether the script ends with it."""
     first = command[0].text
     if first in script.functions:
+        before = {name: script.get(name) or Value(f"${name}", value.line) for name, value in assigned.items()}
+        script.scopes[-1].update(assigned)
         _call(script, first, command)
+        script.scopes[-1].update({name: value for name, value in before.items() if script.get(name) is assigned[name]})
         return False
     if first in _READS and len(command) > 1:
         script.sourced.append((_shown_file(script, command[1].text, tokens), command[0].line))
         if not _ENVIRONMENT.search(command[1].text):
             script.unsettle()
+    else:
+        _built_in(script, command)
+    script.commands.append(command)
+    return first in _LEAVES
+
+
+def _built_in(script: Script, command: list[Word]) -> None:
+    """What a command of the shell itself does to variables; nothing for any other."""
+    first = command[0].text
+    names = [word for word in command[1:] if re.fullmatch(_NAME, word.text)]
+    if first in _LOCAL:
+        for word in names:
+            script.keep(word.text)
+            script.scopes[-1][word.text] = Value("", word.line)
     elif first in _TAKES:
-        for word in command[1:]:
-            if re.fullmatch(_NAME, word.text):
-                script.scopes[-1][word.text] = Value(f"${word.text}", word.line)
+        script.scopes[-1].update({word.text: Value(f"${word.text}", word.line) for word in names})
     elif first == "shift":
         for k in range(1, 10):
             script.scopes[-1][str(k)] = Value(f"${k}", command[0].line)
     elif first == "unset":
         script.scopes[-1].update({word.text: Value("", word.line) for word in command[1:]})
-    script.commands.append(command)
-    return first in _LEAVES
 
 
 def _shown_file(script: Script, value: str, tokens: tuple[Token, ...]) -> str:
@@ -371,35 +414,48 @@ def _shown_file(script: Script, value: str, tokens: tuple[Token, ...]) -> str:
     return shown if place is None or "$(" not in shown else written[place + 1]
 
 
+def _assignment(token: Token) -> re.Match[str] | None:
+    """The name of the variable that a word assigns, where it does."""
+    first = token.pieces[0]
+    return None if first.quoted or first.plain else _ASSIGNS.match(first.text)
+
+
 def _take(script: Script, command: list[Word], tokens: tuple[Token, ...], position: int) -> int:
     """One word: an assignment where a command may begin, otherwise a part of the command; the next position."""
     token = tokens[position]
     if token.kind != "word":
         return position + 1
-    first = token.pieces[0]
-    assigns = _ASSIGNS.match(first.text) if not first.quoted else None
+    first, assigns = token.pieces[0], _assignment(token)
     starts = not command or command[0].text in _DECLARES
-    if not starts or not assigns or first.plain:
-        command.extend(_words(script, token))
+    if not starts or not assigns:
+        is_argument = bool(command) and command[0].text in script.functions
+        command.extend(_words(script, token, keep_quoted=is_argument))
         return position + 1
     rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
     value, after = script.value(rest, token.line), position + 1
-    if not value and len(token.pieces) == 1:
+    is_array = not value and len(token.pieces) == 1 and after < len(tokens) and tokens[after].kind == "open"
+    if is_array:
         value, after = _array(script, tokens, after)
     if assigns[2]:
         before = script.get(assigns[1])
-        value = f"{before.text if before else ''} {value}"
+        kept = before.text if before else "" if is_array else f"${assigns[1]}"  # no caller hands over an array
+        value = f"{kept} {value}" if is_array else f"{kept}{value}"
     if len(value) > MAX_VALUE:
         raise ForeignFormatError("a variable grows beyond bounds", token.line, "write the values out")
-    script.scopes[-1][assigns[1]] = Value(value.strip(), token.line)
+    if command and command[0].text in _LOCAL:
+        script.keep(assigns[1])
+    script.scopes[-1][assigns[1]] = Value(value, token.line)
     return after
 
 
-def _words(script: Script, token: Token) -> Iterator[Word]:
-    """The words that one becomes: substituted values and quoted option lists are cut at blanks."""
+def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
+    """The words that one becomes: substituted values and, but for arguments of functions, quoted ones are cut."""
     echoed = _ECHOED.fullmatch(token.text)
     pieces = (Piece(echoed[1], plain=False, quoted=False),) if echoed else token.pieces
     value = script.value(pieces, token.line)
+    if keep_quoted and all(piece.quoted for piece in token.pieces):
+        yield Word(value, token.line)
+        return
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in cut_words(value) if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
@@ -407,9 +463,7 @@ def _words(script: Script, token: Token) -> Iterator[Word]:
 
 
 def _array(script: Script, tokens: tuple[Token, ...], position: int) -> tuple[str, int]:
-    """The items of `NAME=( ... )`, in one text, and the position after; nothing where no parenthesis follows."""
-    if position >= len(tokens) or tokens[position].kind != "open":
-        return "", position
+    """The items of `NAME=( ... )`, in one text, and the position after."""
     items, size = [], 0
     position += 1
     while position < len(tokens) and tokens[position].kind != "close":
