@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import json
+import lzma
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema_rs
 import pytest
@@ -194,6 +198,24 @@ def _packed(path: Path) -> None:
     path.write_bytes(gzip.compress(PLAN.encode()))
 
 
+def _bzipped(path: Path) -> None:
+    path.write_bytes(bz2.compress(PLAN.encode()))
+
+
+def _xzipped(path: Path) -> None:
+    path.write_bytes(lzma.compress(PLAN.encode()))
+
+
+def _tarred(mode: Literal["w:bz2", "w:xz", "w:gz"]) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        with tarfile.open(path, mode) as archive:
+            content = PLAN.encode()
+            (entry := tarfile.TarInfo("plan.yaml")).size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+    return make
+
+
 def _linked(path: Path) -> None:
     (target := Path("../outside")).mkdir(exist_ok=True)
     (target / "plan.yaml").write_text(PLAN, encoding="utf-8")
@@ -223,6 +245,11 @@ UNREACHED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "odd-suffix": ("plans/plan.trainspec", _plain, "has a name that is not searched"),
     "template": ("plans/plan.yaml.j2", _template, "has a name that is not searched"),
     "packed": ("plans/plan.yaml.gz", _packed, "is a compressed document"),
+    "bz2": ("plans/plan.yaml.bz2", _bzipped, "is a compressed document"),
+    "xz": ("plans/plan.yaml.xz", _xzipped, "is a compressed document"),
+    "tar.gz": ("plans.tar.gz", _tarred("w:gz"), "is 'plan.yaml' in an archive"),
+    "tar.bz2": ("plans.tar.bz2", _tarred("w:bz2"), "is 'plan.yaml' in an archive"),
+    "txz": ("plans.txz", _tarred("w:xz"), "is 'plan.yaml' in an archive"),
     "link": ("plans/plan.yaml", _linked, "is a link, which is not followed"),
     "linked-directory": ("plans/more", _linked, "is a link to a directory elsewhere, which is not followed"),
     "dangling": ("plans/plan.yaml", _dangling, "is a link that leads nowhere"),
@@ -265,6 +292,55 @@ def test_what_is_not_reached_and_names_no_cluster_may_be_for_any(case: str, monk
     assert entry["path"] == path
     assert entry["reason"].startswith("names no cluster, may be for 'example-cluster' and ")
     assert reason in entry["reason"]
+
+
+UNREADABLE: dict[str, tuple[str, bytes, str]] = {
+    "pointer": ("plan.yaml", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
+    "gzip": ("plan.yaml", gzip.compress(PLAN.encode()), "is no text in UTF-8"),
+    "ebcdic": ("plan.yaml", PLAN.encode("cp037"), "is no text in UTF-8"),
+    "zero-bytes": ("plan.json", b"kind: \0 x\n", "holds zero bytes"),
+    "lz4": ("plan.yaml.lz4", b"\x04\x22\x4d\x18\0\xff", "is compressed in a way that is not read here"),
+    "compress": ("plan.yml.Z", b"\x1f\x9d\x90\xff", "is compressed in a way that is not read here"),
+    "brotli": ("plan.json.br", b"\x0b\xff\0", "is compressed in a way that is not read here"),
+    "damaged": ("plan.yaml.xz", b"\xfd7zXZ\0\0\0", "is compressed in a way that is not read here"),
+    "7z": ("plans.7z", b"7z\xbc\xaf\x27\x1c\0", "is an archive"),
+    "tar.lz4": ("plans.tar.lz4", b"\x04\x22\x4d\x18\0", "is an archive"),
+}
+"""Contents that nothing can be said of."""
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_cannot_be_read_is_named_as_in_a_directory(case: str) -> None:
+    path, content, reason = UNREADABLE[case]
+    Path("plans").mkdir()
+    Path("plans", path).write_bytes(content)
+    [entry] = judged("clusters/cluster.yaml")["unjudged"]
+    assert (entry["path"], reason in entry["reason"]) == (f"plans/{path}", True), entry
+    assert invoke("clusters/cluster.yaml", "--fail-on", "error,unjudged").exit_code == 1
+    if path not in {"plan.yaml", "plan.json"}:  # in a directory such a name is a document, whatever it holds
+        assert reason in {entry["path"]: entry["reason"] for entry in judged(".")["unjudged"]}[f"plans/{path}"]
+
+
+def test_compressed_files_of_other_programs_are_not_named() -> None:
+    Path("index.json.br").write_bytes(b"\x0b\xff\0")
+    Path("values.yaml.xz").write_bytes(lzma.compress(b"a: 1\n"))
+    Path("values.yaml.bz2").write_bytes(bz2.compress(b"a: 1\n"))
+    put("empty.yaml", "")
+    assert judged("clusters/cluster.yaml")["unjudged"] == []
+
+
+@pytest.mark.parametrize("text", [without(PLAN, "apiVersion"), without(PLAN, "apiVersion", "cluster")])
+def test_a_dependent_without_a_version_is_judged(text: str) -> None:
+    put("plans/plan.yaml", text)
+    assert "plans/plan.yaml" in origins("clusters/cluster.yaml")
+    result = invoke("clusters/cluster.yaml")
+    assert (result.exit_code, "plans/plan.yaml" in result.stdout) == (1, True)
+
+
+def test_a_broken_dependent_without_a_version_is_named() -> None:
+    put("plans/plan.yaml", without(PLAN, "apiVersion") + "a: [\n")
+    [entry] = judged("clusters/cluster.yaml")["unjudged"]
+    assert (entry["path"], "cannot be read: " in entry["reason"]) == ("plans/plan.yaml", True)
 
 
 def test_texts_about_documents_without_a_reference_are_no_dependents(monkeypatch: pytest.MonkeyPatch) -> None:

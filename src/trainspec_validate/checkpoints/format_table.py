@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES, UNJUDGED
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
+from trainspec_validate.system.packings import PACKINGS, is_archive
 
-_ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".zip", ".7z", ".rar")
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 _BACKUP = re.compile(r"(?:[._-](?:backup|bak|copy|old|orig|part|partial|prev|save|tmp)\d*|\.\d{1,3}|~)+$")
 """Ends of names of what is kept next to a file."""
 _ARRAYS = {".zarray", "zarr.json"}
@@ -39,13 +38,13 @@ def left_out(name: str) -> str:
     """
     name = name.lower()
     plain = _BACKUP.sub("", name)
-    for suffix in _COMPRESSED:
+    for suffix in PACKINGS:
         plain = plain.removesuffix(suffix)
     if plain.endswith(STATE_SUFFIXES):
         return "has the name of a file of state, and is in no checkpoint that was found"
     if name in _ARRAYS:
         return ARRAYS
-    return ARCHIVE if plain.endswith(_ARCHIVES) else ""
+    return ARCHIVE if is_archive(plain) else ""
 
 
 def is_bare(name: str) -> bool:

@@ -1,9 +1,11 @@
-"""Reads the documents in a small archive, as far as a search needs them to name the archive."""
+"""Reads the documents in compressed files and small archives, as far as a search needs them to name the file."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -15,31 +17,58 @@ from typing import Final
 from trainspec_validate.pipeline.files import is_document_name
 from trainspec_validate.system.boundary import open_regular
 
-ENDINGS: Final = (".zip", ".tar", ".tgz", ".tar.gz")
 _MOST_BYTES: Final = 4 * 1024**2
 """Size of the largest archive that is looked at."""
 _MOST_UNPACKED: Final = 32 * 1024**2
 _MOST_BYTES_OF_ONE: Final = 1024**2
 _MOST_DOCUMENTS: Final = 100
 _MOST_ENTRIES: Final = 10_000
+_START_BYTES: Final = 262_144
+_MOST_MEMORY_BYTES: Final = 128 * 1024**2
+_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, KeyError),
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error),
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
 )
 """What the readers of the standard library raise for an archive that is damaged, encrypted or of an unknown kind."""
 
 
-def documents_in(path: Path) -> list[tuple[str, bytes]]:
-    """Names and contents of the YAML and JSON files in an archive; nothing where it is large or cannot be read."""
+def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
+    """Names and contents of the YAML and JSON files in an archive; None where it is large or cannot be read."""
     try:
         with open_regular(path) as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            return []
+            return None
         found = _zipped(content) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content)
         return list(islice(found, _MOST_DOCUMENTS))
     except _DAMAGE:
-        return []
+        return None
+
+
+def unpacked_start(path: Path) -> bytes | None:
+    """The start of a compressed file, unpacked; None where it is damaged or no reader of its compression is here."""
+    from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
+
+    try:
+        with open_regular(path) as file:
+            content = file.read(_MOST_BYTES_OF_ONE)
+        if content.startswith((_GZIP, _ZSTD)):
+            return head_of(path)
+        start = _unpacked(content, path.name, _START_BYTES)
+        start.decode("utf-8", "replace" if len(start) == _START_BYTES else "strict")
+    except (SourceError, *_DAMAGE):
+        return None
+    return None if b"\0" in start or (content and not start) else start
+
+
+def _unpacked(content: bytes, name: str, most_bytes: int) -> bytes:
+    """Content without the compression of bzip2 or xz, up to a size; what has neither as it is."""
+    if content.startswith(_BZIP2):
+        return bz2.BZ2Decompressor().decompress(content, most_bytes)
+    if content.startswith(_XZ) or name.lower().endswith((".lzma", ".tlz")):
+        return lzma.LZMADecompressor(memlimit=_MOST_MEMORY_BYTES).decompress(content, most_bytes)
+    return content[:most_bytes]
 
 
 def _zipped(content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -51,9 +80,11 @@ def _zipped(content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _tarred(content: bytes) -> Iterator[tuple[str, bytes]]:
-    if content.startswith(b"\x1f\x8b"):
+    if content.startswith(_GZIP):
         with gzip.open(io.BytesIO(content)) as packed:
             content = packed.read(_MOST_UNPACKED)
+    else:
+        content = _unpacked(content, "", _MOST_UNPACKED)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         for entry in islice(archive, _MOST_ENTRIES):
             file = archive.extractfile(entry) if entry.isreg() and _may_be_document(entry.name) else None

@@ -324,6 +324,19 @@ def is_foreign(name: str) -> bool:
         return False  # whoever reads it says why
 
 
+def why_unread(path: Path) -> str | None:
+    """Why a file with the name of a document is not judged in a directory, by its content alone; None for a document.
+
+    The reason is empty for the text of another program.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        is_pointer = file.read(len(_LARGE_FILE)) == _LARGE_FILE
+    return POINTER if is_pointer else why_no_document(path)
+
+
 def _no_document(path: Path) -> str | None:
     """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
     if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name or is_emptied(path):

@@ -15,7 +15,8 @@ from pathlib import Path
 from trainspec_validate.documents.load import LoadError, read_file
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.model.suggest import did_you_mean, meant
-from trainspec_validate.pipeline.claims import claims, hidden_claims
+from trainspec_validate.pipeline.claims import NO_VERSION, claims, hidden_claims
+from trainspec_validate.pipeline.detect import why_unread
 from trainspec_validate.pipeline.files import is_document_name, walk
 from trainspec_validate.pipeline.passed_over import PassedOver, passed_over
 from trainspec_validate.pipeline.references import tree_of
@@ -221,6 +222,17 @@ def _read(tree: _Tree, path: Path, num_bytes: Count) -> None:
     else:
         if claims(text.content) or claims(text.plain):
             tree.texts.append(text)
+        else:
+            _unclaimed(tree, text)
+
+
+def _unclaimed(tree: _Tree, text: Text) -> None:
+    """Add what names no version of ours and may be one of ours, by what a search of a directory says of it."""
+    reason = why_unread(text.path)
+    if reason is None or reason == NO_VERSION:
+        tree.texts.append(text)
+    elif reason and text.content.strip():  # an empty file refers to nothing
+        tree.unread.append((text.path.as_posix(), reason, "write the file anew, or remove it"))
 
 
 def _which(text: Text, path: str, key: str, name: str) -> str:

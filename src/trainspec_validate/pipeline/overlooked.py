@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.types import KINDS
+from trainspec_validate.pipeline.archives import unpacked_start
 from trainspec_validate.pipeline.claims import claims, hidden_claims
 from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, Search, looks_like_log
 from trainspec_validate.pipeline.files import (
@@ -23,16 +24,15 @@ from trainspec_validate.pipeline.files import (
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.packings import is_packed, unpacked_name
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
 _TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
 """Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
-_PACKED: Final = re.compile(r"(?:\.(?:gz|zst|bz2|xz|\d{1,3}))+$")
-"""Ends that compression and rotation of logs add to a name."""
-_DOCUMENT_PACKING: Final = (".gz", ".zst")
-_UNREAD_PACKING: Final = (".bz2", ".xz")
+_READ_PACKINGS: Final = (".gz", ".zst")
+"""Ends of names of compressed streams that are read."""
 _ODD_SUFFIXES: Final = frozenset({".otlp", ".metrics"})
 """Ends of names that exporters give to streams, and other programs to other files."""
 _RENAMED: Final = re.compile(
@@ -72,6 +72,9 @@ _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
 PACKED_DOCUMENT: Final = "is a compressed document"
+UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here"
+_YAML: Final = (".yaml", ".yml")
+_OWN_NAME: Final = re.compile(r"(?:cluster|plan|checkpoint|policy)\b", re.IGNORECASE)
 _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 NO_SUBMODULE: Final = "is a submodule that is not checked out"
@@ -109,6 +112,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
                 told.add(real)
                 usual = {
                     PACKED_DOCUMENT: "unpack it",
+                    UNREAD_DOCUMENT: "unpack it",
                     _UNKNOWN_LOG: "write a metric stream",
                     LOOKS_LIKE_LOG: "write a metric stream",
                     NO_SUBMODULE: CHECK_OUT,
@@ -287,7 +291,7 @@ def _state_reason(file: Path) -> str:
 
 def _stream_reason(file: Path) -> str:
     """Why a file is left out that holds a stream under a name that no search takes; empty for anything else."""
-    stem = _PACKED.sub("", file.name)
+    stem = unpacked_name(file.name)
     if is_candidate(file.name):
         return ""
     if stem == file.name and file.suffix not in _ODD_SUFFIXES:
@@ -301,7 +305,7 @@ def _stream_reason(file: Path) -> str:
         found = None
     if found:
         return f"holds a stream ({found.title}) under a name that is not searched"
-    if file.name.endswith(_UNREAD_PACKING) and is_stream_name(stem):
+    if is_packed(file.name) and not file.name.endswith(_READ_PACKINGS) and is_stream_name(stem):
         return "has the name of a stream, and is compressed in a way that is not read"
     return _log_reason(file) if file.suffix[1:].isdecimal() else ""
 
@@ -325,8 +329,8 @@ def _log_reason(file: Path) -> str:
 
 def _document_reason(file: Path) -> str:
     """Why a file is left out that claims to be ours under a name that no search takes; empty for anything else."""
-    if file.name.endswith(_DOCUMENT_PACKING) and is_document_name(_PACKED.sub("", file.name)):
-        return PACKED_DOCUMENT if claims(unpacked_start(file)) else ""
+    if is_packed_document(file.name):
+        return packed_reason(file)[0]
     suffix = file.suffix
     name = file.name.lower()
     if name.endswith(".log"):
@@ -364,14 +368,22 @@ def _claims_early(file: Path) -> bool:
         return False
 
 
-def unpacked_start(file: Path) -> bytes:
-    """The start of a compressed file; empty where it cannot be read."""
-    from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
+def is_packed_document(name: str) -> bool:
+    """Whether a name is one of a compressed document."""
+    return is_packed(name) and is_document_name(unpacked_name(name))
 
-    try:
-        return head_of(file)
-    except (SourceError, OSError):
-        return b""
+
+def packed_reason(file: Path) -> tuple[str, bytes]:
+    """Why a compressed file is not judged, and its start; the reason is empty for that of another program.
+
+    What cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON is
+    compressed by many programs.
+    """
+    start = unpacked_start(file)
+    if start is not None:
+        return PACKED_DOCUMENT if claims(start) else "", start
+    is_likely = unpacked_name(file.name).lower().endswith(_YAML) or _OWN_NAME.match(file.name)
+    return UNREAD_DOCUMENT if is_likely else "", b""
 
 
 def _is_n5(file: Path) -> bool:

@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainspec_validate.pipeline.archives import ENDINGS, documents_in
+from trainspec_validate.pipeline.archives import documents_in
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
     NO_SUBMODULE,
-    PACKED_DOCUMENT,
     is_of_a_tool,
+    is_packed_document,
     link_reason,
     may_be_renamed,
-    unpacked_start,
+    packed_reason,
 )
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.system.packings import is_archive
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
 MAX_ENTRIES = Limit("a search for files that are passed over", 200_000, "files and directories")
@@ -31,7 +32,6 @@ _MOST_BYTES: Final = 1024**2
 _START_BYTES: Final = 65_536
 _COPY: Final = "put the files themselves there"
 _UNPACK: Final = "unpack it"
-_PACKINGS: Final = (".gz", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +106,33 @@ def _link(link: Path, top: str) -> Iterator[PassedOver]:
 def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver]:
     if os.path.realpath(path) in read or (is_document_name(path.name) and not reason):
         return
-    if path.name.endswith(_PACKINGS) and is_document_name(path.stem):
-        start = unpacked_start(path)
-        if claims(start):
-            yield PassedOver(path, reason or PACKED_DOCUMENT, Text(path, start), has_own_name=True, remedy=_UNPACK)
+    if is_packed_document(path.name):
+        why, start = packed_reason(path)
+        if why and (start or not reason):
+            yield PassedOver(
+                path, reason or why, Text(path, start) if start else None, has_own_name=True, remedy=_UNPACK
+            )
         return
-    if path.name.lower().endswith(ENDINGS):
-        for name, content in documents_in(path):
-            if claims(content):
-                why = reason or f"is {name!r} in an archive"
-                yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)
+    if is_archive(path.name):
+        yield from _archive(path, reason)
         return
     text = Text(path, _content(path))
     if text.content and claims(text.plain):
         has_own_name = is_document_name(path.name) or may_be_renamed(path.name)
         yield PassedOver(path, reason or "has a name that is not searched", text, has_own_name)
+
+
+def _archive(path: Path, reason: str) -> Iterator[PassedOver]:
+    """The documents of ours in an archive, or the archive itself where it cannot be looked at."""
+    from trainspec_validate.checkpoints.format_table import ARCHIVE  # noqa: PLC0415 - start-up
+
+    found = documents_in(path)
+    if found is None and not reason:
+        yield PassedOver(path, ARCHIVE, remedy=_UNPACK)
+    for name, content in found or ():
+        if claims(content):
+            why = reason or f"is {name!r} in an archive"
+            yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)
 
 
 def _content(path: Path) -> bytes:
