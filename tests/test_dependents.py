@@ -10,6 +10,7 @@ import lzma
 import os
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -319,6 +320,13 @@ def test_what_cannot_be_read_is_named_as_in_a_directory(case: str) -> None:
     assert invoke("clusters/cluster.yaml", "--fail-on", "error,unjudged").exit_code == 1
     if path not in {"plan.yaml", "plan.json"}:  # in a directory such a name is a document, whatever it holds
         assert reason in {entry["path"]: entry["reason"] for entry in judged(".")["unjudged"]}[f"plans/{path}"]
+
+
+def test_an_archive_that_is_too_large_to_look_at_is_named() -> None:
+    with zipfile.ZipFile("plans.zip", "w") as archive:
+        archive.writestr("a.bin", os.urandom(5 * 1024**2))
+    [entry] = judged("clusters/cluster.yaml")["unjudged"]
+    assert (entry["path"], entry["reason"]) == ("plans.zip", "is an archive, and its files are not looked at")
 
 
 def test_compressed_files_of_other_programs_are_not_named() -> None:

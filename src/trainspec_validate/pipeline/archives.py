@@ -17,6 +17,10 @@ from typing import Final
 from trainspec_validate.pipeline.files import is_document_name
 from trainspec_validate.system.boundary import open_regular
 
+_READ: Final = tuple(
+    f".{end}" for end in ("zip", "tar", "tgz", "tbz", "tbz2", "txz", "tlz", "tar.gz", "tar.bz2", "tar.xz", "tar.lzma")
+)
+"""Ends of names of the archives that are looked at."""
 _MOST_BYTES: Final = 4 * 1024**2
 """Size of the largest archive that is looked at."""
 _MOST_UNPACKED: Final = 32 * 1024**2
@@ -34,16 +38,19 @@ _DAMAGE: Final = (
 
 
 def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
-    """Names and contents of the YAML and JSON files in an archive; None where it is large or cannot be read."""
+    """Names and contents of the YAML and JSON files in an archive; None where it is large or in no format read.
+
+    What is damaged holds none.
+    """
     try:
         with open_regular(path) as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             return None
-        found = _zipped(content) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content)
+        found = _zipped(content) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
         return list(islice(found, _MOST_DOCUMENTS))
     except _DAMAGE:
-        return None
+        return [] if path.name.lower().endswith(_READ) else None
 
 
 def unpacked_start(path: Path) -> bytes | None:
@@ -79,12 +86,12 @@ def _zipped(content: bytes) -> Iterator[tuple[str, bytes]]:
                     yield entry.filename, file.read(_MOST_BYTES_OF_ONE)
 
 
-def _tarred(content: bytes) -> Iterator[tuple[str, bytes]]:
+def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
     if content.startswith(_GZIP):
         with gzip.open(io.BytesIO(content)) as packed:
             content = packed.read(_MOST_UNPACKED)
     else:
-        content = _unpacked(content, "", _MOST_UNPACKED)
+        content = _unpacked(content, name, _MOST_UNPACKED)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         for entry in islice(archive, _MOST_ENTRIES):
             file = archive.extractfile(entry) if entry.isreg() and _may_be_document(entry.name) else None
