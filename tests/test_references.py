@@ -9,6 +9,7 @@ import pytest
 
 from trainspec_validate import validate
 from trainspec_validate.model.finding import Report, Verdict
+from trainspec_validate.report import FORMATS, render
 
 BASE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "base"
 
@@ -143,3 +144,40 @@ def test_a_plan_without_a_cluster_has_that_of_its_policy(directory: Path) -> Non
     Path("b/cluster.yaml").write_text(OTHER, encoding="utf-8")
     change("plan.yaml", "cluster: {name: example-cluster}", "")
     assert verdict(validate(["."]), "TS-PAR-002") is Verdict.PASS
+
+
+@pytest.mark.parametrize("format_", [name for name in FORMATS if name != "statistics"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SECRET: hunter2\n",
+        'SECRET=hunter2\npassword: "hunter2\n',
+        "hunter2: 1\nhunter2: 2\n",
+        "a: !hunter2 1\n",
+        "kin: hunter2\n",
+        "apiVersion: hunter2\nkind: hunter2\n",
+    ],
+)
+def test_nothing_of_a_referenced_file_of_another_program_is_shown(
+    text: str, format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = (Path(__file__).parents[1] / "spec" / "v1" / "base" / "plan.yaml").read_text(encoding="utf-8")
+    assert "cluster: {name: example-cluster}" in plan
+    Path("plan.yaml").write_text(plan.replace("{name: example-cluster}", "{file: .env}"), encoding="utf-8")
+    Path(".env").write_text(text, encoding="utf-8")
+    report = validate(["plan.yaml"])
+    assert [finding.path for finding in report.findings if finding.severity.value == "error"] == [".env"]
+    assert "hunter2" not in render(report, format_)
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_referenced_document_without_a_version_is_shown(
+    is_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = (Path(__file__).parents[1] / "spec" / "v1" / "base" / "plan.yaml").read_text(encoding="utf-8")
+    Path("plan.yaml").write_text(plan.replace("{name: example-cluster}", "{file: c.yaml}"), encoding="utf-8")
+    text = '{"metadata": {"name": "a"}, "kind": "ClusterProfile"}\n' if is_json else "kind: ClusterProfile\n"
+    Path("c.yaml").write_text(text, encoding="utf-8")
+    assert "ClusterProfile" in render(validate(["plan.yaml"]), "full")

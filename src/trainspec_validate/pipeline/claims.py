@@ -42,6 +42,7 @@ _ALIKE: Final = 0.85
 _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
+_KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
 _KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", "cluster-profile"})
@@ -109,6 +110,11 @@ def is_emptied(path: Path) -> bool:
         return False
     others = (other for other in path.parent.iterdir() if other != path and other.suffix.lower() in SUFFIXES)
     return any(hidden_claims(other) for other in islice(others, _MOST_NEIGHBOURS))
+
+
+def is_ours(content: bytes) -> bool:
+    """Whether a text claims to be a document, by its version or by a kind of ours."""
+    return claims(content) or claims(content.replace(b"\0", b"")) or bool(_KIND_ANYWHERE.search(content))
 
 
 def why_no_document(path: Path) -> str | None:

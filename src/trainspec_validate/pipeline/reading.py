@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainspec_validate.documents.kind import KindFailure, kind_of, misnamed
 from trainspec_validate.documents.load import LoadError, Source, load_text, read_file, too_many_items
 from trainspec_validate.documents.types import (
+    API_VERSION,
     KINDS,
     Document,
     Waiver,
@@ -25,6 +26,7 @@ from trainspec_validate.documents.types import (
 from trainspec_validate.documents.types.base import DAY
 from trainspec_validate.model.finding import Finding, Origin, Pointer, Span
 from trainspec_validate.model.requirements import Index
+from trainspec_validate.pipeline.claims import is_ours
 from trainspec_validate.pipeline.engine import Member
 from trainspec_validate.pipeline.files import SUFFIXES, File
 from trainspec_validate.system.boundary import UnreadableError
@@ -208,13 +210,28 @@ def read_document(index: Index, file: File) -> ReadFile:
     return read_content(index, content, file.name)
 
 
+_FOREIGN = "a document refers to this file, which has no apiVersion and no kind of TrainSpec"
+_REFER = f"refer to a document with apiVersion: {API_VERSION}"
+
+
 def read_named(index: Index, path: Path, name: str, origin: Origin = "given") -> ReadFile:
     """Read a file that a document or the command line refers to.
 
     Raises:
         LoadError: the file cannot be read.
     """
-    return read_content(index, read_file(path), name, origin)
+    content = read_file(path)
+    file = read_content(index, content, name, origin)
+    return file if origin != "referenced" or is_ours(content) else _without_content(file)
+
+
+def _without_content(file: ReadFile) -> ReadFile:
+    """A file of another program that a document refers to, such as one of secrets: nothing of its text is shown."""
+    findings = tuple(
+        replace(one, message=_FOREIGN, help=_REFER, span=None, pointer=(), related=(), source_line="")
+        for one in file.findings[:1]
+    )
+    return replace(file, text="", source=None, findings=findings)
 
 
 def read_content(index: Index, content: bytes, path: str, origin: Origin = "given") -> ReadFile:
