@@ -1,4 +1,4 @@
-"""Reads arguments of the Trainer together with the files of accelerate and DeepSpeed that belong to the same job."""
+"""Reads files of one job together: arguments of the Trainer with accelerate and DeepSpeed, and those of MaxText."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.maxtext_job import with_its_files
 from trainspec_validate.interop.readers import huggingface
 from trainspec_validate.interop.readers._accelerate_plan import NAMES_DEEPSPEED
 from trainspec_validate.interop.readers._huggingface_launch import ACCELERATE, DEEPSPEED
@@ -39,7 +40,8 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
     `mixed_precision` of accelerate, and DeepSpeed keeps a copy in fp32 of weights that were loaded in bf16.
     """
     given = frozenset(text.name.rpartition("/")[2] for _, text in read)
-    fragments = [_without_given(fragment, given) for fragment, _ in read]
+    own = with_its_files([fragment for fragment, _ in read], [text for _, text in read])
+    fragments = [_without_given(fragment, given) for fragment in own]
     trainers = [at for at, fragment in enumerate(fragments) if fragment.format == _TRAINER]
     launchers = {_LAUNCHERS[f.format]: at for at, f in enumerate(fragments) if f.format in _LAUNCHERS}
     num_launchers = sum(fragment.format in _LAUNCHERS for fragment in fragments)

@@ -171,7 +171,10 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
         raise Failure(*(failures or skipped))
     for line in skipped:
         terminal.tell(f"left out: {line}")
-    return together(found)
+    try:
+        return together(found)
+    except ForeignFormatError as error:
+        raise Failure(_told("", error)) from None
 
 
 def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> tuple[Fragment, ForeignText]:

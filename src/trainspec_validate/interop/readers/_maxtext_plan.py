@@ -72,6 +72,7 @@ _SIZES = (
     ("ffn_hidden_size", "mlp_dim", 2),
 )
 """Key, setting without `base_`, and from which remainder of the scale on it doubles once more."""
+SIZES = tuple(key for key, _, _ in _SIZES)
 
 
 def write_model(draft: Draft) -> None:
@@ -106,6 +107,13 @@ def write_model(draft: Draft) -> None:
         told = f"some layers have a window of {draft.count('sliding_window_size')} tokens, the others have none"
         draft.lacks(("model", "attention"), told)
     _write_experts(draft)
+
+
+def settings_of_a_model() -> frozenset[str]:
+    """The settings that describe a model whatever its kind: those that a file of a model is read for."""
+    draft = Draft({"base_emb_dim": 1})
+    write_model(draft)
+    return frozenset(draft.used)
 
 
 def _write_sizes(draft: Draft) -> None:

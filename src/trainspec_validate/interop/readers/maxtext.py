@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._environment import held_by_xla, xla_flags
 from trainspec_validate.interop.readers._maxtext_mesh import axes_of
-from trainspec_validate.interop.readers._maxtext_plan import follows_from_defaults, write_model, write_plan
+from trainspec_validate.interop.readers._maxtext_plan import (
+    SIZES,
+    follows_from_defaults,
+    settings_of_a_model,
+    write_model,
+    write_plan,
+)
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, Lines, word_value
+from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word
@@ -43,9 +50,36 @@ _SHAPE = re.compile(
 )
 """The shape of a slice of TPUs that xpk or Kubernetes is asked for."""
 _BASE = "base.yml"
+_OF_A_MODEL = settings_of_a_model() - {"model_name", "max_target_length"}
 _FEWEST = 2
 _OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_output_directory"})
 """Settings that a file which only describes a model does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What other files of the same job set."""
+
+    defaults: Mapping[str, Any]
+    """Settings that those of the job go before: of base.yml and of configurations that it starts from."""
+    model: Mapping[str, Any]
+    """Settings of the file of the model, which go before those of a configuration."""
+    given: frozenset[str]
+    """Names of all files that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one file sets, and its place among the files of a job."""
+
+    values: Mapping[str, Any]
+    starts_from: tuple[str, ...]
+    """Names of the files that it inherits from, or that its command names."""
+    only_model: bool
+    is_base: bool
+
+
+_ALONE = Background({}, {}, frozenset())
 
 
 def _kind(text: str) -> str | None:
@@ -65,24 +99,68 @@ def looks_like(text: ForeignText) -> bool:
     return _kind(text.text) is not None
 
 
-def read(text: ForeignText) -> Fragment:
-    """The plan that settings of MaxText describe; files that they inherit from are not read.
+def read(text: ForeignText, background: Background = _ALONE) -> Fragment:
+    """The plan that settings of MaxText describe; of files that they inherit from, what `background` holds.
 
     Raises:
         ForeignFormatError: there are no such settings.
     """
     asked = _topology(text.text)
     kind = _kind(text.text) or ("words" if "=" in text.text and ":" not in text.text else "yaml")
-    if kind == "words":
-        script = script_of(text.text)
-        values, lines = _words(script)
-        named = _configurations(script)
-        draft = settled(values, lambda given: _made(given, lines, named, asked))
+    script = script_of(text.text) if kind == "words" else None
+    own, own_lines = _words(script) if script else (_logged if kind == "log" else _yaml)(text)
+    named = [name for name in (_configurations(script) if script else ()) if _file(name) not in background.given]
+    values = own if kind == "log" else _joined(own, background, goes_before_model=kind == "words")
+
+    def lines(names: Iterable[str]) -> Mapping[str, int]:
+        return own_lines([name for name in names if name in own])
+
+    draft = settled(values, lambda given: _made(given, lines, named, asked, background.given))
+    if script:
         _take_flags(draft, script)
-    else:
-        values, lines = (_logged if kind == "log" else _yaml)(text)
-        draft = settled(values, lambda given: _made(given, lines, [], asked))
     return draft.fragment("maxtext-settings", text)
+
+
+def settings_of(text: ForeignText) -> Settings:
+    """What a file of MaxText sets.
+
+    Raises:
+        ForeignFormatError: there are no such settings.
+    """
+    if _kind(text.text) != "yaml":
+        if _kind(text.text) == "log":
+            return Settings(_logged(text)[0], (), only_model=False, is_base=False)
+        script = script_of(text.text)
+        starts_from = (*map(_file, _configurations(script)), _BASE)
+        return Settings(_words(script)[0], starts_from, only_model=False, is_base=False)
+    values = _yaml(text)[0]
+    base = values.get("base_config")
+    inherits = (_file(base),) if isinstance(base, str) else ()
+    is_base = _file(text.name) == _BASE or (not inherits and values.get("model_name") == "default")
+    return Settings(values, inherits, only_model=not _has_job(values), is_base=is_base)
+
+
+def _file(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def model_in(values: Mapping[str, Any]) -> str | None:
+    """The model that settings name."""
+    name = values.get("model_name")
+    return name if isinstance(name, str) and name not in {"", "default"} and name_of(name) else None
+
+
+def _has_job(values: Mapping[str, Any]) -> bool:
+    return any(name in _OF_A_JOB or name.endswith("_parallelism") for name in values)
+
+
+def _joined(own: Mapping[str, Any], background: Background, *, goes_before_model: bool) -> Mapping[str, Any]:
+    """The settings that count; without those that the file of the model decides, where that is not read."""
+    below, above = ({}, own) if goes_before_model else (own, {})
+    values = {**background.defaults, **below}
+    if _has_job({**own, **values}) and not background.model and model_in({**values, **above}):
+        values = {name: value for name, value in values.items() if name not in _OF_A_MODEL}
+    return {**values, **background.model, **above}
 
 
 def _configurations(script: Script) -> list[str]:
@@ -91,7 +169,7 @@ def _configurations(script: Script) -> list[str]:
     words = [word.text for command in commands for word in command if "=" not in word.text or has_marks(word.text)]
     shown = [part for word in words for part in script.choices.shown(word).split(" or ")]
     named = [name[:120] for name in dict.fromkeys(shown) if name.endswith((".yml", ".yaml"))]
-    return [name for name in named if name.rpartition("/")[2] != _BASE]
+    return [name for name in named if _file(name) != _BASE]
 
 
 def _take_flags(draft: Draft, script: Script) -> None:
@@ -125,13 +203,20 @@ def _topology(text: str) -> str:
     )
 
 
-def _made(values: dict[str, Any], lines: Lines, named: list[str], asked: str = "") -> Draft:
+def _made(
+    values: dict[str, Any], lines: Lines, named: list[str], asked: str = "", given: Collection[str] = ()
+) -> Draft:
     draft = Draft(values, lines)
     base = draft.word("base_config")
+    if base and _file(base) in given:
+        base = None
+    if _BASE in given and model_in(values) and draft.count("base_num_decoder_layers", "num_decoder_layers") is None:
+        for key in SIZES:
+            draft.lacks(("model", key), f"the file of the model {model_in(values)} decides it, which is not read")
     if base:
         draft.remark(f"the file inherits from {base[:80]}, which is not read", "base_config")
-        named = [*named, *([base[:120]] if base.rpartition("/")[2] != _BASE else [])]
-    if not any(name in _OF_A_JOB or name.endswith("_parallelism") for name in values):
+        named = [*named, *([base[:120]] if _file(base) != _BASE else [])]
+    if not _has_job(values):
         write_model(draft)
         keep_model(draft)
         return draft
