@@ -14,7 +14,15 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     write_loaded,
 )
 from trainspec_validate.interop.readers._launched_ranks import launched
-from trainspec_validate.interop.readers._plan_parts import LONGEST_NAME, Default, Draft, is_placeholder, like, name_of
+from trainspec_validate.interop.readers._plan_parts import (
+    LONGEST_NAME,
+    Default,
+    Draft,
+    is_placeholder,
+    leave_offload_open,
+    like,
+    name_of,
+)
 from trainspec_validate.model.finding import Pointer
 
 VERSION = "transformers 5.23.0, TrainingArguments"
@@ -328,7 +336,7 @@ def _write_sharding(draft: Draft) -> None:
 
 def _write_rest(draft: Draft) -> None:
     steps = draft.look("max_steps")
-    if isinstance(steps, int) and steps > 0:
+    if isinstance(steps, int | float) and steps > 0:
         draft.copy(("job", "num_steps"), "max_steps")
     epochs = draft.number("num_train_epochs")
     if epochs and not draft.get("job", "num_steps"):
@@ -376,6 +384,7 @@ def _write_memory(draft: Draft) -> None:
         off = Default(f"no gradient_checkpointing, the default of {VERSION}")
         how = "gradient_checkpointing" if recomputed else off
         draft.put(("memory", "activation_policy"), "full" if recomputed else "none", how)
+    leave_offload_open(draft, "activation_offloading")
     if draft.get("memory") is not None:
         draft.copy(("memory", "num_loader_workers"), "dataloader_num_workers", least=0)
         pinned = draft.flag("dataloader_pin_memory")

@@ -16,6 +16,7 @@ _ENDS_COMMAND = frozenset(";&|\n")
 _DOUBLE = frozenset({"&&", "||", ";;"})
 _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
+_CLOSE = "close it here, or close an earlier quote that ends on this line"
 _OLDER_SUM = re.compile(r"\[([^\[\]\n]{1,400})\]")
 _ESCAPED_IN_QUOTES = frozenset('$`"\\\n')
 
@@ -104,7 +105,7 @@ class _Scanner:
         start = self.line
         end = self.text.find("'", self.at + 1)
         if end < 0:
-            raise ForeignFormatError("a single quote is never closed", start, "close it")
+            raise ForeignFormatError("a single quote is never closed", start, _CLOSE)
         self.flush(plain=False, quoted=False)
         self.step()
         self.buffer.append(self.step(end - self.at))
@@ -128,7 +129,7 @@ class _Scanner:
                 self.substitution()
             else:
                 self.buffer.append(self.step())
-        raise ForeignFormatError("a double quote is never closed", start, "close it")
+        raise ForeignFormatError("a double quote is never closed", start, _CLOSE)
 
     def escape(self, *, quoted: bool) -> None:
         """A backslash: before a line feed it joins lines, otherwise it makes a character plain."""

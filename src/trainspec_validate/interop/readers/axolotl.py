@@ -13,7 +13,7 @@ from trainspec_validate.interop.readers._huggingface_training import write_train
 from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._optimizer_plan import share_of
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, why_open
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -117,6 +117,7 @@ def _write(draft: Draft) -> None:
     if draft.flag("lora_target_linear") and draft.get("lora"):
         draft.drop([("lora", "targets")], _LINEAR)
     _write_fsdp(draft)
+    leave_offload_open(draft, "activation_offloading", "layer_offloading")
     _write_weights(draft)
     _write_schedule(draft)
     if not draft.word("deepspeed"):
@@ -152,8 +153,6 @@ def _write_before(draft: Draft) -> None:
     ):
         if draft.values.get(name) is None:
             draft.default(pointer, _USUAL[name], usual)
-    if draft.look("activation_offloading", "layer_offloading") not in (None, False):
-        draft.lacks(("memory", "offload"), "activations or layers are offloaded; the version decides how many")
     if draft.look("selective_checkpointing") not in (None, False):
         draft.put(("memory", "activation_policy"), "selective", "selective_checkpointing")
     draft.look("adapter", "load_in_8bit", "load_in_4bit")
