@@ -130,3 +130,30 @@ def test_rates_of_pcie_follow_from_the_encoding() -> None:
     assert rates == {3: 15.75e9, 4: 31.5e9, 5: 63e9}
     for generation, gigatransfers in ((3, 8), (4, 16), (5, 32)):
         assert rates[generation] == pytest.approx(gigatransfers * 1e9 / 8 * 16 * 128 / 130, rel=1e-3)
+
+
+def test_moments_in_eight_bits_stay_with_axolotl() -> None:
+    base = "base_model: a/b\nmicro_batch_size: 1\nbf16: true\nlearning_rate: 1.0e-4\n"
+    fragment = axolotl.read(
+        ForeignText("a.yaml", f"{base}optimizer: adamw_bnb_8bit\nload_in_8bit: true\nadapter: lora\n")
+    )
+    assert fragment.facts["precision"]["optimizer_state"] == "int8"
+    assert "int8" in reasons(fragment)["precision.frozen_parameters"]
+    assert not any("goes before it: load_in_8bit" in remark.message for remark in fragment.remarks)
+    four = axolotl.read(
+        ForeignText("a.yaml", f"{base}optimizer: adamw_torch_4bit\nload_in_4bit: true\nadapter: qlora\n")
+    )
+    assert "optimizer_state" not in four.facts["precision"]
+    assert "NF4 or FP4" in reasons(four)["precision.frozen_parameters"]
+
+
+def test_recomputation_of_llama_factory_has_a_switch_of_its_own() -> None:
+    job = "finetuning_type: lora\nlora_target: all\nquantization_bit: 8\n"
+    for more in ("", "gradient_checkpointing: false\n", "disable_gradient_checkpointing: false\n"):
+        why = reasons(of_trainer(f"{job}{more}"))
+        assert "disable_gradient_checkpointing" in why["memory.activation_policy"]
+        assert why["optimizer.name"].startswith("adamw by default of transformers")
+        assert why["lora.targets"].startswith("lora_target 'all': every linear layer")
+        assert "int8" in why["precision.frozen_parameters"]
+    stated = of_trainer(f"{job}gradient_checkpointing: true\n")
+    assert stated.facts["memory"]["activation_policy"] == "full"

@@ -362,6 +362,10 @@ def _write_rest(draft: Draft) -> None:
     optimizer = draft.word("optim") or "adamw_torch"
     if optimizer in _EIGHT_BIT:
         draft.put(("precision", "optimizer_state"), "int8", f"optim {optimizer}")
+    elif optimizer.endswith(("8bit", "4bit", "fp8")):
+        draft.drop(
+            [("precision", "optimizer_state")], f"optim {optimizer[:60]} stores moments in fewer bits of its own"
+        )
     if optimizer in _MOMENTS:
         draft.put(("precision", "num_optimizer_moments"), _MOMENTS[optimizer], f"optim {optimizer}")
     saved = draft.number("save_steps")

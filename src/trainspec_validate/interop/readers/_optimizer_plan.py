@@ -471,6 +471,8 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
     else:
         odd = next((name for name, word in zip(plain, found, strict=True) if word is None), "")
         why = f"{odd[:60]!r} is no matrix that a plan has a word for; the model's code decides" if odd else ""
+        if odd in {"all", "all-linear"}:
+            why = f"{targets} {odd!r}: every linear layer, which the model's code names"
         reason = next(iter(draft.reasons(targets)), "")
         draft.lacks(pointer, why or reason or f"no {targets} is given: the program's own default")
 

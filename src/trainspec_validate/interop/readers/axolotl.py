@@ -155,7 +155,8 @@ def _write_before(draft: Draft) -> None:
             draft.default(pointer, _USUAL[name], usual)
     if draft.look("selective_checkpointing") not in (None, False):
         draft.put(("memory", "activation_policy"), "selective", "selective_checkpointing")
-    draft.look("adapter", "load_in_8bit", "load_in_4bit")
+    for name in ("adapter", "load_in_8bit", "load_in_4bit"):
+        draft.look(name)
     for name in ("unfrozen_parameters", "freeze_mm_modules", "lora_modules_to_save"):
         if draft.look(name) not in (None, False, "", []):
             draft.lacks(("num_parameters_trained",), f"{name} says which parts of the model are trained")
@@ -191,7 +192,8 @@ def _write_weights(draft: Draft) -> None:
     half = draft.get("precision", "compute") in {"bf16", "fp16"}
     if half and not draft.word("deepspeed"):
         why = "axolotl loads weights in the compute format; FSDP, DDP and the launcher differ in what is kept in fp32"
-        draft.drop([("precision", key) for key in STORED], why)
+        kept = {"optimizer_state"} if draft.get("precision", "optimizer_state") == "int8" else set()
+        draft.drop([("precision", key) for key in STORED if key not in kept], why)
     if draft.flag("fp8"):
         draft.lacks(("precision", "recipe"), "fp8 of torchao, whose recipe the version decides")
 

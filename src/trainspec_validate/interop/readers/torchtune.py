@@ -82,7 +82,7 @@ def _write_model(draft: Draft) -> None:
         put_lora(draft, "model.lora_rank", "model.lora_alpha", "model.lora_attn_modules")
         if builder.startswith("qlora_") or draft.flag("model.quantize_base"):
             draft.lacks(
-                ("precision", "frozen_parameters"), "the base is quantised to NF4, which a plan has no word for"
+                ("precision", "frozen_parameters"), "the base stores its linear layers in NF4 and the rest in dtype"
             )
     elif re.match(r"q?lora_", builder):
         draft.lacks(("lora",), f"the builder {builder[:60]} has adapters of its own defaults")
