@@ -157,3 +157,28 @@ def test_recomputation_of_llama_factory_has_a_switch_of_its_own() -> None:
         assert "int8" in why["precision.frozen_parameters"]
     stated = of_trainer(f"{job}gradient_checkpointing: true\n")
     assert stated.facts["memory"]["activation_policy"] == "full"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "N=$(echo 'a (b' | tr -d ' ')",
+        'N=$(echo "a ) b")',
+        'N=${M:-"a}b"}',
+        "N=$(cat <<E\nit's\nE\n)",
+        'N="${M:-it\'s}"',
+    ],
+)
+def test_brackets_between_quotes_end_no_substitution(line: str) -> None:
+    run = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPE} --seq-length 128 --micro-batch-size 1\n"
+    fragment = megatron.read(ForeignText("run.sh", f"{line}\n{run}"))
+    assert fragment.facts["model"]["num_layers"] == 4
+    assert fragment.facts["parallelism"]["num_accelerators"] == 8
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_an_unclosed_quote_names_its_line_and_the_earlier_quote(quote: str) -> None:
+    with pytest.raises(ForeignFormatError) as raised:
+        of_megatron(f"--seq-length 128 --micro-batch-size 1\necho {quote}done")
+    assert raised.value.line == 2
+    assert "earlier quote" in str(raised.value.help)
