@@ -96,8 +96,8 @@ class _Scanner:
         if opening not in _CLOSING:
             return
         depth, closing = 0, _CLOSING[opening]
-        if end := _end_beyond_quotes(self.text, self.at, opening):
-            self.buffer.append(self.step(end - self.at))
+        if close := _end_beyond_quotes(self.text, self.at, opening):
+            self.buffer.append(self.step(close - self.at))
             return
         while self.at < len(self.text):
             character = self.step()
