@@ -60,7 +60,7 @@ def test_keys_that_a_document_needs_are_told() -> None:
     pointers = [".".join(map(str, entry.pointer)) for entry in unknowns(merged)]
     wanted = ["fabrics.0.topology", "fabrics.0.transport", "metadata", "node_groups", "num_accelerators", "num_nodes"]
     assert sorted(pointers) == wanted
-    assert "    # unknown: transport: a document needs it, and no file states it\n" in document(merged)
+    assert "    # unknown: transport, topology: a document needs it, and no file states it\n" in document(merged)
 
 
 def test_a_key_that_many_entries_lack_is_told_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import isfinite, isnan
 from typing import Any
@@ -103,14 +103,15 @@ class _Writer:
         """The lines of a mapping, its unknown keys last."""
         for key, item in value.items():
             yield from self._entry(f"{scalar(key)}:", item, (*place, key), indent)
-        for entry in self._unknown.pop(place, ()) if place else ():
-            yield from _comment(f"unknown: {entry.pointer[-1]}: {entry.reason}", indent)
+        for entries in _alike(self._unknown.pop(place, ()) if place else ()):
+            yield from _unknown_comment([str(entry.pointer[-1]) for entry in entries], entries[0].reason, indent)
 
     def rest(self) -> Iterator[str]:
         """What is unknown in a place that the document does not have."""
         left = [entry for entries in self._unknown.values() for entry in entries]
-        for entry in left:
-            yield from _comment(f"unknown: {'.'.join(map(str, entry.pointer))}: {entry.reason}", 0)
+        for entries in _alike(left):
+            names = [".".join(map(str, entry.pointer)) for entry in entries]
+            yield from _unknown_comment(names, entries[0].reason, 0)
 
     def _entry(self, key: str, value: Any, place: Pointer, indent: int) -> Iterator[str]:
         pad = " " * indent
@@ -170,10 +171,24 @@ class _Writer:
             yield f"{line}  # {told}" if told else line
 
 
-def _comment(text: str, indent: int) -> Iterator[str]:
+def _alike(entries: Iterable[Unknown]) -> list[list[Unknown]]:
+    """Unknown keys by their reason, in the order in which a reason first appears."""
+    groups: dict[str, list[Unknown]] = defaultdict(list)
+    for entry in entries:
+        groups[entry.reason].append(entry)
+    return list(groups.values())
+
+
+def _unknown_comment(names: Sequence[str], reason: str, indent: int) -> Iterator[str]:
+    """One comment for all keys that are unknown for one reason."""
+    words = ", ".join(names)
+    yield from _comment(f"unknown: {words}: {reason}", indent, _MAX_COMMENT + len(words))
+
+
+def _comment(text: str, indent: int, longest: int = _MAX_COMMENT) -> Iterator[str]:
     pad = " " * indent + "# "
     yield from textwrap.wrap(
-        _safe(text),
+        _safe(text, longest),
         max(40, _WIDTH),
         initial_indent=pad,
         subsequent_indent=f"{pad}  ",
@@ -182,9 +197,9 @@ def _comment(text: str, indent: int) -> Iterator[str]:
     )
 
 
-def _safe(text: str) -> str:
+def _safe(text: str, longest: int = _MAX_COMMENT) -> str:
     """A text for a comment: one line, printable, bounded, and never one that silences a finding."""
-    line = " ".join(text.split())[:_MAX_COMMENT]
+    line = " ".join(text.split())[:longest]
     line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
     return _SILENCER.sub("trainspec -", line)
 

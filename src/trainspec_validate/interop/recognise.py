@@ -18,6 +18,8 @@ _TRAINSPEC = re.compile(
 _TORCHTITAN = re.compile(r"(?m)^(?:from|import)[ \t]+torchtitan\b")
 _MADE = re.compile(r"(?m)^def[ \t]+(\w{1,80})\([^)\n]{0,200}\)[ \t]*->[ \t]*[\"']?(?:\w{1,40}\.)?Trainer\.Config\b")
 """Functions of Python modules in which torchtitan keeps its configurations, such as `config_registry.py`."""
+_SHAPE = "the config.json of the model"
+_SHAPE_AND_STREAM = f"give {_SHAPE}, and write the rest of the plan by hand (`trainspec init --kind plan`)"
 _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         (r"\A\s*\{", r'"(?:fsdp_)?transformer_layer_cls_to_wrap"[ \t]*:'),
@@ -28,16 +30,28 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "a manifest of Kubernetes; give the script or the configuration that it starts",
     ),
     (
-        (r"\bactor_rollout_ref\.\w", r"\bverl\b|algorithm\.\w"),
-        "settings of verl, which no reader knows",
+        (r"\bactor_rollout_ref(?:\.\w|[ \t]*:)", r"\bverl\b|\balgorithm(?:\.\w|[ \t]*:)"),
+        f"settings of verl, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
-        (r"(?m)^checkpoint_dir[ \t]*:", r"(?m)^train[ \t]*:", r"(?m)^[ \t]+micro_batch_size[ \t]*:"),
-        "settings of LitGPT, which no reader knows",
+        (
+            r"(?m)^(?:checkpoint_dir|model_name|out_dir)[ \t]*:",
+            r"(?m)^train[ \t]*:",
+            r"(?m)^[ \t]+(?:micro_batch_size|global_batch_size)[ \t]*:",
+        ),
+        f"settings of LitGPT, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
-        (r"(?m)^trainer[ \t]*:", r"(?m)^[ \t]+(?:train_batch_size|num_train_steps|mp|tracker)[ \t]*:"),
-        "settings of Levanter, which no reader knows",
+        (r"(?m)^(?:from|import)[ \t]+xtuner\b",),
+        f"a Python configuration of xtuner, and code is never executed; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"--(?:actor_|critic_)model_name_or_path[ =]",),
+        f"arguments of DeepSpeed-Chat, which no reader knows; give the configuration of DeepSpeed, or {_SHAPE}",
+    ),
+    (
+        (r"(?m)^trainer[ \t]*:", r"(?m)^[ \t]+(?:num_train_steps|mp|tracker|per_device_parallelism)[ \t]*:"),
+        f"settings of Levanter, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"(?m)^modules[ \t]*:", r"(?m)^[ \t]+(?:pre|post)_trainer[ \t]*:"),
@@ -58,6 +72,10 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         (r"--(?:job\.)?config[-_.]file[ =]\S|CONFIG_FILE=\S", r"torchtitan|\btrain\.py\b|torchrun"),
         "the script starts a job by its configuration file; give that file",
+    ),
+    (
+        (r"(?m)^#SBATCH\b",),
+        "a batch script of Slurm without arguments that a reader knows; give the script or the configuration it starts",
     ),
 )
 """Marks of texts that no format fits, with what they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._huggingface_training import (
     numbered_strategy,
     put_prefetch,
@@ -9,7 +10,6 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_deepspeed_formats,
     write_formats,
 )
-from trainspec_validate.interop.readers._optimizer_plan import put_clipping
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}

@@ -22,6 +22,21 @@ _WITHOUT_ACCELERATE = re.compile(rf"{_STARTS_RANKS.pattern}|\bpython[0-9.]{{0,6}
 _PLAIN: tuple[Pointer, ...] = tuple(("precision", key) for key in ("compute", "parameters", "gradients", "reduction"))
 
 
+def leave_factory_open(draft: Draft) -> None:
+    """Leave open what LLaMA-Factory decides: recomputation, which has a switch of its own, and the optimizer.
+
+    Source: hiyouga/LLaMA-Factory:src/llamafactory/model/model_utils/checkpointing.py and train/trainer_utils.py.
+    """
+    policy, name = ("memory", "activation_policy"), ("optimizer", "name")
+    if draft.flag("disable_gradient_checkpointing") is not True and not draft.flag("gradient_checkpointing"):
+        why = "LLaMA-Factory recomputes unless disable_gradient_checkpointing is true: full if the model can, else none"
+        draft.drop([policy], why)
+        draft.unknown[policy] = why
+    if draft.get(*name) is None and not draft.reasons("optim"):
+        own = "use_galore, use_apollo, use_badam, use_adam_mini, use_muon and loraplus_lr_ratio replace it"
+        draft.unknown[name] = f"adamw by default of transformers; in LLaMA-Factory {own}"
+
+
 def leave_loading_open(draft: Draft, program: str | None) -> None:
     """Leave open the formats of stored tensors that follow from the format in which the program loads the weights.
 

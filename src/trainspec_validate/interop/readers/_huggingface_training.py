@@ -14,7 +14,15 @@ from trainspec_validate.interop.readers._huggingface_weights import (
     write_loaded,
 )
 from trainspec_validate.interop.readers._launched_ranks import launched
-from trainspec_validate.interop.readers._plan_parts import LONGEST_NAME, Default, Draft, is_placeholder, like, name_of
+from trainspec_validate.interop.readers._plan_parts import (
+    LONGEST_NAME,
+    Default,
+    Draft,
+    is_placeholder,
+    leave_offload_open,
+    like,
+    name_of,
+)
 from trainspec_validate.model.finding import Pointer
 
 VERSION = "transformers 5.23.0, TrainingArguments"
@@ -328,7 +336,7 @@ def _write_sharding(draft: Draft) -> None:
 
 def _write_rest(draft: Draft) -> None:
     steps = draft.look("max_steps")
-    if isinstance(steps, int) and steps > 0:
+    if isinstance(steps, int | float) and steps > 0:
         draft.copy(("job", "num_steps"), "max_steps")
     epochs = draft.number("num_train_epochs")
     if epochs and not draft.get("job", "num_steps"):
@@ -354,6 +362,10 @@ def _write_rest(draft: Draft) -> None:
     optimizer = draft.word("optim") or "adamw_torch"
     if optimizer in _EIGHT_BIT:
         draft.put(("precision", "optimizer_state"), "int8", f"optim {optimizer}")
+    elif optimizer.endswith(("8bit", "4bit", "fp8")):
+        draft.drop(
+            [("precision", "optimizer_state")], f"optim {optimizer[:60]} stores moments in fewer bits of its own"
+        )
     if optimizer in _MOMENTS:
         draft.put(("precision", "num_optimizer_moments"), _MOMENTS[optimizer], f"optim {optimizer}")
     saved = draft.number("save_steps")
@@ -376,6 +388,7 @@ def _write_memory(draft: Draft) -> None:
         off = Default(f"no gradient_checkpointing, the default of {VERSION}")
         how = "gradient_checkpointing" if recomputed else off
         draft.put(("memory", "activation_policy"), "full" if recomputed else "none", how)
+    leave_offload_open(draft, "activation_offloading")
     if draft.get("memory") is not None:
         draft.copy(("memory", "num_loader_workers"), "dataloader_num_workers", least=0)
         pinned = draft.flag("dataloader_pin_memory")

@@ -100,13 +100,26 @@ def drop_untrained(draft: Draft) -> bool:
     why = f"{name} asks for {asked}; the file does not state the format of what is trained"
     places = [("precision", key) for key in STORED]
     draft.drop(places, why)
-    draft.lacks(("precision", "frozen_parameters"), why)
+    draft.lacks(("precision", "frozen_parameters"), _quantised(draft) or why)
     draft.remark(
         f"{name}: only some weights are trained, or they are quantised; a plan states that in "
         "lora and precision.frozen_parameters, of which only the first is read from this file",
         name,
     )
     return True
+
+
+def _quantised(draft: Draft) -> str:
+    """How the frozen weights are stored, where a setting quantises them; empty where none does."""
+    last = {name.rpartition(".")[2]: (name, value) for name, value in draft.values.items() if value is not None}
+    for key in sorted((_QUANTISED | _BITS) & last.keys()):
+        name, value = last[key]
+        if _is_off(value) or (key in _BITS and value not in (4, 8)):
+            continue
+        bits = value if key in _BITS else 8 if "8" in key else 4
+        word = "int8" if bits == 8 else "four bits, NF4 or FP4,"
+        return f"{name} stores the matrices of frozen layers in {word} and the other weights as they are loaded"
+    return ""
 
 
 def leave_frozen_open(draft: Draft) -> None:

@@ -9,6 +9,10 @@ from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of, shown
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
+_BERT_TIES = (
+    "false with the core models and true with the legacy models, whose BERT ties its tables whatever "
+    "untie_embeddings_and_output_weights says; the version and its switches decide"
+)
 _PADDING = 128
 _OTHER_MODELS = ("decoder_seq_length", "decoder_num_layers", "vision_model_type", "img_h", "bert_binary_head")
 """Arguments of models with a part beside the decoder."""
@@ -42,7 +46,11 @@ def write_model(draft: Draft) -> None:
     shared = draft.flag("share_embeddings_and_output_weights")
     tied = shared if shared is not None else not untied
     how = "" if untied is not None or shared is not None else Default(f"the default of {ARGUMENTS}")
-    draft.put(("model", "tied_embeddings"), tied, how)
+    bert = "bert" in (draft.word("$program") or "").lower()
+    if untied and shared is None and bert and not draft.flag("use_mcore_models"):
+        draft.lacks(("model", "tied_embeddings"), _BERT_TIES)
+    else:
+        draft.put(("model", "tied_embeddings"), tied, how)
     if draft.copy(("model", "num_mtp_layers"), "mtp_num_layers", least=0):
         draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
     count = deepspeed.num_experts(draft.look("num_experts", "num_moe_experts"))

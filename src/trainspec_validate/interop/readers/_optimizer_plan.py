@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from trainspec_validate.interop.readers._clipping_plan import CLIPPING, put_clipping
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, like
 
 _RATE = ("optimizer", "learning_rate")
-_CLIPPING = ("optimizer", "clipping")
 _OPTIMIZERS = (
     (r"(paged_)?adamw(_(8bit|32bit|bnb_8bit|torch\w*|hf|apex_fused|anyprecision))?", "adamw"),
     (r"(fused|distributed_fused|megatron_fused|onebit|zeroone|zero_one|cpu)_?adam|adam", "adam"),
@@ -111,19 +111,6 @@ def put_name(draft: Draft, usual: tuple[str, str], *names: str) -> None:
         draft.default(pointer, usual[0], f"the default of {usual[1]}")
 
 
-def put_clipping(draft: Draft, usual: tuple[float, str], *names: str) -> None:
-    """The bound on the global norm of gradients; 0 is none."""
-    threshold, how = draft.number(*names), ""
-    for reason in draft.reasons(*names):
-        draft.lacks(_CLIPPING, reason)
-        return
-    if threshold is None:
-        threshold, how = usual[0], Default(f"the default of {usual[1]}")
-    if threshold > 0:
-        draft.put((*_CLIPPING, "kind"), "global-norm", how or "a bound on the norm of all gradients")
-        draft.put((*_CLIPPING, "threshold"), threshold, how)
-
-
 def put_rate(draft: Draft, *names: str) -> float | None:
     """The largest learning rate; where none is given, the schedule is left open. Returns whether there is one."""
     peak = draft.number(*names)
@@ -169,6 +156,8 @@ def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole
         draft.copy(pointer, *steps, least=0)
     elif isinstance(given, float) and 0 < given < 1:
         ratio = given
+    elif isinstance(given, float) and given >= 1:
+        draft.copy(pointer, *steps, least=0)
     elif draft.reasons(*steps, *shares):
         draft.lacks(pointer, draft.reasons(*steps, *shares)[0])
     if draft.get(*pointer) is None and ratio:
@@ -187,7 +176,7 @@ def write_trainer(draft: Draft) -> None:
             stated = not isinstance(draft.derived.get(("optimizer", "name")), Default)
             usual = Default("the configuration of DeepSpeed may have another")
             draft.derived["optimizer", "name"] = Default(OTHER_OPTIMIZER) if stated else usual
-    if draft.get(*_CLIPPING) is None:
+    if draft.get(*CLIPPING) is None:
         put_clipping(draft, (1.0, _TRAINER), "max_grad_norm")
     if draft.get(*_RATE) is not None:
         return
@@ -338,6 +327,7 @@ def _put_samples(draft: Draft, key: str, name: str) -> None:
     """A number of steps that a setting gives in samples: whole batches, where all are equally large."""
     pointer, names = (*_RATE, key), (name, f"scheduler.{name}")
     samples = draft.look(*names)
+    draft.count(*names)
     for reason in draft.reasons(*names):
         draft.lacks(pointer, reason)
     whole = draft.counted("batch", "global_sequences")
@@ -399,6 +389,10 @@ def write_torchtitan(draft: Draft) -> None:
     least, peak = draft.number("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"), draft.get(*_RATE, "peak")
     if least is not None and peak:
         draft.put((*_RATE, "final"), share_of(least, peak), "a share of the peak")
+    elif reason := next(iter(draft.reasons("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min")), ""):
+        draft.lacks((*_RATE, "final"), reason)
+    elif draft.get(*_RATE, "kind") not in {None, "constant"}:
+        draft.default((*_RATE, "final"), 0.0, f"min_lr_factor 0, the default of {_TORCHTITAN}")
     if steps:
         draft.put((*_RATE, "total_steps"), steps, "training.steps")
         _clamp_warmup(draft, steps)
@@ -477,6 +471,8 @@ def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
     else:
         odd = next((name for name, word in zip(plain, found, strict=True) if word is None), "")
         why = f"{odd[:60]!r} is no matrix that a plan has a word for; the model's code decides" if odd else ""
+        if odd in {"all", "all-linear"}:
+            why = f"{targets} {odd!r}: every linear layer, which the model's code names"
         reason = next(iter(draft.reasons(targets)), "")
         draft.lacks(pointer, why or reason or f"no {targets} is given: the program's own default")
 

@@ -20,7 +20,8 @@ SECTIONS = ("metadata", "model", "parallelism", "batch", "precision", "communica
 """Groups of a plan in the order of its schema."""
 LONGEST_NAME = 128
 _MAX_SHOWN = 60
-_WHOLE = re.compile(r"[+-]?[0-9][0-9_]{0,20}")
+_WHOLE = re.compile(r"(?=.{1,22}\Z)[+-]?[0-9]+(?:_[0-9]+)*")
+"""What `int` of Python accepts."""
 _REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 _GROUPED = re.compile(r"[0-9]{1,3}(?:_[0-9]{3}){1,4}")
@@ -173,6 +174,8 @@ class Draft:
     """Settings that nobody read, of branches that these values do not come from."""
     unfit: set[str] = field(default_factory=set)
     """Settings whose value is of another kind than the one that was looked for."""
+    typed: bool = False
+    """Whether the program converts each word with `int` or `float`, as argparse does, so that `1e3` is no count."""
     fit: set[str] = field(default_factory=set)
     """Settings whose value was of the kind that was looked for."""
     taken: set[str] = field(default_factory=set)
@@ -222,8 +225,25 @@ class Draft:
 
     def count(self, *names: str) -> int | None:
         """A whole number of at least 1; None for anything else."""
-        value = self.look(*names)
+        value = self._whole(*names)
         return value if is_count(value) else None
+
+    def _whole(self, *names: str) -> Any:
+        """The value of a setting that takes a whole number; open where `int` of the program refuses its word."""
+        value = self.look(*names)
+        word = isinstance(value, str) and value[:1].isdigit() and value.isascii()
+        if not self.typed or not (isinstance(value, float) or word):
+            return value
+        name = next(name for name in names if self.values.get(name) is not None)
+        if "." in name:  # a setting of a configuration that the script writes, which is no word of a command
+            return value
+        if name not in self._open:
+            reason = (
+                f"{shown(value)} is not written as a whole number, and a program that reads it with int() refuses it"
+            )
+            self._open[name] = reason
+            self.remark(f"{name}: {reason}", name)
+        return None
 
     def number(self, *names: str) -> float | None:
         """A finite number; None for anything else."""
@@ -250,7 +270,7 @@ class Draft:
 
     def copy(self, pointer: Pointer, *names: str, least: int = 1) -> int | None:
         """Take a whole number over as it stands; what is no number is kept with a remark."""
-        value = self.look(*names)
+        value = self._whole(*names)
         if value is None:
             for reason in self.reasons(*names):
                 self.lacks(pointer, reason)
@@ -432,3 +452,13 @@ class Draft:
             defaults=frozenset(place for place, how in self._kept().items() if isinstance(how, Default)),
             inputs={place: self.inputs[place] for place in self._kept() if place in self.inputs},
         )
+
+
+def leave_offload_open(draft: Draft, *names: str) -> None:
+    """Leave the offload open where a setting moves activations or layers away: the program decides how many."""
+    for name in names:
+        value = draft.look(name)
+        reason = next(iter(draft.reasons(name)), "")
+        if reason or (value not in (None, False, 0) and str(value).lower() not in {"false", "none", "no", ""}):
+            why = reason or "the program decides how many activations or layers it moves"
+            draft.drop([("memory", "offload")], f"{draft.origins.get(name, name)}: {why}")

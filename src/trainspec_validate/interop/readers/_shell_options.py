@@ -337,7 +337,7 @@ class Started:
     def draft(self, values: Mapping[str, Any]) -> Draft:
         """A draft of values of these options."""
         options = self.options
-        draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options})
+        draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options}, typed=True)
         draft.used.update({PROGRAM, LAUNCHER})
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             settings = self.script.variables.get(name, "").lower().strip("\"'").split(",")

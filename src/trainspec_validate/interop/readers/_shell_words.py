@@ -16,6 +16,11 @@ _ENDS_COMMAND = frozenset(";&|\n")
 _DOUBLE = frozenset({"&&", "||", ";;"})
 _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
+_CLOSE = "close it here, or close an earlier quote that ends on this line"
+_IN_COMMAND = re.compile(r"""\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|['"()]""", re.DOTALL)
+_IN_NAME = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|["{}]""", re.DOTALL)
+"""What counts, and what is quoted, in `$( )` and in `${ }`."""
+_LONGEST_SUBSTITUTION = 4096
 _OLDER_SUM = re.compile(r"\[([^\[\]\n]{1,400})\]")
 _ESCAPED_IN_QUOTES = frozenset('$`"\\\n')
 
@@ -91,6 +96,9 @@ class _Scanner:
         if opening not in _CLOSING:
             return
         depth, closing = 0, _CLOSING[opening]
+        if close := _end_beyond_quotes(self.text, self.at, opening):
+            self.buffer.append(self.step(close - self.at))
+            return
         while self.at < len(self.text):
             character = self.step()
             self.buffer.append(character)
@@ -104,7 +112,7 @@ class _Scanner:
         start = self.line
         end = self.text.find("'", self.at + 1)
         if end < 0:
-            raise ForeignFormatError("a single quote is never closed", start, "close it")
+            raise ForeignFormatError("a single quote is never closed", start, _CLOSE)
         self.flush(plain=False, quoted=False)
         self.step()
         self.buffer.append(self.step(end - self.at))
@@ -128,7 +136,7 @@ class _Scanner:
                 self.substitution()
             else:
                 self.buffer.append(self.step())
-        raise ForeignFormatError("a double quote is never closed", start, "close it")
+        raise ForeignFormatError("a double quote is never closed", start, _CLOSE)
 
     def escape(self, *, quoted: bool) -> None:
         """A backslash: before a line feed it joins lines, otherwise it makes a character plain."""
@@ -162,6 +170,26 @@ class _Scanner:
         self.flush(plain=False, quoted=False)
         pieces, self.pieces = tuple(self.pieces), []
         return Token("word", line, pieces)
+
+
+def _end_beyond_quotes(text: str, start: int, opening: str) -> int | None:
+    """Where a bracket ends whose text has quotes with brackets in them; None where those quotes do not close in it.
+
+    A document such as `<<END` inside may have a lone apostrophe, and so may `${A:-it's}` between double quotes.
+
+    >>> _end_beyond_quotes("('a (b') c", 0, "("), _end_beyond_quotes("(it's) c", 0, "(")
+    (8, None)
+    """
+    depth = 0
+    quoted = _IN_COMMAND if opening == "(" else _IN_NAME
+    for found in quoted.finditer(text, start, start + _LONGEST_SUBSTITUTION):
+        part = found[0]
+        if part in {"'", '"'}:
+            return None
+        depth += (part == opening) - (part == _CLOSING[opening])
+        if depth == 0 and part == _CLOSING[opening]:
+            return found.end()
+    return None
 
 
 def tokens(text: str) -> Iterator[Token]:

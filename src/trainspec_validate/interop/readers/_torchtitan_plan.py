@@ -278,8 +278,12 @@ def _write_rest(draft: Draft) -> None:
             draft.remark(
                 f"selective recomputation by {option!r:.40}: a plan holds the policy only", "activation_checkpoint.mode"
             )
-    elif mode or offload:
-        draft.lacks(("memory", "activation_policy"), f"the mode is {mode!r:.40}" if mode else "no mode is given")
+    elif mode:
+        draft.lacks(("memory", "activation_policy"), f"the mode is {mode!r:.40}")
+    else:
+        reason = next(iter(draft.reasons("activation_checkpoint.mode")), "")
+        usual = "activation_checkpoint.mode is not given: selective or none, as the version of torchtitan decides"
+        draft.lacks(("memory", "activation_policy"), reason or usual)
     if offload:
         entries = [
             {"what": what, "target": "host", "fraction": 1.0} for what in ("parameters", "gradients", "optimizer")

@@ -13,7 +13,7 @@ from trainspec_validate.interop.readers._huggingface_training import write_train
 from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._optimizer_plan import share_of
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, why_open
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -117,6 +117,7 @@ def _write(draft: Draft) -> None:
     if draft.flag("lora_target_linear") and draft.get("lora"):
         draft.drop([("lora", "targets")], _LINEAR)
     _write_fsdp(draft)
+    leave_offload_open(draft, "activation_offloading", "layer_offloading")
     _write_weights(draft)
     _write_schedule(draft)
     if not draft.word("deepspeed"):
@@ -152,11 +153,10 @@ def _write_before(draft: Draft) -> None:
     ):
         if draft.values.get(name) is None:
             draft.default(pointer, _USUAL[name], usual)
-    if draft.look("activation_offloading", "layer_offloading") not in (None, False):
-        draft.lacks(("memory", "offload"), "activations or layers are offloaded; the version decides how many")
     if draft.look("selective_checkpointing") not in (None, False):
         draft.put(("memory", "activation_policy"), "selective", "selective_checkpointing")
-    draft.look("adapter", "load_in_8bit", "load_in_4bit")
+    for name in ("adapter", "load_in_8bit", "load_in_4bit"):
+        draft.look(name)
     for name in ("unfrozen_parameters", "freeze_mm_modules", "lora_modules_to_save"):
         if draft.look(name) not in (None, False, "", []):
             draft.lacks(("num_parameters_trained",), f"{name} says which parts of the model are trained")
@@ -192,7 +192,8 @@ def _write_weights(draft: Draft) -> None:
     half = draft.get("precision", "compute") in {"bf16", "fp16"}
     if half and not draft.word("deepspeed"):
         why = "axolotl loads weights in the compute format; FSDP, DDP and the launcher differ in what is kept in fp32"
-        draft.drop([("precision", key) for key in STORED], why)
+        kept = {"optimizer_state"} if draft.get("precision", "optimizer_state") == "int8" else set()
+        draft.drop([("precision", key) for key in STORED if key not in kept], why)
     if draft.flag("fp8"):
         draft.lacks(("precision", "recipe"), "fp8 of torchao, whose recipe the version decides")
 

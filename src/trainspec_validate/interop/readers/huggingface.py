@@ -23,7 +23,11 @@ from trainspec_validate.interop.readers._huggingface_launch import (
     put_launched,
 )
 from trainspec_validate.interop.readers._huggingface_model import write_model
-from trainspec_validate.interop.readers._huggingface_open import leave_launch_open, leave_loading_open
+from trainspec_validate.interop.readers._huggingface_open import (
+    leave_factory_open,
+    leave_launch_open,
+    leave_loading_open,
+)
 from trainspec_validate.interop.readers._huggingface_training import (
     WITHOUT_TRAINER,
     drop_unknown_program,
@@ -285,6 +289,8 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
         leave_trl_open(draft, program)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
+    if is_factory(draft) and not swift:
+        leave_factory_open(draft)
     return draft
 
 

@@ -131,7 +131,8 @@ def read(text: ForeignText) -> Fragment:
 def _drop_defaults(draft: Draft, program: str | None) -> None:
     """Leave open what the defaults of a program that is not Megatron-LM's own decide."""
     if program and not _OWN.search(program):
-        drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
+        known = "none of the programs of Megatron-LM that this reader knows"
+        drop_all_defaults(draft, f"{program[:60]} is {known}, and may have defaults of its own")
     elif program and not _ENTRIES.fullmatch(program):
         drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_clipping, put_lora, put_rate
+from trainspec_validate.interop.readers._clipping_plan import put_clipping
+from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_lora, put_rate
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -81,7 +82,7 @@ def _write_model(draft: Draft) -> None:
         put_lora(draft, "model.lora_rank", "model.lora_alpha", "model.lora_attn_modules")
         if builder.startswith("qlora_") or draft.flag("model.quantize_base"):
             draft.lacks(
-                ("precision", "frozen_parameters"), "the base is quantised to NF4, which a plan has no word for"
+                ("precision", "frozen_parameters"), "the base stores its linear layers in NF4 and the rest in dtype"
             )
     elif re.match(r"q?lora_", builder):
         draft.lacks(("lora",), f"the builder {builder[:60]} has adapters of its own defaults")
@@ -173,8 +174,7 @@ def _write_memory(draft: Draft) -> None:
         parts = ("parameters", "gradients", "optimizer")
         entries = [{"what": what, "target": "host", "fraction": 1.0} for what in parts]
         draft.put_records(("memory", "offload"), entries, "fsdp_cpu_offload: all three, as FSDP steps on the host")
-    elif draft.flag("enable_activation_offloading"):
-        draft.lacks(("memory", "offload"), "activations are offloaded; their size decides which")
+    leave_offload_open(draft, "enable_activation_offloading")
 
 
 FORMATS = (Format("torchtune-yaml", "configuration of a torchtune recipe", "TrainingPlan", looks_like, read),)
