@@ -14,6 +14,7 @@ from typing import Final
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
+from trainspec_validate.pipeline.foreign import why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
@@ -57,9 +58,18 @@ def claims(content: bytes) -> bool:
     return bool(
         _PLAIN.search(content)
         or (b"\\" in content and _ESCAPED.search(content))
-        or any(_is_our_schema(found[1]) for found in islice(_SCHEMA.finditer(content), _MOST_STATED))
+        or _names_schema(content)
         or any(_is_nearly_ours(found[1]) for found in islice(_STATED.finditer(content), _MOST_STATED))
     )
+
+
+def _names_schema(content: bytes) -> bool:
+    """Whether a text says that a schema of ours fits it."""
+    return any(_is_our_schema(found[1]) for found in islice(_SCHEMA.finditer(content), _MOST_STATED))
+
+
+def _names_us(version: str) -> bool:
+    return _is_nearly_ours(version.encode("utf-8", "replace"))
 
 
 def _is_our_schema(address: bytes) -> bool:
@@ -130,7 +140,7 @@ def why_no_document(path: Path) -> str | None:
         content = file.read(MAX_BYTES)
         is_longer = bool(file.read(1))
     if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
-        return None
+        return None if _names_schema(content) or b"\0" in content else why_foreign(content, _names_us)
     if not content.strip():
         return "is empty"
     reason = _no_text(content, is_whole=not is_longer)

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline.claims import is_emptied, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
+from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
 
 _OWN_STEMS = frozenset({"cluster", "plan", "checkpoint"})
-"""Starts of names of YAML and JSON files that are documents, whatever the files hold."""
+"""Starts of names of YAML and JSON files that are documents, unless their text is one of another program."""
 _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
 _NUMBERED = re.compile(r"\.\d+\.jsonl(?:\.gz|\.zst)?$")
@@ -316,10 +318,10 @@ def _has_record(start: bytes) -> bool:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a regular file has the name of a document, and its name and its text are those of another program."""
+    """Whether a regular file has the name of a document, and its text is one of another program."""
     try:
         path = Path(name)
-        return bool(name) and is_document_name(name) and path.is_file() and _no_document(path) == ""
+        return bool(name) and is_document_name(name) and path.is_file() and _no_document(path) in {"", HELD}
     except (OSError, ValueError):
         return False  # whoever reads it says why
 
@@ -339,6 +341,12 @@ def why_unread(path: Path) -> str | None:
 
 def _no_document(path: Path) -> str | None:
     """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
-    if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name or is_emptied(path):
+    if ".trainspec." in path.name or is_emptied(path):
         return None
-    return why_no_document(path)
+    reason = why_no_document(path)
+    if reason in {None, HELD} or path.name.split(".")[0] not in _OWN_STEMS:
+        return reason
+    if reason:
+        return None
+    with open_regular(path) as file:
+        return why_other(file.read(MAX_BYTES))

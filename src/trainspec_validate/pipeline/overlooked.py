@@ -43,31 +43,12 @@ _OTHER_SUFFIXES: Final = frozenset(
     f".{end}"
     for end in (
         *("py", "pyc", "pyi", "ipynb", "c", "cc", "cpp", "cu", "cuh", "h", "hpp", "go", "rs", "java", "js", "ts", "sh"),
-        *(
-            "md",
-            "rst",
-            "diff",
-            "patch",
-            "toml",
-            "ini",
-            "html",
-            "css",
-            "xml",
-            "svg",
-            "png",
-            "jpg",
-            "gif",
-            "pdf",
-            "so",
-            "o",
-            "a",
-            "bin",
-            "pt",
-            "npy",
-        ),
+        *("toml", "ini", "html", "css", "xml", "svg", "png", "jpg", "gif", "pdf", "so", "o", "a", "bin", "pt", "npy"),
     )
 )
 """Ends of names of programs, pictures and state, which are many and no documents."""
+_NO_LOGS: Final = _OTHER_SUFFIXES | {".md", ".rst", ".diff", ".patch"}
+"""Ends of names of texts that may quote lines of a log."""
 _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
@@ -295,7 +276,7 @@ def _stream_reason(file: Path) -> str:
     if is_candidate(file.name):
         return ""
     if stem == file.name and file.suffix not in _ODD_SUFFIXES:
-        return "" if file.suffix.lower() in _OTHER_SUFFIXES else _log_reason(file)
+        return "" if file.suffix.lower() in _NO_LOGS else _log_reason(file)
     from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
