@@ -139,6 +139,26 @@ def test_a_file_that_older_ones_have_is_missed(tmp_path: Path) -> None:
     assert "model.pt is missing" in result.stderr
 
 
+def sharded(root: Path, step: int, *lines: str) -> None:
+    parts = "".join(f"model-{k:05}-of-00002.safetensors  safetensors w{k}=F32[8]\n" for k in (1, 2))
+    parts += "optimizer.pt  torch m=F32[8]\nscheduler.pt  torch s=F32[1]\nrng_state.pth  torch r=F32[4]\n"
+    state = f'trainer_state.json  json {{"global_step": {step}}}'
+    build(root / f"checkpoint-{step}", "\n".join([*lines, parts, state, ""]))
+
+
+INDEX = 'model.safetensors.index.json  json {"weight_map": {'
+INDEX += '"w1": "model-00001-of-00002.safetensors", "w2": "model-00002-of-00002.safetensors"}}'
+
+
+def test_shards_without_an_index_are_not_whole(tmp_path: Path) -> None:
+    sharded(tmp_path, 10, INDEX)
+    sharded(tmp_path, 20)
+    assert newest(tmp_path) == "checkpoint-10"
+    assert "2 of 2 shards are there, and no model.safetensors.index.json" in invoke(tmp_path).stderr
+    seal(tmp_path / "checkpoint-20")
+    assert newest(tmp_path) == "checkpoint-20", "a manifest says which files belong to it"
+
+
 @pytest.mark.parametrize("name", ["step-3\n0", "step-30 \x1b[2J", "step-30##[error]"])
 def test_a_name_that_a_log_obeys_is_not_printed(tmp_path: Path, name: str) -> None:
     for step in (10, 20):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from trainspec_validate.cli.validate import command
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.system.boundary import InputError
 
@@ -84,3 +86,12 @@ def test_columns_of_sacct_for_a_person(tmp_path: Path, name: str) -> None:
         with pytest.raises(InputError) as error:
             validate([tmp_path])
         assert words in str(error.value)
+
+
+def test_a_log_without_times_is_judged_by_no_clock(tmp_path: Path) -> None:
+    steps = (1, 2, 10, 50, 100, 150, 200, 250)
+    line = " iteration {:8}/ 1000 | elapsed time per iteration (ms): 60000.0 | learning rate: 1.0E-05 | lm loss: 7.9E+00 |\n"
+    (tmp_path / "train.log").write_text("".join(line.format(step) for step in steps))
+    result = CliRunner().invoke(command, [str(tmp_path / "train.log")], prog_name="trainspec-validate")
+    assert "TS-TEL-013" not in result.output
+    assert "no times" in result.output, "it is read, and its times are known to stand for none"

@@ -12,7 +12,7 @@ import numpy as np
 
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
-from trainspec_validate.telemetry.checks._rows import finite
+from trainspec_validate.telemetry.checks._rows import finite, has_times
 from trainspec_validate.telemetry.checks._words import Fault, grouped, number, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view.run_view import Series
 
@@ -49,6 +49,8 @@ def scale_plausible(run: RunView) -> Iterator[Violation]:
     """Values have the size that they have in the unit of their metric."""
     present = run.series.metrics() if len(run.series) else frozenset()
     wanted = [suspicion for suspicion in suspicions() if suspicion.metric in present]
+    if not has_times(run):  # what stands for times in such a log is no clock
+        wanted = [suspicion for suspicion in wanted if suspicion.suspects not in _TIMED]
     if not wanted:
         raise NotApplicable("no value of a metric whose size shows its unit")
     for suspicion in wanted:
@@ -113,6 +115,11 @@ def _decades_off(rows: Rows) -> Any:
     return timed & np.logical_or.reduce(near)
 
 
+_grows_as_no_device = _grows_faster(MOST_WATTS)
+_TIMED = (_decades_off, _grows_as_no_device)
+"""What compares values with the time that passes."""
+
+
 # --- what is said -------------------------------------------------------------------------------------------
 
 
@@ -157,6 +164,6 @@ def suspicions() -> tuple[Suspicion, ...]:
         Suspicion(limit, _below(LEAST_LIMIT_BYTES), _largest("bytes"), in_bytes),
         Suspicion(clock, _below(LEAST_HERTZ), _largest("Hz"), "write hertz; drivers report megahertz"),
         Suspicion("hw.power", _mean_above(MOST_WATTS), _mean, "write watts; drivers report milliwatts", True),
-        Suspicion("hw.energy", _grows_faster(MOST_WATTS), _growth, "write joules; drivers count millijoules", True),
+        Suspicion("hw.energy", _grows_as_no_device, _growth, "write joules; drivers count millijoules", True),
         Suspicion("train.step.duration", _decades_off, _duration, "write seconds"),
     )
