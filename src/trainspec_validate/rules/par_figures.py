@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.types.hardware import Accelerator
+from trainspec_validate.documents.types.hardware import Accelerator, NodeGroup
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model import catalog
 from trainspec_validate.model.units import flops, flops_per_second, number, percent, seconds
@@ -63,7 +65,11 @@ def performance_source(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the figures are not published ones")
     if not performance.sources and not plan.metadata.sources:
         message = "the figures are published, but no source is given"
-        yield Violation(at(plan, "performance", "kind"), message, "add the page or paper under `sources`")
+        yield Violation(
+            at(plan, "performance", "kind"),
+            message,
+            "add the page or paper under `performance.sources` or `metadata.sources`",
+        )
 
 
 @rule("TS-PAR-023")
@@ -224,23 +230,41 @@ def peak_rate(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
     if given is None or number_format is None:
         raise NotApplicable("the plan gives no peak with its number format")
     ask_group(plan, cluster, whole_job=True)
-    peaks = {
-        peak / group.accelerator.num_ranks_per_accelerator
-        for group in node_groups(plan, cluster)
-        if (peak := _peak(group.accelerator, number_format))
-    }
+    groups = node_groups(plan, cluster)
+    peaks = _by_rank(groups, [_peak(group.accelerator, number_format) for group in groups])
     if not peaks:
         reason = f"gives a {number_format} peak, which neither the cluster nor the catalog has of the accelerator"
         raise Unresolved(at(plan, "performance", "peak_format"), reason, "state peak_rates of the accelerator")
     if all(_differ(given, peak, TOLERANCE["measured"]) for peak in peaks):
         known = " or ".join(flops_per_second(peak) for peak in sorted(peaks))
-        doubled = any(not _differ(given, 2 * peak, TOLERANCE["measured"]) for peak in peaks)
         yield Violation(
             at(plan, "performance", "peak_flops_per_second"),
             f"the {number_format} peak is {flops_per_second(given)} here, but {known} in the cluster",
-            "the larger figure is the one for structured sparsity" if doubled else f"use {known}",
+            _peak_help(
+                given, peaks, _by_rank(groups, [_published(group.accelerator, number_format) for group in groups])
+            ),
             related=((at(cluster, "node_groups"), "accelerators of the job"),),
         )
+
+
+def _by_rank(groups: Sequence[NodeGroup], peaks: Sequence[float | None]) -> set[float]:
+    """Peaks of one rank, of the groups whose accelerator has one."""
+    pairs = zip(groups, peaks, strict=True)
+    return {peak / group.accelerator.num_ranks_per_accelerator for group, peak in pairs if peak}
+
+
+def _peak_help(given: float, peaks: set[float], published: set[float]) -> str:
+    """Which of two figures is likely the wrong one."""
+    if any(not _differ(given, peak, TOLERANCE["measured"]) for peak in published):
+        return f"the catalog has {flops_per_second(given)} as well: correct `peak_rates` of the cluster"
+    if any(not _differ(given, 2 * peak, TOLERANCE["measured"]) for peak in peaks):
+        return "the larger figure is the one for structured sparsity"
+    return f"use {' or '.join(flops_per_second(peak) for peak in sorted(peaks))}"
+
+
+def _published(accelerator: Accelerator, number_format: str) -> float | None:
+    """Dense peak of one accelerator in the catalog."""
+    return _peak(replace(accelerator, peak_rates=()), number_format)
 
 
 def _peak(accelerator: Accelerator, number_format: str) -> float | None:
