@@ -101,6 +101,29 @@ def test_no_settings_of_a_change_request_change_the_verdict(how: str, name: str)
     assert (result.exit_code, FOUND in result.stdout) == (1, True), result.output
 
 
+@pytest.mark.parametrize("how", ["no-toml", "unknown-key", "link"])
+def test_a_change_that_breaks_the_settings_is_no_success(how: str) -> None:
+    in_main("trainspec.toml", 'ignore = ["TS-CLU-010"]\n')
+    Path("trainspec.toml").write_text('ignore = ["TS-CLU-010"]\n', encoding="utf-8")
+    assert invoke().exit_code == 0
+    Path("trainspec.toml").unlink()
+    HOSTILE[how](Path("trainspec.toml"))
+    result = invoke()
+    assert result.exit_code == 1
+    assert "error: " in result.stderr
+    assert "with these settings no later run can judge anything" in result.stderr
+
+
+def test_a_change_that_removes_waivers_which_its_settings_name_is_no_success() -> None:
+    text = 'waivers = "waivers.yaml"\nignore = ["TS-CLU-010"]\n'
+    in_main("trainspec.toml", text)
+    in_main("waivers.yaml", "apiVersion: trainspec/v1\nkind: Waivers\nwaivers: []\n")
+    Path("trainspec.toml").write_text(text, encoding="utf-8")
+    result = invoke()
+    assert result.exit_code == 1
+    assert "waivers: there is no file waivers.yaml" in result.stderr
+
+
 def test_settings_that_the_directory_cannot_mean_are_refused() -> None:
     in_main("trainspec.toml", "[")
     assert invoke().exit_code == 2

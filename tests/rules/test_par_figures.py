@@ -210,9 +210,7 @@ def test_peak_of_one_die(findings: Callable[..., set[tuple[str, str]]]) -> None:
 
 
 def test_the_help_says_which_peak_is_likely_wrong(helps: Callable[..., list[str]]) -> None:
-    halved = (
-        "node_groups: [{name: compute, accelerator: {peak_rates: [{format: bf16, flops_per_second: 494.5e12}]}}]"
-    )
+    halved = "node_groups: [{name: compute, accelerator: {peak_rates: [{format: bf16, flops_per_second: 494.5e12}]}}]"
     dense, sparse = perf(f"{PEAK}"), perf(PEAK.replace("989e12", "1979e12"))
     (help_text,) = helps(cluster=halved, plan=dense, select=("TS-PAR-027",))
     assert help_text == "the catalog has 989 TFLOP/s as well: correct `peak_rates` of the cluster"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ UNJUDGED = "unjudged"
 """Word of `--fail-on` for requirements that were not judged."""
 FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED])
 _SETTINGS = f"{__name__}.path"
+BROKEN = f"{__name__}.broken"
+"""Key of why the settings of the working directory cannot be used, where those of another state count."""
 SETTINGS_FROM = f"{__name__}.tree"
 """Key of the directory of `--settings-from`, which the order of the options does not matter for."""
 _NOT_SETTINGS = frozenset(
@@ -48,6 +52,7 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
     tree = context.meta.get(SETTINGS_FROM)
     home = original(tree) if tree else None
     explicit = of_target("--config", explicit, tree)
+    context.meta[BROKEN] = _broken(kinds) if tree else ""
     try:
         settings = load(kinds, explicit, tree=tree and Path(tree), home=home)
     except ConfigError as error:
@@ -64,6 +69,24 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
     context.default_map = defaults
     context.meta[_SETTINGS] = Path(relative_to_here(settings.path)).as_posix()
     return explicit
+
+
+def _broken(kinds: Mapping[str, Kind]) -> str:
+    """Why the settings of the working directory, which a change would bring, cannot be used; empty where they can."""
+    from trainspec_validate.cli.settings_file import ConfigError, load  # noqa: PLC0415
+
+    try:
+        own = load(kinds)
+    except ConfigError as error:
+        return str(error)
+    files = {name: own.values.get(name) for name in ("waivers", "baseline")} if own else {}
+    absent = [f"{name}: there is no file {file}" for name, file in files.items() if file and not os.path.lexists(file)]
+    return f"{own.path}: {absent[0]}" if own and absent else ""
+
+
+def broken_settings() -> str:
+    """Why no run would end with the settings of the working directory, where those of another state count."""
+    return str(click.get_current_context().meta.get(BROKEN, ""))
 
 
 def settings_file(context: click.Context) -> str:

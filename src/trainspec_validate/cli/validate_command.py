@@ -17,7 +17,7 @@ from trainspec_validate.checking.suppress import is_below
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
 from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
-from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.cli.settings import UNJUDGED, broken_settings
 from trainspec_validate.cli.target import of_target, original
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
@@ -78,7 +78,16 @@ def run(request: Request) -> int:
     if failures:
         Failure(*failures).show()
         return terminal.WRONG_USE
-    return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+    breaks = _breaks_settings(request)
+    return terminal.FINDINGS if breaks or fails(report, request.fail_on) else terminal.OK
+
+
+def _breaks_settings(request: Request) -> bool:
+    """Whether a change leaves settings with which each later run ends with exit code 2, which is said."""
+    reason = broken_settings() if request.settings_from is not None else ""
+    if reason:
+        terminal.tell(f"error: {reason}; with these settings no later run can judge anything")
+    return bool(reason) and threshold_of(request.fail_on) is not None
 
 
 def _without_foreign(paths: Sequence[str]) -> list[str]:
