@@ -94,3 +94,15 @@ def test_directories_of_ranks_are_a_whole_grid(tmp_path: Path, folders: str, wor
         build(root, f"{folder}/model_optim_rng.pt  torch weight=F32[4]\n")
     found = [one.message for one in read_checkpoint(root).troubles if one.aspect == "shards"]
     assert found == ([words] if words else [])
+
+
+def test_every_rank_says_the_step(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for step, second in ((20, 20), (30, 20)):
+        for rank, said in enumerate((step, second)):
+            folder = tmp_path / f"iter_{step:07}" / f"mp_rank_{rank:02}"
+            folder.mkdir(parents=True)
+            torch.save({"iteration": said, "model": {"w": torch.ones(4)}}, folder / "model_optim_rng.pt")
+    found = [each for each in validate([tmp_path]).findings if each.requirement == "TS-CKP-088"]
+    assert [each.path.endswith("iter_0000030/mp_rank_01/model_optim_rng.pt") for each in found] == [True]
+    assert "(iteration) is 20, and the name of the directory" in found[0].message

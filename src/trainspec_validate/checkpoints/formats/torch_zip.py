@@ -22,6 +22,9 @@ _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _ZIP_START = b"PK"
 _LIGHTNING = "pytorch-lightning_version"
 _STEP = "global_step"
+_ITERATION = "iteration"
+_OF_A_RANK = "model_optim_rng.pt"
+"""The file that Megatron-LM writes for each rank in its own format."""
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -56,16 +59,18 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     if start in PICKLE_STARTS:
         read_bare(checkpoint, path)
     elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):
-        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), _of_lightning) or {})
+        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), _of_steps) or {})
 
 
-def _of_lightning(value: Any) -> dict[str, Any]:
+def _of_steps(value: Any) -> dict[str, Any]:
     state = value.texts() if isinstance(value, Pairs) else {}
-    return {key: state[key] for key in (_LIGHTNING, _STEP) if key in state}
+    return {key: state[key] for key in (_LIGHTNING, _STEP, _ITERATION) if key in state}
 
 
 def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
-    """Lightning tells the updates in its file; `last.ckpt` has no other step."""
+    """Lightning tells the updates in its file, where `last.ckpt` has no other step; Megatron in that of each rank."""
+    if path.rpartition("/")[2] == _OF_A_RANK:
+        checkpoint.claim(path, state.get(_ITERATION), f"{path} ({_ITERATION})")
     step = state.get(_STEP)
     if _LIGHTNING in state and checkpoint.claim(path, step, f"{path} (global_step)") and checkpoint.step is None:
         checkpoint.step = step
