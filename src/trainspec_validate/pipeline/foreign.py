@@ -6,18 +6,32 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, Final
 
 import yaml
 
 from trainspec_validate.documents.types import KINDS
 
-HELD: Final = "holds a document in a text of another program; write it to a file of its own to have it judged"
-NOT_OURS: Final = "has the name of a document, and neither its apiVersion nor its keys; name it to have it judged"
+HELD: Final = "holds a document in a text of another program"
+NOT_OURS: Final = "has the name of a document, and neither its apiVersion nor its keys"
+REMEDIES: Final = {
+    HELD: "write the document to a file of its own to have it judged",
+    NOT_OURS: "name it to have it judged, or rename a file of another program",
+}
+_TEMPLATE: Final = ("{{", "{%", "<%")
+"""What opens a placeholder, for which no reader of YAML has a meaning."""
 _VERSION_KEY: Final = "apiversion"
 _ALIKE: Final = 0.75
 """Above this share of common letters the name of a key is taken for that of the version, with a slip."""
 _HELD: Final = re.compile(r"^[ \t{]*+[\"']?apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?trainspec/v", re.MULTILINE)
+_STATED: Final = re.compile(
+    r"^[ \t{]*+(?:-[ \t]++)?[\"']?(?:api_?version[\"']?[ \t]*+:[ \t]*+(?P<version>[^\r\n#]{1,80})|kind[\"']?[ \t]*+:"
+    rf"[ \t\"']*+(?:{'|'.join(KINDS)})\b)",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""A line that states a version, or a kind of ours."""
+_MOST_STATED: Final = 10_000
 _REQUIRED: Final = (
     frozenset({"num_nodes", "num_accelerators", "node_groups"}),
     frozenset({"model", "parallelism", "batch", "precision"}),
@@ -83,9 +97,21 @@ def outline_of(content: bytes) -> Outline | None:
 def why_foreign(content: bytes, is_ours: IsOurs) -> str | None:
     """Why a text that mentions TrainSpec is not ours, empty where it holds nothing of ours; None where it may be."""
     outline = outline_of(content)
+    if outline is None and _is_template_of_another(content, is_ours):
+        return ""
     if outline is None or outline.names_ours(is_ours) or any(map(is_ours, outline.versions)):
         return None
     return HELD if outline.has_held else ""
+
+
+def _is_template_of_another(content: bytes, is_ours: IsOurs) -> bool:
+    """Whether a text has placeholders, no kind of ours, and no version that is ours or is filled in."""
+    text = content.decode("utf-8", "replace")
+    stated = [found["version"] for found in islice(_STATED.finditer(text), _MOST_STATED)]
+    holes = [mark for mark in _TEMPLATE if mark in text]
+    return bool(holes) and not any(
+        version is None or is_ours(version) or any(mark in version for mark in _TEMPLATE) for version in stated
+    )
 
 
 def why_other(content: bytes) -> str | None:

@@ -34,6 +34,7 @@ from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
+from trainspec_validate.pipeline.foreign import REMEDIES
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.outside import without_links_out
@@ -357,8 +358,17 @@ def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
 
 
 def _unread(source: FoundSource) -> Unjudged:
-    usual = {SACCT: "", LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list"}
-    remedies = {**usual, NO_STREAM: "see: trainspec import --list", NO_VERSION: f"write apiVersion: {API_VERSION}"}
+    usual = {
+        **REMEDIES,
+        SACCT: "",
+        LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
+    }
+    remedies = {
+        **usual,
+        **REMEDIES,
+        NO_STREAM: "see: trainspec import --list",
+        NO_VERSION: f"write apiVersion: {API_VERSION}",
+    }
     remedy = remedies.get(source.unread, "write the file anew, or remove it")
     return Unjudged(source.file.name, source.unread, remedy, ())
 
