@@ -78,8 +78,7 @@ def run(request: Request) -> int:
     if failures:
         Failure(*failures).show()
         return terminal.WRONG_USE
-    breaks = _breaks_settings(request)
-    return terminal.FINDINGS if breaks or fails(report, request.fail_on) else terminal.OK
+    return terminal.FINDINGS if _breaks_settings(request) or fails(report, request.fail_on) else terminal.OK
 
 
 def _breaks_settings(request: Request) -> bool:

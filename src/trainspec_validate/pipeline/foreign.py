@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-import yaml
-
+from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.documents.types import KINDS
 
 HELD: Final = "holds a document in a text of another program"
@@ -45,63 +43,21 @@ IsOurs = Callable[[str], bool]
 """Whether a version is one of ours, be it with a slip."""
 
 
-@dataclass(slots=True)
-class Outline:
-    """The keys at the top of all documents of a text with those values that are scalars, and what is inside."""
-
-    top: list[tuple[str, str]] = field(default_factory=list)
-    num_mappings: int = 0
-    versions: list[str] = field(default_factory=list)
-    """Values of `apiVersion` below the top."""
-    has_held: bool = False
-    """Whether a scalar is the text of a document."""
-
-    def names_ours(self, is_ours: IsOurs) -> bool:
-        """Whether the top names a version or a kind of ours, be it with a slip in the key."""
-        return any(
-            (key == "kind" and value in KINDS) or (_is_version_key(key) and is_ours(value)) for key, value in self.top
-        )
-
-    @property
-    def names_version(self) -> bool:
-        """Whether the top has an `apiVersion` with a value."""
-        return any(key == "apiVersion" and value for key, value in self.top)
-
-    @property
-    def resembles(self) -> bool:
-        """Whether the top has keys that every document of one kind has."""
-        keys = {key for key, _ in self.top}
-        return any(len(keys & required) >= _FEWEST_KEYS for required in _REQUIRED)
-
-
-def outline_of(content: bytes) -> Outline | None:
-    """The outline of a text in YAML or JSON; None where it cannot be read. Nothing is built from it, no alias followed.
-
-    >>> outline_of(b"image: trainspec/v1").top, outline_of(b"a: [")
-    ([('image', 'trainspec/v1')], None)
-    """
-    found = Outline()
-    try:
-        for depth, key, value in _scalars(content.decode("utf-8-sig"), found):
-            if depth == 1:
-                found.top.append((key, value))
-            elif key == "apiVersion":
-                found.versions.append(value)
-            if "\n" in value and _HELD.search(value):
-                found.has_held = True
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return None
-    return found if found.num_mappings else None
-
-
 def why_foreign(content: bytes, is_ours: IsOurs) -> str | None:
     """Why a text that mentions TrainSpec is not ours, empty where it holds nothing of ours; None where it may be."""
     outline = outline_of(content)
-    if outline is None and _is_template_of_another(content, is_ours):
-        return ""
-    if outline is None or outline.names_ours(is_ours) or any(map(is_ours, outline.versions)):
+    if outline is None:
+        return "" if _is_template_of_another(content, is_ours) else None
+    if any(_names_ours(key, value, is_ours) for key, value in outline.top):
         return None
-    return HELD if outline.has_held else ""
+    if any(key == "apiVersion" and is_ours(value) for key, value in outline.inside):
+        return None
+    return HELD if any("\n" in value and _HELD.search(value) for _, value in outline.inside + outline.top) else ""
+
+
+def _names_ours(key: str, value: str, is_ours: IsOurs) -> bool:
+    """Whether a key at the top names a version or a kind of ours, be it with a slip in the key."""
+    return (key == "kind" and value in KINDS) or (_is_version_key(key) and is_ours(value))
 
 
 def _is_template_of_another(content: bytes, is_ours: IsOurs) -> bool:
@@ -117,34 +73,11 @@ def _is_template_of_another(content: bytes, is_ours: IsOurs) -> bool:
 def why_other(content: bytes) -> str | None:
     """Why a text with the name of a document is not ours, empty where it names its own program; None for the rest."""
     outline = outline_of(content)
-    if outline is None or outline.resembles:
+    keys = {key for key, _ in outline.top} if outline else set()
+    if outline is None or any(len(keys & required) >= _FEWEST_KEYS for required in _REQUIRED):
         return None
-    return "" if outline.names_version else NOT_OURS
+    return "" if any(key == "apiVersion" and value for key, value in outline.top) else NOT_OURS
 
 
 def _is_version_key(key: str) -> bool:
     return SequenceMatcher(None, key.lower().replace("_", ""), _VERSION_KEY, autojunk=False).ratio() > _ALIKE
-
-
-def _scalars(text: str, found: Outline) -> Iterator[tuple[int, str, str]]:
-    """Every key with its value, empty for a mapping or list, and how many collections they are in."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    stack: list[str | None] = []
-    """For every open collection the key whose value comes next; None for a list, and empty where a key comes."""
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.CollectionEndEvent):
-            stack.pop()
-            continue
-        is_start = isinstance(event, yaml.CollectionStartEvent)
-        if not is_start and not isinstance(event, yaml.NodeEvent):
-            continue
-        value = event.value if isinstance(event, yaml.ScalarEvent) else ""
-        if stack and stack[-1] == "" and not is_start:
-            stack[-1] = value or "?"
-        else:
-            yield len(stack), (stack[-1] or "") if stack else "", value
-            if stack and stack[-1] is not None:
-                stack[-1] = ""
-        if is_start:
-            found.num_mappings += not stack and isinstance(event, yaml.MappingStartEvent)
-            stack.append("" if isinstance(event, yaml.MappingStartEvent) else None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import Accelerator, NodeGroup
@@ -264,19 +262,20 @@ def _peak_help(given: float, peaks: set[float], published: set[float]) -> str:
 
 def _published(accelerator: Accelerator, number_format: str) -> float | None:
     """Dense peak of one accelerator in the catalog."""
-    return _peak(replace(accelerator, peak_rates=()), number_format)
+    known = catalog.accelerators().get(accelerator.model)
+    return _of_format(known.peak_flops_per_second if known else {}, number_format)
 
 
 def _peak(accelerator: Accelerator, number_format: str) -> float | None:
     """Dense peak of one accelerator, from the cluster, else the catalog; `fp8` stands for its kinds."""
     known = catalog.accelerators().get(accelerator.model)
-    published = known.peak_flops_per_second if known else {}
     own: dict[str, float] = {peak.format: peak.flops_per_second for peak in accelerator.peak_rates}
-    names = [number_format, "fp8"] if number_format in {"fp8-e4m3", "fp8-e5m2", "mxfp8"} else [number_format]
-    for name in names:
-        if name in own or name in published:
-            return own.get(name) or published.get(name)
-    return None
+    return _of_format({**(known.peak_flops_per_second if known else {}), **own}, number_format)
+
+
+def _of_format(peaks: Mapping[str, float], number_format: str) -> float | None:
+    eight_bit = number_format in {"fp8-e4m3", "fp8-e5m2", "mxfp8"}
+    return peaks.get(number_format) or (peaks.get("fp8") if eight_bit else None)
 
 
 @rule("TS-PAR-028")

@@ -1,0 +1,62 @@
+"""The outline of a text in YAML or JSON: its keys at the top, without building anything from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import yaml
+
+from trainspec_validate.documents.load._yaml_walk import open_parser
+
+
+@dataclass(slots=True)
+class Outline:
+    """The keys at the top of all documents of a text with those values that are scalars, and what is inside."""
+
+    top: list[tuple[str, str]] = field(default_factory=list)
+    """Keys with their values; a mapping or list as a value is an empty text."""
+    inside: list[tuple[str, str]] = field(default_factory=list)
+    """Keys below the top whose value is a scalar."""
+    num_mappings: int = 0
+    """Documents that are a mapping."""
+
+
+def outline_of(content: bytes) -> Outline | None:
+    """The outline of a text in UTF-8; None where it cannot be read. No alias is followed.
+
+    >>> outline_of(b"image: trainspec/v1").top, outline_of(b"a: [")
+    ([('image', 'trainspec/v1')], None)
+    """
+    found = Outline()
+    try:
+        for depth, key, value in _scalars(content.decode("utf-8-sig"), found):
+            (found.top if depth == 1 else found.inside).append((key, value))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return None
+    return found if found.num_mappings else None
+
+
+def _scalars(text: str, found: Outline) -> Iterator[tuple[int, str, str]]:
+    """Every key with its value, empty for a mapping or list, and how many collections they are in."""
+    parser = open_parser(text)
+    stack: list[str | None] = []
+    """For every open collection the key whose value comes next; None for a list, and empty where a key comes."""
+    while parser.check_event():
+        event = parser.get_event()
+        if isinstance(event, yaml.CollectionEndEvent):
+            stack.pop()
+            continue
+        is_start = isinstance(event, yaml.CollectionStartEvent)
+        if not is_start and not isinstance(event, yaml.NodeEvent):
+            continue
+        value = event.value if isinstance(event, yaml.ScalarEvent) else ""
+        if stack and stack[-1] == "" and not is_start:
+            stack[-1] = value or "?"
+        else:
+            yield len(stack), (stack[-1] or "") if stack else "", value
+            if stack and stack[-1] is not None:
+                stack[-1] = ""
+        if is_start:
+            found.num_mappings += not stack and isinstance(event, yaml.MappingStartEvent)
+            stack.append("" if isinstance(event, yaml.MappingStartEvent) else None)
