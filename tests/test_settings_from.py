@@ -114,16 +114,6 @@ def test_a_change_that_breaks_the_settings_is_no_success(how: str) -> None:
     assert "with these settings no later run can judge anything" in result.stderr
 
 
-def test_a_change_that_removes_waivers_which_its_settings_name_is_no_success() -> None:
-    text = 'waivers = "waivers.yaml"\nignore = ["TS-CLU-010"]\n'
-    in_main("trainspec.toml", text)
-    in_main("waivers.yaml", "apiVersion: trainspec/v1\nkind: Waivers\nwaivers: []\n")
-    Path("trainspec.toml").write_text(text, encoding="utf-8")
-    result = invoke()
-    assert result.exit_code == 1
-    assert "waivers: there is no file waivers.yaml" in result.stderr
-
-
 def test_settings_that_the_directory_cannot_mean_are_refused() -> None:
     in_main("trainspec.toml", "[")
     assert invoke().exit_code == 2

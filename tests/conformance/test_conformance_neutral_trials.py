@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -211,11 +212,19 @@ def test_segments_of_shared_memory_are_private(tmp_path: Path) -> None:
     words = memory_words()
     if not words:
         pytest.skip("this machine allows no private shared memory")
-    spaces = [
-        subprocess.run([*before, "readlink", "/proc/self/ns/ipc"], capture_output=True, text=True, check=True).stdout
-        for before in ((), words, words)
-    ]
+    shell = ["/bin/sh", "-c", "readlink /proc/self/ns/ipc; read _"]
+    with ExitStack() as stack:  # all at once, as the system gives the number of one that has ended to the next
+        started = [
+            stack.enter_context(
+                subprocess.Popen([*before, *shell], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for before in ((), words, words)
+        ]
+        spaces = [process.stdout.readline() for process in started if process.stdout]
+        for process in started:
+            process.communicate("\n", timeout=60)
     assert len(set(spaces)) == 3
+    assert all(spaces)
 
 
 def test_private_shared_memory_is_made_with_programs_of_the_suite() -> None:
