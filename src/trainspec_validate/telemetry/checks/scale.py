@@ -49,7 +49,7 @@ def scale_plausible(run: RunView) -> Iterator[Violation]:
     """Values have the size that they have in the unit of their metric."""
     present = run.series.metrics() if len(run.series) else frozenset()
     wanted = [suspicion for suspicion in suspicions() if suspicion.metric in present]
-    if not has_times(run):  # what stands for times in such a log is no clock
+    if not has_times(run):  # such a log has made-up times, not those of a clock
         wanted = [suspicion for suspicion in wanted if suspicion.suspects not in _TIMED]
     if not wanted:
         raise NotApplicable("no value of a metric whose size shows its unit")
