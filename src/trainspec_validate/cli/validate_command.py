@@ -22,10 +22,10 @@ from trainspec_validate.cli.target import of_target, original
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
-from trainspec_validate.pipeline.detect import detect, is_foreign, search
+from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
-from trainspec_validate.pipeline.overlooked import passed_by
+from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
@@ -90,8 +90,8 @@ def _breaks_settings(request: Request) -> bool:
 
 
 def _without_foreign(paths: Sequence[str]) -> list[str]:
-    """The paths without YAML and JSON files of other programs, which whoever lists changed files names too."""
-    foreign = [path for path in paths if is_foreign(path)]
+    """The paths without files of other programs, which whoever lists changed files names too."""
+    foreign = [path for path in paths if is_passed_over(path)]
     for path in foreign:
         terminal.tell(f"passed over: {path}: no TrainSpec document")
     return [path for path in paths if path not in set(foreign)]
