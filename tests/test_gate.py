@@ -252,7 +252,7 @@ def test_an_archive_that_holds_a_dependent_is_named(path: str) -> None:
     pack(path, "a/plan.yaml", PLAN.replace("example-cluster", "another"))
     assert reasons("cluster.yaml", "--dependents") == {}
     Path(path).write_bytes(Path(path).read_bytes()[:60])
-    assert reasons("cluster.yaml", "--dependents") == {}
+    assert reasons("cluster.yaml", "--dependents") == {path: "is an archive, and its files are not looked at"}
 
 
 @pytest.mark.parametrize("form", ["text", "list"])
