@@ -331,3 +331,23 @@ def test_threads_that_cannot_be_started_refuse_no_checkpoint(tmp_path: Path, mon
     seal(tmp_path / "step-10")
     monkeypatch.setattr("threading._start_new_thread", refuse)
     assert terminal.run(toolbox, "trainspec", ["checkpoint", "newest-good", str(tmp_path)]) == 2
+
+
+def test_a_whole_copy_of_an_older_save_is_passed_over(tmp_path: Path) -> None:
+    for step in STEPS:
+        dcp(tmp_path, step)
+    shutil.rmtree(tmp_path / "step-30")
+    shutil.copytree(tmp_path / "step-10", tmp_path / "step-30")
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-20'}\n")
+    assert "is also that of" in result.stderr
+    assert "TS-CKP-074" in result.stderr
+
+
+def test_a_copy_of_a_sealed_older_save_is_passed_over(tmp_path: Path) -> None:
+    for step in STEPS:
+        huggingface(tmp_path, step)
+    seal(tmp_path / "checkpoint-10")
+    shutil.rmtree(tmp_path / "checkpoint-30")
+    shutil.copytree(tmp_path / "checkpoint-10", tmp_path / "checkpoint-30")
+    assert newest(tmp_path) == "checkpoint-20"
