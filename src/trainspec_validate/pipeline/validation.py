@@ -187,13 +187,10 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     judged = judged_on(documents, selection, bound, [*ruled.outcomes, *both.outcomes], elsewhere)
     form = [*outcomes_of_form(documents, found, selection, judged), *without_input(documents, selection, elsewhere)]
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
-    taken = [*_located(documents, found, selection), *both.findings]
-    tally = silence(taken, run, waivers, recorded, terms.today)
+    tally = silence([*_located(documents, found, selection), *both.findings], run, waivers, recorded, terms.today)
     left_out = _first_of_each_path([*_left_out(arguments, documents, inputs)], completion.unreached)
     open_ = [*ruled.unjudged, *both.unjudged, *left_out]
-    if recorded is not None:
-        open_, idle = recorded.mark(open_, run)
-        tally.complaints.extend(idle)
+    open_ = recorded.mark(open_, run, tally) if recorded else open_
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
     report = Report(
