@@ -18,6 +18,8 @@ from trainspec_validate.pipeline.foreign import why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
+_START_BYTES: Final = 262_144
+_FIRST_BYTES: Final = 4_096
 _FOLD = r"(?:\\\r?\n[ \t]*)?"
 """A line of a quoted YAML text that goes on on the next one."""
 
@@ -96,11 +98,32 @@ def _is_within(letters: str, name: str) -> bool:
     return all(letter in rest for letter in letters)
 
 
+def claimed(path: Path) -> bytes:
+    """The content of a file that claims to be ours, wherever in a text it does; empty where it does not.
+
+    Of what is no text, the start alone is looked at. A file that cannot be read claims nothing.
+    """
+    try:
+        with open_regular(path) as file:
+            start = file.read(_START_BYTES)
+            content = start + (file.read(MAX_BYTES) if _may_be_text(start) else b"")
+    except OSError:
+        return b""
+    is_ours = claims(start.replace(b"\0", b"")) or _PLAIN.search(content.replace(b"\0", b""))
+    return content if is_ours else b""
+
+
+def _may_be_text(start: bytes) -> bool:
+    """Whether content begins as a text does, be it with two or four bytes for a letter."""
+    num_zeros = start[:_FIRST_BYTES].count(0)
+    return num_zeros == 0 or 0.3 < num_zeros / len(start[:_FIRST_BYTES]) < 0.8
+
+
 def hidden_claims(path: Path) -> bool:
     """Whether a file that a search leaves out claims to be ours; false where it cannot be read."""
     try:
         with open_regular(path) as file:
-            content = file.read(MAX_BYTES)
+            content = file.read(MAX_BYTES).replace(b"\0", b"")
     except OSError:
         return False
     return bool(_VERSION.search(content) or (b"\\" in content and _ESCAPED.search(content)))
@@ -147,6 +170,11 @@ def why_no_document(path: Path) -> str | None:
     if not reason and not _VERSION_GIVEN.search(content) and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
     return reason or (_TOO_LONG if is_longer else "")
+
+
+def names_kind(content: bytes) -> bool:
+    """Whether a kind of ours is a key at the beginning of a line, in whatever encoding."""
+    return bool(_KIND_AT_TOP.search(content.replace(b"\0", b"")))
 
 
 def _has_kind_at_top(content: bytes) -> bool:
