@@ -38,6 +38,11 @@ _VERSION: Final = re.compile(rb"trainspec/v\d")
 _NAME: Final = "trainspec"
 _STATED: Final = re.compile(rb"^[ \t{]*+[\"']?apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})", re.MULTILINE)
 _SCHEMA: Final = re.compile(rb"\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)")
+_SCHEMA_AT_TOP: Final = re.compile(
+    rb"^(?:#[^\n]{0,200}?|[\"']?|[ \t{]*+\"(?=\$schema\"))\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)",
+    re.MULTILINE,
+)
+"""A schema of the whole text: in a comment or a key that is not indented, or in a key of JSON."""
 _MOST_STATED: Final = 10_000
 """Versions and schemas of a text that are looked at."""
 _ALIKE: Final = 0.85
@@ -48,6 +53,8 @@ _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
+_VERSION_OPEN: Final = re.compile(rb"^apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?(?:\{\{|\{%|<%|\$\{)", re.MULTILINE)
+"""A version that a template fills in."""
 _KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", "cluster-profile"})
 """Starts of names that documents of a kind have, and now and then files of other programs."""
 _MOST_NEIGHBOURS: Final = 1_000
@@ -65,9 +72,9 @@ def claims(content: bytes) -> bool:
     )
 
 
-def _names_schema(content: bytes) -> bool:
+def _names_schema(content: bytes, place: re.Pattern[bytes] = _SCHEMA) -> bool:
     """Whether a text says that a schema of ours fits it."""
-    return any(_is_our_schema(found[1]) for found in islice(_SCHEMA.finditer(content), _MOST_STATED))
+    return any(_is_our_schema(found[1]) for found in islice(place.finditer(content), _MOST_STATED))
 
 
 def _names_us(version: str) -> bool:
@@ -163,11 +170,13 @@ def why_no_document(path: Path) -> str | None:
         content = file.read(MAX_BYTES)
         is_longer = bool(file.read(1))
     if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
-        return None if _names_schema(content) or b"\0" in content else why_foreign(content, _names_us)
+        is_whole = b"\0" in content or _names_schema(content, _SCHEMA_AT_TOP)
+        return None if is_whole else why_foreign(content, _names_us)
     if not content.strip():
         return "is empty"
     reason = _no_text(content, is_whole=not is_longer)
-    if not reason and not _VERSION_GIVEN.search(content) and _KIND.search(content):
+    is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
+    if not reason and is_open and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
     return reason or (_TOO_LONG if is_longer else "")
 

@@ -29,7 +29,7 @@ from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
 from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.completion import complete
-from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, SACCT, detect, of_content, search
+from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, POINTER, SACCT, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
@@ -359,14 +359,11 @@ def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
 
 
 def _unread(source: FoundSource) -> Unjudged:
-    usual = {
+    remedies = {
         **REMEDIES,
+        POINTER: "",
         SACCT: "",
         LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
-    }
-    remedies = {
-        **usual,
-        **REMEDIES,
         NO_STREAM: "see: trainspec import --list",
         NO_VERSION: f"write apiVersion: {API_VERSION}",
     }
@@ -448,14 +445,16 @@ def _run_rules(
 
 
 def _same_names(members: Sequence[Member]) -> Iterator[ReferenceFailure]:
-    seen: dict[tuple[type, str], str] = {}
+    named: dict[tuple[type, str], list[str]] = {}
     for member in members:
-        key = (type(member.document), member.document.metadata.name)
-        first = seen.setdefault(key, member.path)
-        if first != member.path:
-            message = f"{key[0].__name__} {key[1]!r} is also declared in {first}"
-            help_text = "give each document a name of its own"
-            yield ReferenceFailure(NAME_TAKEN, member.path, ("metadata", "name"), message, help_text)
+        named.setdefault((type(member.document), member.document.metadata.name), []).append(member.path)
+    for (kind, name), paths in named.items():
+        for path in dict.fromkeys(paths):
+            other = next((one for one in paths if one != path), None)
+            if other is not None:
+                message = f"{kind.__name__} {name!r} is also declared in {other}"
+                help_text = "give each document a name of its own"
+                yield ReferenceFailure(NAME_TAKEN, path, ("metadata", "name"), message, help_text)
 
 
 def _located(documents: DocumentSet, found: Sequence[Finding], selection: Selection) -> list[Finding]:
