@@ -9,6 +9,7 @@ from plan_files import assert_sound, at, broken, converted, document, how, impor
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.readers.huggingface import read_trainer
 from trainspec_validate.interop.readers.nemo import looks_like_nemo, read_bridge, read_nemo
 from trainspec_validate.interop.recognise import recognise
 
@@ -317,3 +318,53 @@ def test_defaults_do_not_hold_for_a_model_of_unknown_settings(num_strange: int, 
     assert (at(fragment, "parallelism", "pipeline") is None) is not is_taken
     assert bool(fragment.defaults) is is_taken
     assert at(fragment, "batch", "global_sequences") == 8
+
+
+COMPOSED = "defaults:\n{}trainer:\n  devices: 8\n  num_nodes: 4\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n{}"
+SIZES = "  global_batch_size: 128\n  tensor_model_parallel_size: 2\n  num_layers: 32\n  hidden_size: 4096\n"
+
+
+def composed(*entries: str) -> Fragment:
+    shape = f"{SIZES}  num_attention_heads: 32\n  encoder_seq_length: 4096\n"
+    return read_nemo(ForeignText("gpt.yaml", COMPOSED.format("".join(f"  - {entry}\n" for entry in entries), shape)))
+
+
+@pytest.mark.parametrize("entry", ["base_llama", "/configs/base@_global_", "model: llama", "model.optim: adam"])
+def test_what_a_base_of_hydra_may_set_is_open_and_the_base_is_named(entry: str) -> None:
+    alone = composed("_self_")
+    assert at(alone, "parallelism", "pipeline") == 1
+    assert at(alone, "parallelism", "sharding") == "none"
+    assert at(alone, "precision", "parameters") == "fp32"
+    entry = entry.replace("model.optim: adam", "optim@model.optim: adam")
+    fragment = composed(entry, "_self_")
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "tensor") == 2
+    assert at(fragment, "batch", "global_sequences") == 128
+    left = {"parallelism.pipeline", "parallelism.sharding", "precision.parameters", "parallelism.data"}
+    assert left <= unknown_keys(fragment)
+    assert "composed of further files, which are not read: " in remarks_of(fragment)
+    assert "defaults" not in remarks_of(fragment).partition("does not know it")[2]
+
+
+@pytest.mark.parametrize(
+    "entry", ["optional tp_overlap@model.ub_cfg: a", "hydra/launcher: local", "optional x@model: null"]
+)
+def test_a_part_of_its_own_section_leaves_the_rest(entry: str) -> None:
+    assert at(composed("_self_", entry), "parallelism", "pipeline") == 1
+
+
+def test_a_file_that_is_laid_over_this_one_leaves_nothing_known() -> None:
+    fragment = composed("_self_", "experiment_llama")
+    assert_sound(fragment)
+    assert not {"parallelism", "model", "batch", "precision"} & fragment.facts.keys()
+    reasons = {entry.reason for entry in fragment.unknown}
+    assert "experiment_llama is laid over this file, and is not read" in reasons
+
+
+def test_a_base_of_another_program_is_named_as_well() -> None:
+    text = "include: base.yaml\nper_device_train_batch_size: 4\ndo_train: true\nsave_steps: 5\nbf16: true\n"
+    fragment = read_trainer(ForeignText("sft.yaml", text))
+    assert_sound(fragment)
+    assert at(fragment, "batch", "micro_sequences") == 4
+    assert at(fragment, "batch", "accumulation_steps") is None
+    assert "composed of further files, which are not read: base.yaml" in remarks_of(fragment)

@@ -9,6 +9,7 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._foreign_splits import leave_micro_batch_open, leave_splits_open
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
@@ -202,6 +203,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
             drop_unknown_program(draft, None)
         leave_loading_open(draft, None)
         leave_launch_open(draft)
+        leave_composed_open(draft)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)

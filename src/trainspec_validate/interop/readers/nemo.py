@@ -8,6 +8,7 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_defaults
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
@@ -172,8 +173,9 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     if source and not any(values.get(name) for name in ("num_layers", "encoder_num_layers", "hidden_size")):
         draft.drop_defaults(f"{source} names what the job starts from, which may set it")
     count_more(draft)
+    covered = leave_composed_open(draft)
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
-    world = devices * nodes if devices and nodes else None
+    world = devices * nodes if devices and nodes and not covered else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     mark_usual(draft)
     return draft
@@ -324,6 +326,7 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
         drop_all_defaults(draft, "the file overrides a recipe and does not say; the recipe decides")
     write_megatron(draft, defaults=False)
     count_stated(draft)
+    leave_composed_open(draft)
     complete(draft)
     return draft
 
