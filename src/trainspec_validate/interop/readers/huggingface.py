@@ -8,6 +8,7 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._abbreviations import complete_options, tell_completed
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._foreign_splits import leave_micro_batch_open, leave_splits_open
@@ -141,6 +142,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     started = options_of_script(text.text, _OPTION, 1)
     if started is None:
         raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    shortened = complete_options(started)
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
@@ -162,6 +164,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
     _tell_idle(draft)
+    tell_completed(draft, shortened)
     started.tell(draft)
     return draft
 
