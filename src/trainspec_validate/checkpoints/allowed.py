@@ -116,7 +116,7 @@ _SETTINGS = {
     "trl.trainer.utils": {"OnPolicyConfig"},
     "trl.trainer.xpo_config": {"XPOConfig"},
 }
-"""Classes derived from TrainingArguments by the module that defines them, in transformers 4.38 to 5.24, TRL 0.2 to 1.16."""
+"""Classes derived from TrainingArguments, by module: those of transformers 4.38 to 5.24, and of TRL 0.2 to 1.16."""
 _ALLOWED = {**_PLAIN, **_NUMPY, **_TORCH, _METADATA: _METADATA_NAMES, **_TRAINERS, **_SETTINGS}
 _TYPES = {
     *("Size", "device", "dtype", "Tensor", "strided", "sparse_coo", "per_tensor_affine", "contiguous_format"),
