@@ -15,8 +15,8 @@ from trainspec_validate.interop.readers._foreign_splits import leave_micro_batch
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
-    FILLING,
     carried,
+    forget_launch,
     laid_over,
     launch_options,
     launch_variables,
@@ -129,12 +129,7 @@ def read_trainer(text: ForeignText, launch: Mapping[str, Any] | None = None) -> 
     """
     script = bool(_OPTION.search(text.text[:_HEAD]))
     draft = (_of_script if script else _of_file)(text, launch or {})
-    if any(name.startswith((ACCELERATE, DEEPSPEED)) for name in draft.values):
-        draft.idle = [
-            name for name in draft.idle if name not in FILLING and not name.startswith((ACCELERATE, DEEPSPEED))
-        ]
-        draft.unfit = {name for name in draft.unfit if not name.startswith((ACCELERATE, DEEPSPEED))}
-        draft.told = [entry for entry in draft.told if not str(entry[1]).startswith((ACCELERATE, DEEPSPEED))]
+    forget_launch(draft)
     return draft.fragment("huggingface-trainer-arguments", text)
 
 
