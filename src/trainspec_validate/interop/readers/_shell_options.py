@@ -20,7 +20,8 @@ from trainspec_validate.interop.readers._shell_choices import (
     only_marks,
     split_marks,
 )
-from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
+from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
 
 _SEVERAL = frozenset(

@@ -13,7 +13,9 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 MAX_CHARACTERS = 1024 * 1024
 _CLOSING = {"(": ")", "{": "}"}
 _ENDS_COMMAND = frozenset(";&|\n")
-_DOUBLE = frozenset({"&&", "||", ";;"})
+_SIGNS = (";;&", ";;", ";&", "&&", "||", "|&")
+_BEFORE_COMMANDS = frozenset({"if", "elif", "while", "until", "then", "else", "do", "!", "{", "time"})
+_LONGEST_SUM = 1024
 _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
 _CLOSE = "close it here, or close an earlier quote that ends on this line"
@@ -36,9 +38,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a parenthesis that opens or closes, or what ends a command, with its signs such as `&&`."""
+    """A word, a parenthesis that opens or closes, what ends a command, with its signs such as `&&`, or a `(( ))`."""
 
-    kind: Literal["word", "open", "close", "end"]
+    kind: Literal["word", "open", "close", "end", "sum"]
     line: int
     pieces: tuple[Piece, ...] = ()
 
@@ -87,8 +89,9 @@ class _Scanner:
         return taken
 
     def substitution(self) -> None:
-        """A `$...`: parentheses and braces are taken whole, so that their blanks do not end the word."""
-        self.buffer.append(self.step())
+        """A `$...` or `<(...)`: parentheses and braces are taken whole, so that their blanks do not end the word."""
+        self.step()
+        self.buffer.append("$")
         opening = self.text[self.at : self.at + 1]
         if opening == "[" and (end := _OLDER_SUM.match(self.text, self.at)):
             self.step(end.end() - self.at)
@@ -207,19 +210,34 @@ def tokens(text: str) -> Iterator[Token]:
         )
     scanner = _Scanner(text.translate(_MARKS))
     waiting: list[str] = []
+    in_test, starts = False, True
     while scanner.at < len(text):
         character, line = text[scanner.at], scanner.line
-        if character in _ENDS_COMMAND:
-            signs = scanner.step(2 if text[scanner.at : scanner.at + 2] in _DOUBLE else 1)
+        if in_test and character in "<>&|()\n":
+            signs = scanner.step(2 if text[scanner.at : scanner.at + 2] in _SIGNS else 1)
+            if signs != "\n":
+                yield Token("word", line, (Piece(signs, plain=False, quoted=False),))
+        elif character == "&" and text[scanner.at + 1 : scanner.at + 2] == ">":
+            scanner.step()
+            waiting.extend(_skip_redirection(scanner))
+        elif character in _ENDS_COMMAND:
+            signs = scanner.step(next((len(each) for each in _SIGNS if text.startswith(each, scanner.at)), 1))
+            starts = True
             yield Token("end", line, (Piece(signs, plain=True, quoted=False),))
             if signs == "\n" and waiting:
                 _skip_documents(scanner, waiting)
         elif character in " \t":
             scanner.step()
+        elif character in "<>" and text[scanner.at + 1 : scanner.at + 2] == "(":
+            yield _substituted_process(scanner)
         elif character in "<>":
             waiting.extend(_skip_redirection(scanner))
+        elif character == "(" and (end := _sum_end(text, scanner.at)):
+            starts = True
+            yield Token("sum", line, (Piece(scanner.step(end - scanner.at)[2:-2], plain=False, quoted=False),))
         elif character in "()":
             scanner.step()
+            starts = True
             yield Token("open" if character == "(" else "close", line)
         elif character == "#":
             end = text.find("\n", scanner.at)
@@ -228,6 +246,9 @@ def tokens(text: str) -> Iterator[Token]:
             token = scanner.word()
             redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
             if token.pieces and not redirected:
+                if token.bare and token.text in {"[[", "]]"}:
+                    in_test = token.text == "[[" and starts and text.find("]]", scanner.at, scanner.at + 4096) >= 0
+                starts = token.bare and token.text in _BEFORE_COMMANDS
                 yield token
     yield Token("end", scanner.line)
 
@@ -255,6 +276,35 @@ def cut_words(text: str) -> list[str]:
     return text.split() if depth or ticked else [word for word in words if word]
 
 
+def _sum_end(text: str, start: int) -> int | None:
+    """Where a `(( ... ))` ends; None where these parentheses are no sum.
+
+    >>> _sum_end("((a + (b)))", 0), _sum_end("((a) && (b))", 0)
+    (11, None)
+    """
+    depth, inner = 0, -1
+    if text[start : start + 2] != "((":
+        return None
+    for place in range(start, min(len(text), start + _LONGEST_SUM)):
+        depth += (text[place] == "(") - (text[place] == ")")
+        if depth == 0:
+            return place + 1 if inner == place - 1 else None
+        if depth == 1 and place > start:
+            inner = place
+            if text[place + 1 : place + 2] != ")":
+                return None
+    return None
+
+
+def _substituted_process(scanner: _Scanner) -> Token:
+    """A `<( ... )`, whose commands run on their own; as a word it is open."""
+    line = scanner.line
+    scanner.substitution()
+    scanner.flush(plain=False, quoted=False)
+    pieces, scanner.pieces = tuple(scanner.pieces), []
+    return Token("word", line, pieces)
+
+
 def _skip_redirection(scanner: _Scanner) -> list[str]:
     """A `>`, `2>&1` or `<<END` with its target; the last word of a document that begins after this line, if any."""
     signs = ""
@@ -262,6 +312,9 @@ def _skip_redirection(scanner: _Scanner) -> list[str]:
         signs += scanner.step()
     while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
         scanner.step()
+    if scanner.text[scanner.at : scanner.at + 2] in {"<(", ">("}:
+        _substituted_process(scanner)
+        return []
     if scanner.text[scanner.at : scanner.at + 1] in {"", "(", "\n", "#"}:
         return []
     target = scanner.word().text
