@@ -17,15 +17,11 @@ _LOCAL = frozenset({"local", "declare", "typeset"})
 """Inside of a function what they declare ends with it."""
 _PASSES_ON = frozenset({"command", "builtin"})
 """Commands that run the built-in command that they name."""
-WITHOUT_EFFECT = frozenset(
-    (
-        "true false : echo test [ [[ cd pwd pushd popd dirs jobs kill bg fg disown hash type ulimit umask times history "
-        "help bind complete compgen compopt suspend logout fc caller exit return break continue exec set shopt enable "
-        "source . eval trap"
-    ).split()
-)
-"""Built-in commands that set no variable by its name, or that are followed elsewhere."""
 _TAKES = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "wait", "let"})
+_OTHERS = frozenset(
+    {"unset", "shift", "set", "eval", "source", ".", "alias", "trap", "command", "builtin", "coproc", "shopt"}
+)
+_KEYWORDS = frozenset({"if", "for", "while", "until", "case", "select", "function", "time", "!", "{", "[["})
 _ENTRY = re.compile(rf"({NAME})\[.*")
 _ASSIGNED = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
 _SHAPING = frozenset("iulc")
@@ -110,13 +106,16 @@ def built_in(script: Script, command: list[Word]) -> None:
         _set(script, words)
     elif kind == "shopt":
         script.options.update(word.text for word in words)
-    elif kind in _PASSES_ON or kind in WITHOUT_EFFECT:
-        pass
     elif not is_settled(kind):
         _unknown(script, words)
     for word in words:
         if found := re.fullmatch(rf"\{{({NAME})\}}", word.text):
             script.open(found[1], word.line)  # `{NAME}>file` sets it to a number
+
+
+def sets_variables(script: Script, name: str) -> bool:
+    """Whether a command may set variables: a function, a keyword, or one of the shell itself."""
+    return name in script.functions or name in DECLARES | _TAKES | _OTHERS | _KEYWORDS or name[:1] == "("
 
 
 def _unknown(script: Script, words: Sequence[Word]) -> None:
@@ -126,15 +125,21 @@ def _unknown(script: Script, words: Sequence[Word]) -> None:
         if script.get(name) is not None:
             _maybe(script, name)
     for word in words:
-        name = _ASSIGNED.match(word.text)
-        if name and script.get(name[1]) is not None:
-            _maybe(script, name[1])
+        found = _ASSIGNED.match(word.text)
+        if found and script.get(found[1]) is not None:
+            _maybe(script, found[1])
         elif re.fullmatch(NAME, word.text) and script.get(word.text) is not None:
             _maybe(script, word.text)
 
 
 def _maybe(script: Script, name: str) -> None:
-    script.branch([lambda: bool(script.open(name)), lambda: False])
+    """A variable may get a value that is not known."""
+
+    def way() -> bool:
+        script.open(name)
+        return False
+
+    script.branch([way, lambda: False])
 
 
 def _declare_words(script: Script, command: Sequence[Word]) -> None:

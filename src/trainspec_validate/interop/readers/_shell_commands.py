@@ -6,16 +6,16 @@ What a branch, a loop or the caller decides becomes a choice between every value
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
-from trainspec_validate.interop.readers._shell_builtins import DECLARES, built_in, declare, name_at, open_entry
-from trainspec_validate.interop.readers._shell_choices import Value, has_marks
+from trainspec_validate.interop.readers._shell_assignments import ASSIGNS, assignment, take
+from trainspec_validate.interop.readers._shell_builtins import DECLARES, built_in, name_at, sets_variables
+from trainspec_validate.interop.readers._shell_choices import Value
 from trainspec_validate.interop.readers._shell_conditions import decide, matches
 from trainspec_validate.interop.readers._shell_items import items_of, quoted_glob, test_words
 from trainspec_validate.interop.readers._shell_variables import (
-    MAX_VALUE,
     NAME,
     Scope,
     Script,
@@ -24,7 +24,7 @@ from trainspec_validate.interop.readers._shell_variables import (
     is_settled,
     prepares_alone,
 )
-from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
+from trainspec_validate.interop.readers._shell_words import Token
 
 MAX_STEPS = 200_000
 MAX_ITEMS = 256
@@ -33,12 +33,8 @@ _MAX_CALLS = 16
 _MAX_PASSES = 5
 _MAX_NESTED = 3
 """Loops in each other that are followed several times, to find what they assign."""
-_ASSIGNS = re.compile(rf"({NAME})(\+?)=")
-_ENTRY = re.compile(rf"({NAME})\[[^\]]*\]\+?=")
 _READS = frozenset({"source", "."})
 _TESTS = frozenset({"[", "[[", "test"})
-_ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
-"""A word that is the value of a variable, which `echo` prints."""
 _PREPARING = re.compile(
     r"[\"']*\$\([\"']*(?:[^\s\"']*/)?(?:conda|mamba|micromamba|ssh-agent|direnv|pyenv|brew|modulecmd|dircolors)\b[^;&|]*\)[\"']*"
 )
@@ -137,7 +133,7 @@ def _assigns(script: Script, node: tree.Simple) -> bool:
     """Whether a command does nothing but assign, with no other command in it that could fail."""
     first, *others = (token.text for token in node.tokens if token.kind == "word")
     words = others if first in DECLARES else [first, *others]
-    found = [_ASSIGNS.match(word) for word in words]
+    found = [ASSIGNS.match(word) for word in words]
     failing = script.fixed | script.shaped | script.opaque | script.references
     return bool(words) and all(
         name and name[1] not in failing and "`" not in word and "$(" not in word and "${" not in word
@@ -243,7 +239,7 @@ def _changed(script: Script, node: tree.Loop, once: Callable[[set[str]], bool]) 
     for _ in range(0 if is_deep else _MAX_PASSES):
         scopes: list[Scope] = []
 
-        def run(scopes: list[Scope] = scopes) -> bool:
+        def run(names: set[str] = names, scopes: list[Scope] = scopes) -> bool:
             script.scopes.append({})
             once(names)
             scopes.append(script.scopes.pop())
@@ -312,13 +308,13 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
     command: list[Word] = []
     position = 0
     script.scopes.append({})
-    while position < len(tokens) and (tokens[position].kind != "word" or _assignment(tokens[position])):
-        position = _take(script, command, tokens, position)
+    while position < len(tokens) and (tokens[position].kind != "word" or assignment(tokens[position])):
+        position = take(script, command, tokens, position)
     assigned = script.scopes.pop()
-    own = {found[1] for token in tokens[:position] if token.kind == "word" and (found := _assignment(token))}
+    own = {found[1] for token in tokens[:position] if token.kind == "word" and (found := assignment(token))}
     before = position
     while position < len(tokens):
-        position = _take(script, command, tokens, position)
+        position = take(script, command, tokens, position)
     while script.declared:
         script.declared.pop(0)()
     if not command:
@@ -394,7 +390,7 @@ def _evaluate(script: Script, words: Sequence[Word]) -> bool:
         except ForeignFormatError:
             script.unsettle()
             return False
-        ways = [lambda body=body: _run(script, body) for body in bodies]  # type: ignore[misc]
+        ways = [lambda body=body: _run(script, body) for body in bodies]
         return _quietly(script, lambda: script.branch(ways))
     if not _PREPARING.fullmatch(text):
         for one in texts:
@@ -406,17 +402,12 @@ def _evaluate(script: Script, words: Sequence[Word]) -> bool:
 
 def _evaluate_open(script: Script, text: str) -> None:
     names = {found[1] for found in _LATER.finditer(text)}
-    first = next((word for word in text.split() if not _ASSIGNS.match(word)), "")
-    if not first or not is_settled(first) or name_is_of_shell(script, first):
+    first = next((word for word in text.split() if not ASSIGNS.match(word)), "")
+    if not first or not is_settled(first) or sets_variables(script, first):
         script.unsettle()
     for name in sorted(names):
         if script.get(name) is not None:
             script.open(name)
-
-
-def name_is_of_shell(script: Script, name: str) -> bool:
-    """Whether a command may set variables: a function, or one of the shell itself."""
-    return name in script.functions or not re.fullmatch(r"[A-Za-z0-9_./+-]*[./0-9-][A-Za-z0-9_./+-]*|python|torchrun|srun|mpirun|accelerate|deepspeed|bash|sh|echo", name)
 
 
 def _trap(script: Script, tokens: tuple[Token, ...]) -> None:
@@ -452,101 +443,3 @@ def _shown_file(script: Script, value: str, tokens: tuple[Token, ...]) -> str:
     written = [token.text for token in tokens if token.kind == "word"]
     place = next((k for k, word in enumerate(written[:-1]) if word in _READS), None)
     return shown if place is None or "$(" not in shown else written[place + 1]
-
-
-def _assignment(token: Token) -> re.Match[str] | None:
-    """The name of the variable that a word assigns, where it does."""
-    first = token.pieces[0]
-    return None if first.quoted or first.plain else _ASSIGNS.match(first.text)
-
-
-def _take(script: Script, command: list[Word], tokens: tuple[Token, ...], position: int) -> int:
-    """One word: an assignment where a command may begin, otherwise a part of the command; the next position."""
-    token = tokens[position]
-    if token.kind != "word":
-        return position + 1
-    first, assigns = token.pieces[0], _assignment(token)
-    starts = not command or command[name_at(command)].text in DECLARES
-    if starts and not first.quoted and not first.plain and (entry := _ENTRY.match(token.text)):
-        script.value(token.pieces, token.line)
-        open_entry(script, entry[1], token.line)
-        return position + 1
-    if not starts or not assigns:
-        is_argument = bool(command) and command[0].text in script.functions
-        command.extend(_words(script, token, keep_quoted=is_argument))
-        return position + 1
-    rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
-    text, after = script.value(rest, token.line), position + 1
-    start = None
-    if not text and len(token.pieces) == 1 and after < len(tokens) and tokens[after].kind == "open":
-        text, start, after = _array(script, assigns[1], tokens, after)
-    if assigns[2]:
-        text, start = _appended(script, assigns[1], text, start)
-    if len(text) > MAX_VALUE:
-        raise ForeignFormatError("a variable grows beyond bounds", token.line, "write the values out")
-    value = Value(text, token.line)
-    if command:
-        script.declared.append(lambda: declare(script, command, assigns[1], value, start))
-    elif start is not None:
-        script.assign_list(assigns[1], value, start)
-    else:
-        script.assign(assigns[1], value)
-    return after
-
-
-def _appended(script: Script, name: str, text: str, start: str | None) -> tuple[str, str | None]:
-    """The value after `NAME+=`, and its first entry where entries were added."""
-    before = script.get(name)
-    if name in script.shaped:
-        return f"${name}", None if start is None else f"${name}"
-    if start is not None:
-        kept = before.text if before else ""  # no caller hands over an array
-        first = script.scalar(name)
-        is_list = script.get(f"{name}[0]") is not None
-        start = first.text if first and first.text else start if not is_list and not kept else f"${name}"
-        return f"{kept} {text}" if kept else text, start
-    first = script.scalar(name)
-    return f"{first.text if first else f'${name}'}{text}", None
-
-
-def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
-    """The words that one becomes: substituted values and, but for arguments of functions, quoted ones are cut."""
-    echoed = _ECHOED.fullmatch(token.text)
-    pieces = (Piece(echoed[1], plain=False, quoted=False),) if echoed else token.pieces
-    value = script.value(pieces, token.line)
-    if not keep_quoted and "$" in token.text and items_of(script, token).splits_openly:
-        value = f"{value}${{IFS}}"
-    if keep_quoted and all(piece.quoted for piece in token.pieces):
-        yield Word(value, token.line)
-        return
-    cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
-    for text in cut_words(value) if cut else [value]:
-        whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-        yield Word(text[1:-1] if whole else text, token.line)
-
-
-def _array(script: Script, name: str, tokens: tuple[Token, ...], position: int) -> tuple[str, str, int]:
-    """The items of `NAME=( ... )`, in one text, the first of them, and the position after."""
-    items, size = [], 0
-    first: str | None = None
-    is_open = False
-    position += 1
-    while position < len(tokens) and tokens[position].kind != "close":
-        token = tokens[position]
-        if token.kind == "word":
-            found = items_of(script, token)
-            items.append(script.value(token.pieces, token.line))
-            if found.splits_openly:
-                items.append("${IFS}")
-            if not found.sure or any(text.split() != [text] for text in found.texts):
-                script.spaced.add(name)
-            if first is None and (found.texts or not found.sure):
-                first = found.texts[0] if found.sure else f"${name}"
-            is_open = is_open or bool(re.match(r"\[[^\]]*\]\+?=", token.text))
-            size += len(items[-1]) + 1
-            if size > MAX_VALUE:
-                raise ForeignFormatError("an array grows beyond bounds", token.line, "write the values out")
-        position += 1
-    if is_open:
-        return f"${{{name}[@]}}", f"${name}", position + 1
-    return " ".join(items), first or "", position + 1

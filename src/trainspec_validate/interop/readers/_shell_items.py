@@ -29,6 +29,8 @@ class Items:
     """Whether it is as many items as these, with no other text than these may have."""
     splits_openly: bool = False
     """Whether the shell may cut it elsewhere than at blanks."""
+    braces: bool = False
+    """Whether the shell makes several words of it because of braces."""
 
 
 def items_of(script: Script, token: Token) -> Items:
@@ -41,7 +43,7 @@ def items_of(script: Script, token: Token) -> Items:
         return _range(int(found[1]), int(found[2]), value)
     without = re.sub(r"\$\{[^{}]*\}|\$\([^()]*\)", "", bare)
     if _BRACES.search(without) or _GLOB.search(without):
-        return Items([f"$(echo {value})"], sure=False, whole=False)
+        return Items([f"$(echo {value})"], sure=False, whole=False, braces=bool(_BRACES.search(without)))
     if "$" not in bare and "`" not in bare:
         return Items([value], sure=True, whole=True)
     splits = script.splits(value)
@@ -67,9 +69,9 @@ def _quoted(script: Script, token: Token, value: str) -> Items:
 
 def _range(first: int, last: int, value: str) -> Items:
     if abs(last - first) > _MAX_RANGE:
-        return Items([f"$(echo {value})"], sure=False, whole=False)
+        return Items([f"$(echo {value})"], sure=False, whole=False, braces=True)
     step = 1 if last >= first else -1
-    return Items([str(k) for k in range(first, last + step, step)], sure=True, whole=True)
+    return Items([str(k) for k in range(first, last + step, step)], sure=True, whole=True, braces=True)
 
 
 def quoted_glob(token: Token) -> bool:

@@ -181,6 +181,9 @@ class _Parser:
         token = self.tokens[self.at]
         if token.kind == "open":
             return self._parentheses()
+        if token.kind == "target":
+            self.at += 1
+            return Simple((token,))
         word = token.text if token.bare else ""
         if word in {"!", "time"} and self._kind(1) not in {"", "end", "close"}:
             self.at += 2 if word == "time" and self.tokens[self.at + 1].text == "-p" else 1
@@ -369,7 +372,9 @@ def _words_of(body: Iterable[Node]) -> Iterator[tuple[Token, str]]:
         match node:
             case Simple():
                 kinds = [*(token.kind for token in node.tokens[1:]), "end"]
-                yield from ((token, kind) for token, kind in zip(node.tokens, kinds, strict=True) if token.kind == "word")
+                yield from (
+                    (token, kind) for token, kind in zip(node.tokens, kinds, strict=True) if token.kind == "word"
+                )
             case Group() | Function() | Subshell():
                 waiting.extend(node.body)
             case Pipeline():

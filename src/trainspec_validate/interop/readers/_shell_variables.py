@@ -40,11 +40,12 @@ _SETS_SOMETHING = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|<<=|>>=")
 _ENVIRONMENT = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|setvars\.sh|lmod\.sh|modules\.sh|init/(?:ba|z)?sh)$")
 """Files that package managers generate: they prepare paths and set no size of a job."""
 _OF_THE_SHELL = frozenset(
-    (
-        "RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME UID EUID PPID GROUPS DIRSTACK FUNCNAME BASHPID BASHOPTS "
-        "BASH_ARGC BASH_ARGV BASH_COMMAND BASH_LINENO BASH_REMATCH BASH_SOURCE BASH_SUBSHELL SHELLOPTS PIPESTATUS OPTIND "
-        "OPTARG COMP_WORDBREAKS HISTCMD PWD OLDPWD REPLY MAPFILE COPROC _"
-    ).split()
+    {
+        *("RANDOM", "SRANDOM", "SECONDS", "LINENO", "EPOCHSECONDS", "EPOCHREALTIME", "UID", "EUID", "PPID"),
+        *("GROUPS", "DIRSTACK", "FUNCNAME", "BASHPID", "BASHOPTS", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND"),
+        *("BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE", "BASH_SUBSHELL", "SHELLOPTS", "PIPESTATUS", "OPTIND"),
+        *("OPTARG", "COMP_WORDBREAKS", "HISTCMD", "PWD", "OLDPWD", "REPLY", "MAPFILE", "COPROC", "_"),
+    }
 )
 """Variables that the shell itself sets at any time."""
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -67,7 +68,7 @@ Scope = dict[str, Value | None]
 
 @dataclass(slots=True)
 class Frame:
-    """A loop, a function or a subshell that is being followed, and what was assigned where `break` or `return` left it."""
+    """A loop, a function or a subshell that is being followed, and what was assigned where it was left early."""
 
     kind: Literal["loop", "function", "shell"]
     depth: int
@@ -253,7 +254,7 @@ class Script:
         return result
 
     def _cut_list(self, found: re.Match[str]) -> str:
-        """A part of a list of options, or the list after a replacement: its options with open values, or none of them."""
+        """A part of a list of options, or the list after a replacement: its options with open values, or none."""
         value = self.get(found["list"])
         if value is None or "--" not in value.text:
             return found[0]
@@ -286,7 +287,7 @@ class Script:
         names = {found["after"] or found["before"] for found in _SET_IN_SUM.finditer(text)}
         for name in sorted(names):
             self.open(name)
-        if re.search(r"\$(?!\(\()", text) and not names or _SETS_SOMETHING.search(_SET_IN_SUM.sub("", text)):
+        if (re.search(r"\$(?!\(\()", text) and not names) or _SETS_SOMETHING.search(_SET_IN_SUM.sub("", text)):
             self.unsettle()
         return True
 

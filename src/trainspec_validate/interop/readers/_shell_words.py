@@ -16,6 +16,7 @@ _ENDS_COMMAND = frozenset(";&|\n")
 _SIGNS = (";;&", ";;", ";&", "&&", "||", "|&")
 _BEFORE_COMMANDS = frozenset({"if", "elif", "while", "until", "then", "else", "do", "!", "{", "time"})
 _LONGEST_SUM = 1024
+_MAY_ASSIGN = re.compile(r"=|\+\+|--")
 _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
 _CLOSE = "close it here, or close an earlier quote that ends on this line"
@@ -38,9 +39,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a parenthesis that opens or closes, what ends a command, with its signs such as `&&`, or a `(( ))`."""
+    """A word, a parenthesis, what ends a command, with its signs, a `(( ))` or the target of a redirection."""
 
-    kind: Literal["word", "open", "close", "end", "sum"]
+    kind: Literal["word", "open", "close", "end", "sum", "target"]
     line: int
     pieces: tuple[Piece, ...] = ()
 
@@ -208,49 +209,97 @@ def tokens(text: str) -> Iterator[Token]:
         raise ForeignFormatError(
             f"the script is longer than {MAX_CHARACTERS} characters", help="name the launch script"
         )
-    scanner = _Scanner(text.translate(_MARKS))
-    waiting: list[str] = []
-    in_test, starts = False, True
-    while scanner.at < len(text):
-        character, line = text[scanner.at], scanner.line
-        if in_test and character in "<>&|()\n":
-            signs = scanner.step(2 if text[scanner.at : scanner.at + 2] in _SIGNS else 1)
-            if signs != "\n":
-                yield Token("word", line, (Piece(signs, plain=False, quoted=False),))
-        elif character == "&" and text[scanner.at + 1 : scanner.at + 2] == ">":
-            scanner.step()
-            waiting.extend(_skip_redirection(scanner))
+    lexer = _Lexer(_Scanner(text.translate(_MARKS)))
+    while lexer.scanner.at < len(text):
+        yield from lexer.step()
+    yield Token("end", lexer.scanner.line)
+
+
+class _Lexer:
+    """Finds one token after another."""
+
+    def __init__(self, scanner: _Scanner) -> None:
+        self.scanner = scanner
+        self._waiting: list[str] = []
+        """The last words of documents that begin after this line."""
+        self._in_test, self._starts = False, True
+
+    def step(self) -> Iterator[Token]:
+        """The token here, if there is one."""
+        scanner = self.scanner
+        character, following = scanner.text[scanner.at], scanner.text[scanner.at + 1 : scanner.at + 2]
+        if self._in_test and character in "<>&|()\n":
+            yield from self._sign_of_test()
+        elif character in "<>" and following == "(":
+            yield _substituted_process(scanner)
+        elif character in "<>" or (character == "&" and following == ">"):
+            scanner.step(character == "&")
+            yield from self._redirection()
         elif character in _ENDS_COMMAND:
-            signs = scanner.step(next((len(each) for each in _SIGNS if text.startswith(each, scanner.at)), 1))
-            starts = True
-            yield Token("end", line, (Piece(signs, plain=True, quoted=False),))
-            if signs == "\n" and waiting:
-                _skip_documents(scanner, waiting)
+            yield self._end()
         elif character in " \t":
             scanner.step()
-        elif character in "<>" and text[scanner.at + 1 : scanner.at + 2] == "(":
-            yield _substituted_process(scanner)
-        elif character in "<>":
-            waiting.extend(_skip_redirection(scanner))
-        elif character == "(" and (end := _sum_end(text, scanner.at)):
-            starts = True
-            yield Token("sum", line, (Piece(scanner.step(end - scanner.at)[2:-2], plain=False, quoted=False),))
         elif character in "()":
-            scanner.step()
-            starts = True
-            yield Token("open" if character == "(" else "close", line)
+            yield self._parenthesis(character)
         elif character == "#":
-            end = text.find("\n", scanner.at)
-            scanner.step((end if end >= 0 else len(text)) - scanner.at)
+            end = scanner.text.find("\n", scanner.at)
+            scanner.step((end if end >= 0 else len(scanner.text)) - scanner.at)
         else:
-            token = scanner.word()
-            redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
-            if token.pieces and not redirected:
-                if token.bare and token.text in {"[[", "]]"}:
-                    in_test = token.text == "[[" and starts and text.find("]]", scanner.at, scanner.at + 4096) >= 0
-                starts = token.bare and token.text in _BEFORE_COMMANDS
-                yield token
-    yield Token("end", scanner.line)
+            yield from self._word()
+
+    def _sign_of_test(self) -> Iterator[Token]:
+        """Between `[[` and `]]` signs are words."""
+        line = self.scanner.line
+        signs = self.scanner.step(2 if self.scanner.text[self.scanner.at : self.scanner.at + 2] in _SIGNS else 1)
+        if signs != "\n":
+            yield Token("word", line, (Piece(signs, plain=False, quoted=False),))
+
+    def _end(self) -> Token:
+        scanner, line = self.scanner, self.scanner.line
+        signs = scanner.step(next((len(each) for each in _SIGNS if scanner.text.startswith(each, scanner.at)), 1))
+        self._starts = True
+        if signs == "\n" and self._waiting:
+            _skip_documents(scanner, self._waiting)
+        return Token("end", line, (Piece(signs, plain=True, quoted=False),))
+
+    def _parenthesis(self, character: str) -> Token:
+        scanner, line = self.scanner, self.scanner.line
+        self._starts = True
+        end = _sum_end(scanner.text, scanner.at)
+        if end is not None:
+            return Token("sum", line, (Piece(scanner.step(end - scanner.at)[2:-2], plain=False, quoted=False),))
+        scanner.step()
+        return Token("open" if character == "(" else "close", line)
+
+    def _word(self) -> Iterator[Token]:
+        scanner = self.scanner
+        token = scanner.word()
+        redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
+        if not token.pieces or redirected:
+            return
+        if token.bare and token.text in {"[[", "]]"}:
+            ends = scanner.text.find("]]", scanner.at, scanner.at + _LONGEST_SUBSTITUTION) >= 0
+            self._in_test = token.text == "[[" and self._starts and ends
+        self._starts = token.bare and token.text in _BEFORE_COMMANDS
+        yield token
+
+    def _redirection(self) -> Iterator[Token]:
+        """A `>`, `2>&1` or `<<END` with its target, which is a token where it may assign something."""
+        scanner, signs = self.scanner, ""
+        while scanner.text[scanner.at : scanner.at + 1] in {"<", ">", "&", "-"}:
+            signs += scanner.step()
+        while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
+            scanner.step()
+        if scanner.text[scanner.at : scanner.at + 2] in {"<(", ">("}:
+            _substituted_process(scanner)
+            return
+        if scanner.text[scanner.at : scanner.at + 1] in {"", "(", "\n", "#"}:
+            return
+        target = scanner.word()
+        if signs.rstrip("-") == "<<" and target.text:
+            self._waiting.append(target.text)
+        elif "$" in target.text and _MAY_ASSIGN.search(target.text):
+            yield Token("target", target.line, target.pieces)
 
 
 def cut_words(text: str) -> list[str]:
@@ -303,22 +352,6 @@ def _substituted_process(scanner: _Scanner) -> Token:
     scanner.flush(plain=False, quoted=False)
     pieces, scanner.pieces = tuple(scanner.pieces), []
     return Token("word", line, pieces)
-
-
-def _skip_redirection(scanner: _Scanner) -> list[str]:
-    """A `>`, `2>&1` or `<<END` with its target; the last word of a document that begins after this line, if any."""
-    signs = ""
-    while scanner.text[scanner.at : scanner.at + 1] in {"<", ">", "&", "-"}:
-        signs += scanner.step()
-    while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
-        scanner.step()
-    if scanner.text[scanner.at : scanner.at + 2] in {"<(", ">("}:
-        _substituted_process(scanner)
-        return []
-    if scanner.text[scanner.at : scanner.at + 1] in {"", "(", "\n", "#"}:
-        return []
-    target = scanner.word().text
-    return [target] if signs.rstrip("-") == "<<" and target else []
 
 
 def _skip_documents(scanner: _Scanner, waiting: list[str]) -> None:
