@@ -575,6 +575,63 @@ def test_baseline_from_writing_to_pruning() -> None:
     assert json.loads(Path("trainspec-baseline.json").read_text())["findings"] == []
 
 
+OPEN = GOOD.replace("cluster: {name: example-cluster}", "cluster: {name: absent}")
+
+
+def test_a_baseline_takes_what_is_not_judged_today_and_no_more() -> None:
+    path, gate = write("plan.yaml", OPEN), ("--fail-on", "unjudged")
+    assert invoke(path, *gate).exit_code == 1
+    assert invoke(path, *gate, "--write-baseline", "--select", "PAR").exit_code == 0
+    used = (path, *gate, "--baseline", "trainspec-baseline.json")
+    assert invoke(*used, "--select", "PAR").exit_code == 0
+    result = invoke(*used)  # other chapters are open too, and were not recorded
+    assert result.exit_code == 1
+    recorded, new = sorted(
+        line for line in result.stdout.splitlines() if "cluster 'absent'" in line and ": TS-" in line
+    )
+    assert ("recorded in trainspec-baseline.json" in recorded) != ("recorded in trainspec-baseline.json" in new)
+    entries = json.loads(invoke(*used, "--select", "PAR", "--format", "json").stdout)["unjudged"]
+    assert {entry["recorded"] for entry in entries} == {"trainspec-baseline.json"}
+
+
+def test_a_baseline_takes_what_is_not_judged_only_where_that_fails() -> None:
+    invoke(write("plan.yaml", OPEN), "--write-baseline")
+    assert "unjudged" not in json.loads(Path("trainspec-baseline.json").read_text())
+
+
+def test_a_file_of_which_nothing_was_judged_is_in_no_baseline() -> None:
+    write("plan.yaml", GOOD)
+    write("cluster.yaml", "replicas: 3\n")
+    gate = (".", "--fail-on", "unjudged", *FORM)
+    assert invoke(*gate, "--write-baseline").exit_code == 1
+    assert invoke(*gate, "--baseline", "trainspec-baseline.json").exit_code == 1
+
+
+def test_an_entry_of_what_is_judged_again_is_idle() -> None:
+    path = write("plan.yaml", OPEN)
+    gate = ("--fail-on", "unjudged", "--baseline", "trainspec-baseline.json", "--select", "TS-PAR-002,TS-DOC-016")
+    Path("trainspec-baseline.json").write_text(
+        json.dumps({"format_version": "1", "findings": [], "unjudged": [{"file": path, "requirement": "TS-PAR-002"}]})
+    )
+    assert "recorded in trainspec-baseline.json: TS-PAR-002" in invoke(path, *gate).stdout
+    assert "warning[TS-DOC-016]" not in invoke(path, *gate).stdout
+    Path(path).unlink()
+    other = write("other.yaml", GOOD)
+    result = invoke(other, *gate)
+    assert "warning[TS-DOC-016]" in result.stdout
+    assert "TS-PAR-002 is judged now, or nothing is left to judge, in plan.yaml" in result.stdout
+    invoke(other, "--prune-baseline", "--baseline", "trainspec-baseline.json")
+    assert "unjudged" not in json.loads(Path("trainspec-baseline.json").read_text())
+
+
+@pytest.mark.parametrize("entry", [{"file": "plan.yaml"}, {"file": 1, "requirement": "TS-PAR-002"}, "TS-PAR-002"])
+def test_a_baseline_with_a_broken_entry_of_what_is_open_is_refused(entry: object) -> None:
+    Path("trainspec-baseline.json").write_text(json.dumps({"format_version": "1", "findings": [], "unjudged": [entry]}))
+    result = invoke(write("plan.yaml", GOOD), "--baseline", "trainspec-baseline.json")
+    assert result.exit_code == 2
+    assert "write it with --write-baseline" in result.stderr
+
+
 def test_no_baseline_is_written_from_half_a_run() -> None:
     result = invoke(write("plan.yaml", BAD), "absent.yaml", "--write-baseline", *FORM)
     assert result.exit_code == 2

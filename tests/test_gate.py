@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -251,7 +252,7 @@ def test_an_archive_that_holds_a_dependent_is_named(path: str) -> None:
     pack(path, "a/plan.yaml", PLAN.replace("example-cluster", "another"))
     assert reasons("cluster.yaml", "--dependents") == {}
     Path(path).write_bytes(Path(path).read_bytes()[:60])
-    assert reasons("cluster.yaml", "--dependents") == {}
+    assert reasons("cluster.yaml", "--dependents") == {path: "is an archive, and its files are not looked at"}
 
 
 @pytest.mark.parametrize("form", ["text", "list"])
@@ -313,6 +314,34 @@ def test_a_hook_passes_over_changed_files_of_other_programs() -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("README.md", b"Run `trainspec-validate cluster.yaml`.\n"),
+        ("notes.txt", b"replicas: 3\n"),
+        ("train.py", b"import os\n"),
+        ("run.sh", b""),
+        ("Makefile", b"all:\n"),
+        ("logo.png", b"\x89PNG\r\n\x1a\n\0\0"),
+        ("table.csv", b"a,b\n1,2\n"),
+        ("notes.gz", gzip.compress(b"replicas: 3\n")),
+    ],
+)
+def test_a_hook_passes_over_changed_files_that_are_neither_yaml_nor_json(name: str, content: bytes) -> None:
+    Path(name).write_bytes(content)
+    put("good.yaml", CLUSTER)
+    result = invoke(name, "good.yaml", "--dependents", "--fail-on", "error,unjudged")
+    assert (result.exit_code, "1 document" in result.stdout) == (0, True), result.output
+    assert result.stderr == f"passed over: {name}: no TrainSpec document\n"
+
+
+def test_a_compressed_document_that_is_named_is_refused_as_one() -> None:
+    Path("plan.yaml.gz").write_bytes(gzip.compress(PLAN.encode()))
+    result = invoke("plan.yaml.gz")
+    assert result.exit_code == 2
+    assert "plan.yaml.gz: is compressed, and a document is read as plain text; unpack it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
         ("cluster.yaml", b"replicas: 3\n"),
         ("x.trainspec.yaml", b"replicas: 3\n"),
         ("x.yaml", CLUSTER.replace("apiVersion: trainspec/v1", "").encode()),
@@ -320,7 +349,14 @@ def test_a_hook_passes_over_changed_files_of_other_programs() -> None:
         ("x.yaml", CLUSTER.encode("utf-16")),
         ("x.yaml", b""),
         ("x.yaml", b"a: \xff\n"),
-        ("x.txt", b"replicas: 3\n"),
+        ("x.txt", BAD.encode()),
+        ("x.md", BAD.encode()),
+        ("x.yaml.j2", BAD.encode()),
+        ("plan.tgz", b"\x1f\x8b"),
+        ("plan.yaml.gz", gzip.compress(PLAN.encode())),
+        ("x.jsonl", b"{}\n"),
+        ("x.log", b"step 1 loss 2.0\nstep 2 loss 1.9\n"),
+        ("x.safetensors", b"\x03\0\0\0\0\0\0\0{}"),
     ],
 )
 def test_a_hook_passes_over_no_other_file(name: str, content: bytes) -> None:

@@ -343,6 +343,22 @@ ONE_MISTAKE = [
         "v1",
         "apiVersion is 'v1', which this tool does not know (write apiVersion: trainspec/v1)",
     ),
+    yaml(
+        "plan",
+        "apiVersion: trainspec/v1\n",
+        "apiVersion: tr\N{CYRILLIC SMALL LETTER A}inspec/v1\n",
+        "tr\N{CYRILLIC SMALL LETTER A}inspec/v1",
+        "apiVersion is 'tr\N{CYRILLIC SMALL LETTER A}inspec/v1', which this tool does not know (write apiVersion: "
+        "trainspec/v1; character 3 is U+0430, CYRILLIC SMALL LETTER A)",
+    ),
+    yaml(
+        "plan",
+        "kind: TrainingPlan\n",
+        "kind: TrainingPl\N{CYRILLIC SMALL LETTER A}n\n",
+        "TrainingPl\N{CYRILLIC SMALL LETTER A}n",
+        "kind is 'TrainingPl\N{CYRILLIC SMALL LETTER A}n', which is none of ours (write kind: TrainingPlan; "
+        "character 11 is U+0430, CYRILLIC SMALL LETTER A)",
+    ),
     # references
     yaml(
         "plan",

@@ -237,6 +237,23 @@ def test_the_step_of_the_content_decides(tmp_path: Path) -> None:
     assert newest(tmp_path) == "best"
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_model_for_use_among_checkpoints_is_refused(tmp_path: Path, *, sealed: bool) -> None:
+    for step in STEPS:
+        huggingface(tmp_path, step)
+    state = 'trainer_state.json  json {"global_step": 40}'
+    build(tmp_path / "final", f"model.safetensors  safetensors w=F32[8]\n{state}\n")
+    if sealed:
+        build(tmp_path / "final", "trainspec-manifest.json  sealed\n")
+    assert newest(tmp_path) == "checkpoint-30"
+    result = invoke(tmp_path)
+    assert "final" not in result.stdout
+    (tmp_path / "final").rename(tmp_path / "step-40")
+    result = invoke(tmp_path)
+    assert result.stdout.endswith("checkpoint-30\n")
+    assert "without state to resume from, and checkpoint-30 next to it has optimizer.pt" in result.stderr
+
+
 def test_a_temporary_file_next_to_a_whole_one_refuses_nothing(tmp_path: Path) -> None:
     torch_files(tmp_path, 10)
     (tmp_path / "ckpt_20.pt.tmp").write_bytes(b"PK\x03\x04")
@@ -331,3 +348,23 @@ def test_threads_that_cannot_be_started_refuse_no_checkpoint(tmp_path: Path, mon
     seal(tmp_path / "step-10")
     monkeypatch.setattr("threading._start_new_thread", refuse)
     assert terminal.run(toolbox, "trainspec", ["checkpoint", "newest-good", str(tmp_path)]) == 2
+
+
+def test_a_whole_copy_of_an_older_save_is_passed_over(tmp_path: Path) -> None:
+    for step in STEPS:
+        dcp(tmp_path, step)
+    shutil.rmtree(tmp_path / "step-30")
+    shutil.copytree(tmp_path / "step-10", tmp_path / "step-30")
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-20'}\n")
+    assert "is also that of" in result.stderr
+    assert "TS-CKP-074" in result.stderr
+
+
+def test_a_copy_of_a_sealed_older_save_is_passed_over(tmp_path: Path) -> None:
+    for step in STEPS:
+        huggingface(tmp_path, step)
+    seal(tmp_path / "checkpoint-10")
+    shutil.rmtree(tmp_path / "checkpoint-30")
+    shutil.copytree(tmp_path / "checkpoint-10", tmp_path / "checkpoint-30")
+    assert newest(tmp_path) == "checkpoint-20"

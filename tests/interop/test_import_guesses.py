@@ -273,3 +273,93 @@ def test_ranks_that_split_one_sequence_leave_the_data_degree_open(option: str) -
     assert at(fragment, "batch", "global_sequences") is None
     assert {"parallelism.context", "parallelism.data", "batch.global_sequences"} <= unknown_keys(fragment)
     assert at(script("--seq_parallel_size 1"), "parallelism", "data") == 8
+
+
+@pytest.mark.parametrize(
+    ("option", "axis"),
+    [
+        ("--tensor_parallel_size 4", "tensor"),
+        ("--tp_size 2", "tensor"),
+        ("--model-parallel-size $MP", "tensor"),
+        ("--tensor_model_parallel_size 2", "tensor"),
+        ("--pipeline_parallel_size 2", "pipeline"),
+        ("--pp_degree 2", "pipeline"),
+        ("--cp_size 2", "context"),
+        ("--ulysses_size 4", "context"),
+        ("--context_parallel_degree 2", "context"),
+        ("--ring_attn_size 2", "context"),
+        ("--sequence_parallel", "context"),
+        ("--expert_parallel_size 8", "expert"),
+        ("--ep_size 8", "expert"),
+    ],
+)
+def test_ranks_that_a_program_splits_in_its_own_way_leave_open_what_follows(option: str, axis: str) -> None:
+    plain = script("--bf16 True --gradient_accumulation_steps 2")
+    assert at(plain, "parallelism", "data") == 8
+    assert at(plain, "communication", "overlap_gradients") is True
+    fragment = script("--bf16 True --gradient_accumulation_steps 2", option)
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "num_accelerators") == 8
+    left = {"parallelism.data", "parallelism.sharding", "batch.global_sequences", "communication.overlap_gradients"}
+    assert left | {f"parallelism.{axis}"} <= unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--tensor_parallel_size 1", "--pp_size 0", "--vllm_tensor_parallel_size 4", "--sequence_parallel False"],
+)
+def test_what_splits_no_ranks_of_the_training_leaves_the_data_degree(option: str) -> None:
+    fragment = script("--bf16 True", option)
+    assert at(fragment, "parallelism", "data") == 8
+    assert at(fragment, "communication", "overlap_gradients") is True
+
+
+def test_a_second_micro_batch_of_another_size_leaves_it_open() -> None:
+    fragment = script("--micro_train_batch_size 16")
+    assert_sound(fragment)
+    assert {"batch.micro_sequences", "batch.global_sequences"} <= unknown_keys(fragment)
+    assert at(script("--micro_train_batch_size 4"), "batch", "micro_sequences") == 4
+
+
+def test_sharding_that_the_arguments_state_stays_where_ranks_are_split() -> None:
+    fragment = script("--bf16 True --fsdp full_shard", "--tp_size 2")
+    assert at(fragment, "parallelism", "sharding") == "parameters"
+    assert "parallelism.data" in unknown_keys(fragment)
+
+
+CUT_SHORT = "--per_device_train_batch_size 4 --gradient_acc 8 --learning 3e-5 --max_grad 0.5 --do_train --save_steps 5"
+
+
+def cut_short(program: str, *options: str) -> Fragment:
+    words = " ".join([CUT_SHORT, *options])
+    return huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 {program} {words}\n"))
+
+
+def test_options_that_are_cut_short_are_completed_as_argparse_does() -> None:
+    fragment = cut_short("run_clm.py")
+    assert_sound(fragment)
+    assert at(fragment, "batch", "accumulation_steps") == 8
+    assert at(fragment, "batch", "global_sequences") == 256
+    assert at(fragment, "optimizer", "learning_rate", "peak") == 3e-5
+    assert at(fragment, "optimizer", "clipping", "threshold") == 0.5
+    assert "--gradient_acc is read as the beginning of gradient_accumulation_steps" in remarks_of(fragment)
+
+
+def test_a_beginning_that_a_program_of_its_own_may_know_leaves_the_option_open() -> None:
+    fragment = cut_short("train.py")
+    assert_sound(fragment)
+    left = {"batch.accumulation_steps", "optimizer.learning_rate.peak", "optimizer.clipping"}
+    assert left <= unknown_keys(fragment)
+    assert at(cut_short("train.py", "--learning_rate 1e-4"), "optimizer", "learning_rate", "peak") == 1e-4
+
+
+def test_a_beginning_and_the_whole_option_of_another_value_leave_it_open() -> None:
+    fragment = cut_short("run_clm.py", "--learning_rate 1e-4")
+    assert at(fragment, "optimizer", "learning_rate", "peak") is None
+    assert at(cut_short("run_clm.py", "--learning_rate 3e-5"), "optimizer", "learning_rate", "peak") == 3e-5
+
+
+def test_a_beginning_of_several_options_is_none() -> None:
+    fragment = script("--warmup 5 --bf16 True --fp16_full_eval True")
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "optimizer", "learning_rate", "warmup_steps") is None

@@ -222,6 +222,16 @@ def test_schedulers_that_set_the_rate_in_place_of_the_optimizer(kind: str, param
     assert dotted(read("ds.json", json.dumps(config)), f"{RATE}.peak") == peak
 
 
+@pytest.mark.parametrize("kind", ["WarmupLR", "WarmupDecayLR", "WarmupCosineLR"])
+def test_schedules_of_deepspeed_warm_up_over_two_steps_at_least(kind: str) -> None:
+    none = deepspeed(kind, warmup_num_steps=0)
+    assert dotted(none, f"{RATE}.warmup_steps") is None
+    reasons = {entry.pointer: entry.reason for entry in none.unknown}
+    assert "make 2 steps and others refuse it" in reasons["optimizer", "learning_rate", "warmup_steps"]
+    assert dotted(deepspeed(kind, warmup_num_steps=1), f"{RATE}.warmup_steps") == 2
+    assert dotted(deepspeed(kind, warmup_num_steps=2), f"{RATE}.warmup_steps") == 2
+
+
 @pytest.mark.parametrize(("kind", "word"), [("WarmupLR", "constant"), ("WarmupDecayLR", "linear")])
 def test_a_schedule_is_read_where_its_rate_is_left_open(kind: str, word: str) -> None:
     fragment = deepspeed(kind, warmup_max_lr="auto", warmup_num_steps="auto")

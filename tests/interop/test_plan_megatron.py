@@ -48,7 +48,7 @@ def test_a_launch_script(tmp_path: Path) -> None:
     assert "shape" in how(fragment, "model.num_parameters")
     assert at(fragment, "memory", "allocator") == "expandable-segments"
     assert at(fragment, "communication", "timeout_seconds") == 1800
-    assert not fragment.unknown
+    assert unknown_keys(fragment) == {"precision.nonfinite_action"}  # releases differ
     plan = converted(document(fragment))
     assert plan.batch.accumulation_steps == 128
     assert broken(document(fragment), tmp_path) == set()
@@ -834,3 +834,44 @@ def test_documents_without_an_end_are_looked_for_once() -> None:
     script = "cat <<A\none\n A \ncat <<B <<C\ntwo\nC\nthree\n"
     assert [token.text for token in tokens(script) if token.kind == "word"] == ["cat", "cat", "three"]
     assert [token.text for token in tokens("cat <<A\none\n") if token.kind == "word"] == ["cat", "one"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "action"),
+    [("", None), ("--check-for-nan-in-loss-and-grad", "stop"), ("--no-check-for-nan-in-loss-and-grad", None)],
+)
+def test_what_ends_a_run_is_no_default(flag: str, action: str | None) -> None:
+    fragment = run(f"--bf16 {flag}")
+    assert at(fragment, "precision", "nonfinite_action") == action
+    assert ("precision.nonfinite_action" in unknown_keys(fragment)) == (not flag)
+
+
+@pytest.mark.parametrize("option", ["--use-bridge", "--bridge-hf-model /models/x", "--hf-checkpoint /models/x"])
+def test_a_shape_that_another_program_takes_from_elsewhere_is_open(option: str) -> None:
+    fragment = run(f"--bf16 {option}")
+    assert_sound(fragment)
+    assert at(fragment, "model", "num_layers") is None
+    assert at(fragment, "model", "num_parameters") is None
+    assert "may take the model from elsewhere" in {str(key): why for key, why in _reasons(fragment)}["num_layers"]
+
+
+def _reasons(fragment: Fragment) -> list[tuple[str, str]]:
+    return [(str(entry.pointer[-1]), entry.reason) for entry in fragment.unknown if entry.pointer[0] == "model"]
+
+
+@pytest.mark.parametrize("frequency", ["$FREQUENCY", "'every third'"])
+def test_experts_in_layers_that_nobody_counts_leave_the_parameters_open(frequency: str) -> None:
+    options = "--num-experts 8 --moe-router-topk 2 --swiglu --untie-embeddings-and-output-weights --disable-bias-linear"
+    plain = merge([run(options)]).facts["model"]
+    assert "num_parameters" in plain
+    joint = merge([run(f"{options} --moe-layer-freq {frequency}")]).facts["model"]
+    assert "num_parameters" not in joint
+    assert "num_active_parameters" not in joint
+
+
+def test_what_one_file_leaves_open_is_not_counted_when_files_are_joined() -> None:
+    positions = SHAPE.partition("--max-position")[0]
+    script = f"torchrun --nproc_per_node 8 pretrain_gpt.py {positions} {BATCH} --swiglu --disable-bias-linear\n"
+    fragment = read(ForeignText("run.sh", script))
+    assert at(fragment, "model", "num_parameters") is None
+    assert "num_parameters" not in merge([fragment]).facts["model"]

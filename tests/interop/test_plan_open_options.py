@@ -101,6 +101,8 @@ pretrained_checkpoint: {restore_from_path: null}
         ("--overlap-grad-comm", "communication.overlap_gradients"),
         ("--use-seq-parallel-attention", "parallelism.sequence"),
         ("--sharding-strategy hybrid", "parallelism.sharding"),
+        ("--overlapped-distributed-optimizer", "parallelism.sharding"),
+        ("--overlapped-distributed-optimizer", "communication.overlap_parameters"),
     ],
 )
 def test_an_option_that_no_reader_knows_leaves_open_what_its_words_say(option: str, key: str) -> None:

@@ -23,6 +23,7 @@ from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.limits import ENTRIES
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -48,6 +49,9 @@ _COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrov
 """Pointers that their programs write once a save is complete."""
 _NUM_COMPARED = 2
 """Older checkpoints whose files a newer one is expected to have."""
+_NUM_IDS = 16
+"""Older checkpoints whose save ids a newer one may not have."""
+_SAVE_ID = ("TS-CKP-074",)
 
 
 class SeveralSeriesError(Exception):
@@ -119,8 +123,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     committed = _committed(group, candidates)
     links = tuple(_unfollowed(group))
     for place, one in enumerate(candidates):
-        older = islice(candidates, place + 1, place + 1 + _NUM_COMPARED)
-        found = _judge(one, list(older), committed, terms)
+        older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
+        found = _judge(one, older, committed, terms)
         yield replace(found, notes=(*links, *found.notes))
 
 
@@ -205,7 +209,11 @@ def _judge(
     faults += map(_words, refused)
     notes = [_words(each) for each in found if each not in refused]
     if not faults:
-        faults += _lacking(checkpoint, older)
+        faults += _without_state(checkpoint, older)
+    if not faults:
+        faults += _lacking(checkpoint, older[:_NUM_COMPARED])
+    if not faults:
+        faults += _copied(checkpoint, older)
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
@@ -283,10 +291,10 @@ def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointe
         yield f"{checkpoint.name}: {pointer.name} names step {step:,}, so this save was not completed"
 
 
-def _findings(checkpoint: Checkpoint, ids: Sequence[str]) -> tuple[Finding, ...]:
+def _findings(checkpoint: Checkpoint, ids: Sequence[str], older: Sequence[Checkpoint] = ()) -> tuple[Finding, ...]:
     index = load_index()
     wanted = [requirement for each in ids if (requirement := index.find(each)) is not None]
-    series = Series(checkpoint.root, checkpoint.name, (checkpoint,))
+    series = Series(checkpoint.root, checkpoint.name, (*older, checkpoint))
     return judge_series(series, wanted, index, {}).findings
 
 
@@ -300,6 +308,26 @@ def _refuses(finding: Finding, checkpoint: Checkpoint, code: Code) -> bool:
 
 def _words(finding: Finding) -> str:
     return f"{finding.path}: {finding.message} ({finding.requirement})"
+
+
+def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
+    """The save id of an older checkpoint, which a copy of it has."""
+    if checkpoint.save_id or checkpoint.manifest:
+        read = [read_checkpoint(one.root, one.files) for one in older]
+        found = _findings(checkpoint, _SAVE_ID, read)
+        own = (each for each in found if each.path == checkpoint.name or each.path.startswith(f"{checkpoint.name}/"))
+        yield from map(_words, own)
+
+
+def _without_state(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
+    """A model for use among checkpoints that a run can resume from."""
+    if checkpoint.is_for_use:
+        for one in older:
+            names = inventory(one.root, one.files).files
+            if state := resume_state({path.split("/")[0] for path in names}):
+                words = "it is a model without state to resume from"
+                yield f"{checkpoint.name}: {words}, and {one.root.name} next to it has {state[0]}"
+                return
 
 
 def _lacking(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

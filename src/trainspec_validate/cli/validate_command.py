@@ -22,10 +22,10 @@ from trainspec_validate.cli.target import of_target, original
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
-from trainspec_validate.pipeline.detect import detect, is_foreign, search
+from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
-from trainspec_validate.pipeline.overlooked import passed_by
+from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
@@ -90,8 +90,8 @@ def _breaks_settings(request: Request) -> bool:
 
 
 def _without_foreign(paths: Sequence[str]) -> list[str]:
-    """The paths without YAML and JSON files of other programs, which whoever lists changed files names too."""
-    foreign = [path for path in paths if is_foreign(path)]
+    """The paths without files of other programs, which whoever lists changed files names too."""
+    foreign = [path for path in paths if is_passed_over(path)]
     for path in foreign:
         terminal.tell(f"passed over: {path}: no TrainSpec document")
     return [path for path in paths if path not in set(foreign)]
@@ -120,9 +120,13 @@ def _refuse_command(word: str) -> None:
 def fails(report: Report, fail_on: Sequence[str]) -> bool:
     """Whether the words of `--fail-on` make the exit code 1."""
     threshold = threshold_of(fail_on)
-    if UNJUDGED in words_of(fail_on) and (report.unjudged or nothing_judged(report)):
+    if UNJUDGED in words_of(fail_on) and (_is_open(report) or nothing_judged(report)):
         return True
     return threshold is not None and bool(report.at_or_above(threshold))
+
+
+def _is_open(report: Report) -> bool:
+    return any(not entry.recorded for entry in report.unjudged)
 
 
 def _of_target(request: Request, tree: str) -> Request:
@@ -207,7 +211,8 @@ def _baseline(request: Request) -> Baseline | None:
 
     mode: Mode = "write" if request.write_baseline else "prune" if request.prune_baseline else "use"
     try:
-        return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from)
+        takes_unjudged = UNJUDGED in words_of(request.fail_on)
+        return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from, takes_unjudged=takes_unjudged)
     except InputError as error:
         raise Failure.of(error) from error
 
@@ -291,7 +296,9 @@ def _write_baseline(baseline: Baseline, request: Request) -> None:
     except OSError as error:
         raise _undelivered(baseline.path, "baseline", error) from error
     if not request.quiet:
-        terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
+        num_open = len(baseline.remaining_open)
+        of_open = f" and {num_open} requirement{'' if num_open == 1 else 's'} not judged" if num_open else ""
+        terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'}{of_open} recorded")
     if baseline.unrecorded:
         names = ", ".join(baseline.unrecorded)
         terminal.tell(

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainspec_validate.documents.types import API_VERSION, KINDS, SIDE_KINDS
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.suggest import did_you_mean
+from trainspec_validate.model.suggest import did_you_mean, look_alike
 
 _HEAD = ("apiVersion", "kind")
 _LISTED = 3
@@ -47,7 +47,8 @@ def kind_of(data: Any) -> str | KindFailure:
         message = f"apiVersion is {_shown(version)}, which this tool does not know"
         newer = isinstance(version, str) and version.startswith(API_VERSION.partition("/")[0])
         remedy = f"write apiVersion: {API_VERSION}" + (", or use the tool that it was written for" if newer else "")
-        return KindFailure(message, remedy, ("apiVersion",))
+        strange = look_alike(version) if isinstance(version, str) else ""
+        return KindFailure(message, remedy + (f"; {strange}" if strange else ""), ("apiVersion",))
     if not isinstance(kind, str) or kind not in (*KINDS, *SIDE_KINDS):
         return KindFailure(f"kind is {_shown(kind)}, which is none of ours", _kind_help(kind, data), ("kind",))
     return kind
@@ -78,7 +79,9 @@ def _kind_help(kind: Any, data: Mapping[str, Any]) -> str:
     if isinstance(kind, str):
         meant = _SHORT.get(kind.casefold()) or did_you_mean(kind, known)
     meant = meant or _fitting(data)
-    return f"write kind: {meant}" if meant else f"one of: {', '.join(known)}"
+    remedy = f"write kind: {meant}" if meant else f"one of: {', '.join(known)}"
+    strange = look_alike(kind) if isinstance(kind, str) else ""
+    return remedy + (f"; {strange}" if strange else "")
 
 
 def _fitting(data: Mapping[str, Any]) -> str | None:

@@ -161,6 +161,8 @@ class Unjudged:
     """Their ids, sorted; empty where nothing of the file was judged, or nothing from the place on."""
     pointer: Pointer = ()
     span: Span | None = None
+    recorded: str = ""
+    """The baseline that records it; empty where it is new."""
 
 
 @dataclass(frozen=True, slots=True)

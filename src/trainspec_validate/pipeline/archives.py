@@ -17,10 +17,6 @@ from typing import Final
 from trainspec_validate.pipeline.files import is_document_name
 from trainspec_validate.system.boundary import open_regular
 
-_READ: Final = tuple(
-    f".{end}" for end in ("zip", "tar", "tgz", "tbz", "tbz2", "txz", "tlz", "tar.gz", "tar.bz2", "tar.xz", "tar.lzma")
-)
-"""Ends of names of the archives that are looked at."""
 _MOST_BYTES: Final = 4 * 1024**2
 """Size of the largest archive that is looked at."""
 _MOST_UNPACKED: Final = 32 * 1024**2
@@ -38,9 +34,9 @@ _DAMAGE: Final = (
 
 
 def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
-    """Names and contents of the YAML and JSON files in an archive; None where it is large or in no format read.
+    """Names and contents of the YAML and JSON files in an archive.
 
-    What is damaged holds none.
+    None where it is large, damaged, encrypted or in no format that is read.
     """
     try:
         with open_regular(path) as file:
@@ -50,7 +46,7 @@ def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
         found = _zipped(content) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
         return list(islice(found, _MOST_DOCUMENTS))
     except _DAMAGE:
-        return [] if path.name.lower().endswith(_READ) else None
+        return None
 
 
 def unpacked_start(path: Path) -> bytes | None:

@@ -15,6 +15,7 @@ from trainspec_validate.pipeline.claims import is_emptied, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
+from trainspec_validate.system.packings import unpacked_name
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -167,6 +168,11 @@ def _checkpoints(argument: str) -> Iterator[Group | InputError]:
             yield group
 
 
+def is_checkpoint(argument: str) -> bool:
+    """Whether a file that was named is a checkpoint, or the files of one begin with the argument."""
+    return _named_checkpoint(argument) is not None
+
+
 def _named_checkpoint(argument: str) -> Group | None:
     """The checkpoint that a file is; a file that cannot be looked at is left to whoever reads it."""
     from trainspec_validate.checkpoints.inventory import find_named  # noqa: PLC0415 - start-up
@@ -244,7 +250,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
         return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
-        if words := _state_words(file, start, is_compressed=is_compressed):
+        if words := _packed_words(file.name, is_compressed) or _state_words(file, start, is_compressed=is_compressed):
             raise InputError(f"{file.name}: {words}")
         if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
             raise InputError(f"{file.name}: {_table_words(start)}")
@@ -280,6 +286,12 @@ def _table_words(start: bytes) -> str:
     if names >= _OF_RUNS:
         return "is a table of runs of Weights & Biases, without their histories; export the history or a chart of a run"
     return f"is a table, and {NO_STREAM}; `trainspec import --list` shows what is read"
+
+
+def _packed_words(name: str, is_compressed: bool) -> str:
+    """What a compressed file with the name of a document is, and what to do; else empty."""
+    is_document = is_compressed and is_document_name(unpacked_name(name))
+    return "is compressed, and a document is read as plain text; unpack it" if is_document else ""
 
 
 def _state_words(file: File, start: bytes, *, is_compressed: bool) -> str:

@@ -12,17 +12,25 @@ from typing import Final
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.archives import unpacked_start
 from trainspec_validate.pipeline.claims import claims, hidden_claims
-from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, Search, looks_like_log
+from trainspec_validate.pipeline.detect import (
+    LOOKS_LIKE_LOG,
+    Search,
+    detect,
+    is_checkpoint,
+    is_foreign,
+    looks_like_log,
+)
 from trainspec_validate.pipeline.files import (
     SKIPPED_DIRECTORIES,
     STDIN,
+    File,
     is_candidate,
     is_document_name,
     is_stream_name,
     linked_matches,
 )
 from trainspec_validate.pipeline.texts import Text
-from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
@@ -109,6 +117,27 @@ def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = (
     return overlooked(arguments, seen)
 
 
+def is_passed_over(name: str) -> bool:
+    """Whether a regular file is one of another program, which a search of its directory passes over in silence."""
+    if is_document_name(name):
+        return is_foreign(name)
+    try:
+        path = Path(name)
+        if not name or is_stream_name(name) or not path.is_file() or is_checkpoint(name):
+            return False
+        source = detect(File(path, name, argument=name))
+        return source.kind == "other" and not (source.unread or _reason(path))
+    except (InputError, OSError, ValueError):
+        return False  # whoever reads it says why
+
+
+def _reason(file: Path) -> str:
+    """Why a file that no search takes is left out, by its name and its content; empty for that of another program."""
+    from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
+
+    return left_out(file.name) or _state_reason(file) or _stream_reason(file) or _document_reason(file)
+
+
 @dataclass(slots=True)
 class _Tree:
     """A directory with what a search passes by."""
@@ -128,7 +157,7 @@ class _Tree:
 
     def scan(self) -> None:
         """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
-        from trainspec_validate.checkpoints.format_table import ARRAYS, N5, left_out  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.format_table import ARRAYS, N5  # noqa: PLC0415 - start-up
 
         pending = [(self.root, False, 0)]
         self.absent += absent_submodules_below(self.root)
@@ -147,12 +176,7 @@ class _Tree:
                         pending += [] if is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
-                    elif reason := (
-                        left_out(entry.name)
-                        or _state_reason(Path(parent, entry.name))
-                        or _stream_reason(Path(parent, entry.name))
-                        or _document_reason(Path(parent, entry.name))
-                    ):
+                    elif reason := _reason(Path(parent, entry.name)):
                         self.named[parent if reason in {ARRAYS, N5} else Path(parent, entry.name)] = reason
         except OverLimitError:
             return  # the search reports that it could not look at all of it

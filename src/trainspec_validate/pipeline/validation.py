@@ -189,9 +189,13 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     taken = [*_located(documents, found, selection), *both.findings]
     tally = silence(taken, run, waivers, recorded, terms.today)
+    left_out = _first_of_each_path([*_left_out(arguments, documents, inputs)], completion.unreached)
+    open_ = [*ruled.unjudged, *both.unjudged, *left_out]
+    if recorded is not None:
+        open_, idle = recorded.mark(open_, run)
+        tally.complaints.extend(idle)
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
-    left_out = _first_of_each_path([*_left_out(arguments, documents, inputs)], completion.unreached)
     report = Report(
         findings=findings,
         suppressed=tuple(tally.suppressed),
@@ -200,7 +204,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         specification_version=index.specification_version,
         tool_version=__version__,
         coverage=both.coverage,
-        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *left_out], findings),
+        unjudged=unexplained(open_, findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 

@@ -74,7 +74,13 @@ def _document(document: DocumentSummary) -> dict[str, Any]:
 
 
 def _unjudged(entry: Unjudged) -> dict[str, Any]:
-    return {"reason": entry.reason, "help": entry.help, "requirements": list(entry.requirements), **_place(entry)}
+    return {
+        "reason": entry.reason,
+        "help": entry.help,
+        "requirements": list(entry.requirements),
+        "recorded": entry.recorded,
+        **_place(entry),
+    }
 
 
 def _left_out(entry: LeftOut) -> dict[str, Any]:

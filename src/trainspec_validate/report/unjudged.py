@@ -35,8 +35,9 @@ def counted(entry: Unjudged) -> str:
 
 def sentence(entry: Unjudged) -> str:
     """The reason, the number and the remedy, without the place and the ids."""
-    remedy = f" ({entry.help})" if entry.help else ""
-    return printable(f"{entry.reason}: {counted(entry)}{remedy}")
+    remedy = f" ({entry.help})" if entry.help and not entry.recorded else ""
+    recorded = f", recorded in {entry.recorded}" if entry.recorded else ""
+    return printable(f"{entry.reason}: {counted(entry)}{recorded}{remedy}")
 
 
 def short_ids(identifiers: Iterable[str]) -> str:
@@ -64,9 +65,9 @@ def _ranges(numbers: Sequence[str]) -> Iterator[str]:
 
 def groups(report: Report) -> list[list[Unjudged]]:
     """The entries by reason, help and requirements: the same lack of many documents is said once."""
-    found: dict[tuple[str, str, tuple[str, ...]], list[Unjudged]] = {}
+    found: dict[tuple[str, str, str, tuple[str, ...]], list[Unjudged]] = {}
     for entry in ordered(report):
-        found.setdefault((entry.reason, entry.help, entry.requirements), []).append(entry)
+        found.setdefault((entry.reason, entry.help, entry.recorded, entry.requirements), []).append(entry)
     return list(found.values())
 
 
@@ -86,6 +87,8 @@ def block(entries: Sequence[Unjudged], painter: Painter) -> str:
     facts = {"what": counted(first), "help": printable(first.help), "also": others}
     if first.requirements:
         facts["what"] += f": {short_ids(first.requirements)}"
+    if first.recorded:
+        facts |= {"recorded": printable(first.recorded), "help": ""}
     headline = painter.paint(printable(f"{first.path} {first.reason}"), "strong")
     return "\n".join(
         [
@@ -129,7 +132,8 @@ def found_lines(documents: Iterable[DocumentSummary]) -> list[str]:
 
 def fingerprint(entry: Unjudged, base: str) -> str:
     """A number that stays the same over runs, free of lines."""
-    key = ("unjudged", relative(entry.path, base), json_pointer(entry.pointer), entry.reason)
+    recorded = ("recorded",) if entry.recorded else ()
+    key = ("unjudged", relative(entry.path, base), json_pointer(entry.pointer), entry.reason, *recorded)
     return sha256(ascii(key).encode()).hexdigest()
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from trainspec_validate.checking.suppress.common import (
     lookup,
 )
 from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
-from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
+from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind, Unjudged
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.system.atomic import write_atomically
 from trainspec_validate.system.boundary import InputError
@@ -27,18 +28,21 @@ from trainspec_validate.system.boundary import InputError
 Mode = Literal["use", "write", "prune"]
 Key = tuple[str, str, str]
 """File relative to the baseline, requirement id, JSON pointer: nothing that moves when lines move."""
+Open = tuple[str, str]
+"""File relative to the baseline, and the id of a requirement that is not judged on it."""
 
 FORMAT_VERSION = "1"
 DEFAULT_NAME = "trainspec-baseline.json"
 
 
 class Baseline:
-    """The counted findings of one baseline file, and after a run those that it leaves to write."""
+    """The counted findings of one baseline file and what it leaves open, and after a run what is left to write."""
 
-    def __init__(self, path: str, mode: Mode = "use", tree: str | None = None) -> None:
+    def __init__(self, path: str, mode: Mode = "use", tree: str | None = None, *, takes_unjudged: bool = False) -> None:
         """Read the file, which need not exist when it is about to be written.
 
         A file in `tree`, a copy of another state of the working directory, speaks of the working directory.
+        With `takes_unjudged` the mode `write` records requirements that are not judged too.
 
         Raises:
             InputError: the file cannot be read or is no baseline.
@@ -46,12 +50,16 @@ class Baseline:
         self.path = Path(path).as_posix()
         self.mode = mode
         self._directory = home_of(path, tree)
+        self.takes_unjudged = takes_unjudged
         self.counts: Counter[Key] = Counter()
+        self.open: dict[Open, int] = {}
+        """What is recorded as not judged, and where in the file."""
         self.source: Source | None = None
         self._places: dict[Key, int] = {}
         if mode != "write" or Path(path).exists():
             self._read()
         self.remaining = self.counts
+        self.remaining_open = frozenset(self.open)
         self.unrecorded: tuple[str, ...] = ()
         """Requirements whose findings no baseline takes, and that this run has findings of."""
 
@@ -70,6 +78,8 @@ class Baseline:
             for index, entry in enumerate(data["findings"]):
                 self.counts[_key(entry)] += _count(entry)
                 self._places.setdefault(_key(entry), index)
+            for index, entry in enumerate(data.get("unjudged", [])):
+                self.open.setdefault(_open(entry), index)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{self.path}: an entry lacks file, requirement, pointer or count; {how}") from error
 
@@ -97,20 +107,55 @@ class Baseline:
             tally.complaints.extend(self._complaints(gone, run))
         return tally
 
+    def mark(self, entries: Iterable[Unjudged], run: Run) -> tuple[list[Unjudged], list[Complaint]]:
+        """The entries, of which those that the baseline records say so, and complaints on what it records in vain.
+
+        An entry of which it records some requirements becomes two. A file of which nothing was judged is recorded by
+        none, as a finding that it was not read is.
+        """
+        entries = list(entries)
+        self.open = {(file, _id_of(word, run.index)): place for (file, word), place in self.open.items()}
+        occurring = {(self._relative(entry.path), one) for entry in entries for one in entry.requirements}
+        taken = occurring if self.mode == "write" and self.takes_unjudged else self.open.keys() & occurring
+        present = {_normal(self._relative(path)): path for path in run.paths}
+        gone = {key for key in self.open.keys() - occurring if self._gone(key, present, run)}
+        self.remaining_open = frozenset((self.open.keys() | taken) - gone)
+        marked = [part for entry in entries for part in self._parts(entry, taken)]
+        return marked, [*self._idle(gone, run)] if self.mode == "use" else []
+
+    def _parts(self, entry: Unjudged, taken: set[Open]) -> Iterator[Unjudged]:
+        file = self._relative(entry.path)
+        recorded = tuple(one for one in entry.requirements if (file, one) in taken)
+        others = tuple(one for one in entry.requirements if (file, one) not in taken)
+        if others or not recorded:
+            yield replace(entry, requirements=others)
+        if recorded:
+            yield replace(entry, requirements=recorded, recorded=self.path)
+
+    def _idle(self, gone: Iterable[Open], run: Run) -> Iterator[Complaint]:
+        help_text = "remove what no longer occurs with --prune-baseline"
+        for file, identifier in sorted(gone):
+            known, message, help_of_word = lookup(identifier, run.index)
+            place: Pointer = ("unjudged", self.open[file, identifier])
+            if known is None:
+                yield Complaint(UNKNOWN, self.path, message, help_of_word or help_text, place)
+            else:
+                message = f"{identifier} is judged now, or nothing is left to judge, in {file}"
+                yield Complaint(UNUSED, self.path, message, help_text, place)
+
     def _name_by_id(self, index: Index) -> None:
         """Put the id in place of a name, a former name or another spelling of the id, as `lookup` takes them."""
         counts: Counter[Key] = Counter()
         places: dict[Key, int] = {}
         for key, number in self.counts.items():
-            known = lookup(key[1], index)[0]
-            named = key if known is None else (key[0], known.id, key[2])
+            named = (key[0], _id_of(key[1], index), key[2])
             counts[named] += number
             places.setdefault(named, self._places[key])
         self.counts, self._places = counts, places
 
-    def _gone(self, key: Key, present: dict[str, str], run: Run) -> bool:
+    def _gone(self, key: Key | Open, present: dict[str, str], run: Run) -> bool:
         """Whether an entry that does not occur is proven stale, not merely out of this run's sight."""
-        file, identifier, _ = key
+        file, identifier = key[:2]
         if lookup(identifier, run.index)[0] is None:
             return True
         path = present.get(_normal(file))
@@ -142,7 +187,9 @@ class Baseline:
             {"file": file, "requirement": requirement, "pointer": pointer, "count": number}
             for (file, requirement, pointer), number in sorted(self.remaining.items())
         ]
-        document = {"format_version": FORMAT_VERSION, "findings": entries}
+        document: dict[str, Any] = {"format_version": FORMAT_VERSION, "findings": entries}
+        if self.remaining_open:
+            document["unjudged"] = [{"file": file, "requirement": one} for file, one in sorted(self.remaining_open)]
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         write_atomically(self.path, text)
         return sum(self.remaining.values())
@@ -167,6 +214,18 @@ def _key(entry: Any) -> Key:
     if not all(isinstance(part, str) for part in (file, requirement, pointer)):
         raise TypeError("not text")
     return file, requirement, pointer
+
+
+def _id_of(word: str, index: Index) -> str:
+    known = lookup(word, index)[0]
+    return word if known is None else known.id
+
+
+def _open(entry: Any) -> Open:
+    file, requirement = entry["file"], entry["requirement"]
+    if not (isinstance(file, str) and isinstance(requirement, str)):
+        raise TypeError("not text")
+    return file, requirement
 
 
 def _count(entry: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from trainspec_validate.interop.readers._optimizer_plan import write_deepspeed
+from trainspec_validate.interop.readers._deepspeed_schedule import write_deepspeed
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 
 MAX_BATCH = 10**7

@@ -15,6 +15,10 @@ _FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "
 _COUNTS_EXPERTS = re.compile(
     r"(?:^|_)(?:num|n|number_of|total)_(?:\w+_)?experts?\Z|(?:^|_)moe_num_|(?:^|_)expert_(?:model_)?parallel"
 )
+_OTHER_SHAPE: Final = re.compile(
+    r"(?:^|_)(?:m?bridge|hf_(?:model|config|checkpoint))(?:_|\Z)|auto_model|from_pretrained"
+)
+"""Parts of names that options of forks have which take the shape of the model from elsewhere."""
 _SIZES: Final = (("model", "num_parameters"), ("model", "num_active_parameters"))
 
 
@@ -63,6 +67,10 @@ def leave_foreign_model_open(draft: Draft) -> None:
     if isinstance(spec, str) and not spec.startswith("megatron.core."):
         why = f"spec takes the layers from {spec[:80]}, which is not read"
         draft.drop([("model", "family"), ("model", "attention"), *_SIZES], why)
+    elsewhere = next((name for name in _unknown_names(draft) if _OTHER_SHAPE.search(name)), None)
+    if elsewhere:
+        why = f"{elsewhere} may take the model from elsewhere, and is no option of Megatron-LM that this reader knows"
+        draft.drop([("model", key) for key in draft.facts.get("model", {})], why)
     made = "made of its number of parameters" in draft.derived.get(("model", "name"), "")
     if made and draft.get("model", "num_parameters") is None:
         draft.drop([("model", "name")], "no setting that is read names the model")

@@ -223,11 +223,16 @@ def _write_experts(draft: Draft, layers: int | None) -> None:
         how = f"{shared} columns of shared experts over {width} of one expert"
         draft.divide(("model", "experts", "num_shared_experts"), shared, width, how)
     frequency = draft.look("moe_layer_freq")
+    for reason in draft.reasons("moe_layer_freq"):
+        draft.lacks(("model", "experts", "num_layers"), reason)
+        draft.more_parameters = reason
     if frequency is None or layers is None or frequency == 1:
         return
     count = expert_layers(frequency, layers)
     if count is None:
-        draft.remark("moe_layer_freq is not understood; say in experts.num_layers how many layers have experts")
+        why = "moe_layer_freq is not understood, which says how many layers have experts"
+        draft.lacks(("model", "experts", "num_layers"), why)
+        draft.more_parameters = why
     elif count != layers:
         draft.put(("model", "experts", "num_layers"), count, "counted in moe_layer_freq")
 

@@ -130,9 +130,11 @@ def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:
     unchecked = draft.flag("no_check_for_nan_in_loss_and_grad") or draft.flag("check_for_nan_in_loss_and_grad") is False
     if dynamic:
         draft.put(("precision", "nonfinite_action"), "skip-step", f"dynamic loss scaling skips the step ({_MIXED})")
+    elif draft.flag("check_for_nan_in_loss_and_grad"):
+        draft.put(("precision", "nonfinite_action"), "stop", "check_for_nan_in_loss_and_grad")
     elif not unchecked:
-        how = Default(f"a loss that is not finite ends the run ({_SOURCE})")
-        draft.put(("precision", "nonfinite_action"), "stop", how)
+        why = f"releases differ in whether a loss that is not finite ends the run, as in {_SOURCE}"
+        draft.lacks(("precision", "nonfinite_action"), why)
 
 
 def _write_optimizer(draft: Draft) -> None:

@@ -41,8 +41,6 @@ _MEGATRON_KINDS = {
     "inverse-square-root": "inverse-square-root",
     "wsd": "warmup-stable-decay",
 }
-_DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
-_DEEPSPEED_KINDS = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
 _TORCHTITAN = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
 _NEOX = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
 _NEMO_KINDS = {
@@ -140,7 +138,7 @@ def put_kind(draft: Draft, kinds: Mapping[str, str], usual: tuple[str, str], *na
     return str(draft.get(*pointer)) if draft.get(*pointer) else None
 
 
-def _put_final(draft: Draft, *names: str) -> None:
+def put_final(draft: Draft, *names: str) -> None:
     value = draft.number(*names)
     if value is not None:
         draft.put((*_RATE, "final"), value)
@@ -193,7 +191,7 @@ def write_trainer(draft: Draft) -> None:
         _ignore_warmup(draft)
     else:
         _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if is_count(steps) else None)
-    _put_final(draft, "lr_scheduler_kwargs.min_lr")
+    put_final(draft, "lr_scheduler_kwargs.min_lr")
     share, peak = (
         draft.number("lr_scheduler_kwargs.min_lr_rate"),
         draft.get(*_RATE, "peak"),
@@ -218,74 +216,6 @@ def _ignore_warmup(draft: Draft) -> None:
         draft.remark(told, name)
 
 
-def write_deepspeed(draft: Draft, prefix: str) -> None:
-    """Optimizer, clipping and scheduler of a DeepSpeed configuration; without an entry the program decides."""
-    _put_deepspeed_name(draft, prefix)
-    if draft.get("optimizer", "name") is None and not prefix:
-        draft.lacks(("optimizer", "name"), "the training program makes the optimizer")
-    put_clipping(draft, (0.0, ""), f"{prefix}gradient_clipping")
-    kind = (draft.word(f"{prefix}scheduler.type") or "").casefold()
-    if not kind:
-        if not prefix:
-            draft.lacks(_RATE, "the training program makes the schedule")
-        return
-    _put_deepspeed_peak(draft, prefix, kind)
-    put_kind(draft, _DEEPSPEED_KINDS, ("", ""), f"{prefix}scheduler.type")
-    parameters = f"{prefix}scheduler.params."
-    draft.copy((*_RATE, "warmup_steps"), f"{parameters}warmup_num_steps", least=0)
-    draft.copy((*_RATE, "total_steps"), f"{parameters}total_num_steps")
-    if kind == "warmupdecaylr":
-        _put_final(draft, f"{parameters}warmup_min_lr")
-        draft.default((*_RATE, "final"), 0.0, f"WarmupDecayLR falls to warmup_min_lr, by default zero ({_DEEPSPEED})")
-    if kind in _DEEPSPEED_KINDS and not draft.reasons(f"{parameters}warmup_num_steps"):
-        draft.default((*_RATE, "warmup_steps"), 1000, f"the default of {_DEEPSPEED}")
-    if kind == "warmupcosinelr":
-        _put_share(draft, f"{parameters}cos_min_ratio", (1e-4, _DEEPSPEED))
-
-
-def _put_deepspeed_name(draft: Draft, prefix: str) -> None:
-    """The optimizer; Adam decouples weight decay, as AdamW does, unless `adam_w_mode` is false."""
-    word, mode = f"{prefix}optimizer.type", f"{prefix}optimizer.params.adam_w_mode"
-    is_coupled = draft.flag(mode) is False
-    if (draft.word(word) or "").casefold() != "adam" or is_coupled:
-        put_name(draft, ("", ""), word)
-    elif draft.reasons(mode):
-        draft.lacks(("optimizer", "name"), draft.reasons(mode)[0])
-    else:
-        draft.put(("optimizer", "name"), "adamw", f"Adam with adam_w_mode, the default of {_DEEPSPEED}")
-
-
-def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:
-    """The largest learning rate, which WarmupLR, WarmupDecayLR and OneCycle set in place of the optimizer."""
-    own, rate = f"{prefix}scheduler.params.warmup_max_lr", f"{prefix}optimizer.params.lr"
-    cycle = f"{prefix}scheduler.params.cycle_max_lr"
-    name = own if kind in {"warmuplr", "warmupdecaylr"} else cycle if draft.values.get(cycle) is not None else rate
-    peak = draft.number(name)
-    draft.look(rate)
-    if peak is not None and peak > 0:
-        draft.put((*_RATE, "peak"), peak)
-    elif draft.reasons(name):
-        draft.lacks((*_RATE, "peak"), draft.reasons(name)[0])
-    elif name == own and peak is None:
-        draft.put((*_RATE, "peak"), 1e-3, Default(f"warmup_max_lr, the default of {_DEEPSPEED}"))
-        if draft.number(rate) is not None:
-            told = f"{rate} has no effect: without warmup_max_lr the schedule rises to 0.001 ({_DEEPSPEED})"
-            draft.remark(told, rate)
-    else:
-        draft.lacks((*_RATE, "peak"), "no learning rate is given")
-
-
-def _put_share(draft: Draft, name: str, usual: tuple[float, str]) -> None:
-    """The last learning rate as a share of the peak; `usual` is the framework's own share, with its source."""
-    share, peak = draft.number(name), draft.get(*_RATE, "peak")
-    how = Default(f"{usual[0]:g} of the peak, the default of {usual[1]}") if share is None else "a share of the peak"
-    for reason in draft.reasons(name):
-        draft.lacks((*_RATE, "final"), reason)
-        return
-    if peak:
-        draft.put((*_RATE, "final"), share_of(usual[0] if share is None else share, peak), how)
-
-
 def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     """Optimizer and schedule of Megatron-LM's arguments."""
     put_name(draft, ("adam" if defaults else "", _MEGATRON), "optimizer")
@@ -297,7 +227,7 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     )
     if draft.get(*_RATE) is None:
         return
-    _put_final(draft, "min_lr")
+    put_final(draft, "min_lr")
     if defaults and draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
     total = _put_megatron_total(draft, defaults=defaults)
@@ -351,7 +281,7 @@ def write_neox(draft: Draft) -> None:
     if put_rate(draft, "optimizer.params.lr", "lr") is None:
         return
     kind = put_kind(draft, _MEGATRON_KINDS, ("linear", _NEOX), "lr_decay_style")
-    _put_final(draft, "min_lr")
+    put_final(draft, "min_lr")
     if draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_NEOX}"))
     steps = draft.counted("job", "num_steps")
@@ -443,7 +373,7 @@ def write_nemo(draft: Draft) -> None:
         put_kind(draft, _NEMO_KINDS, ("", ""), "model.optim.sched.name")
     if draft.get(*_RATE) is not None:
         draft.copy((*_RATE, "warmup_steps"), "model.optim.sched.warmup_steps", least=0)
-        _put_final(draft, "model.optim.sched.min_lr")
+        put_final(draft, "model.optim.sched.min_lr")
         draft.copy((*_RATE, "total_steps"), "model.optim.sched.max_steps")
     if draft.word("model.peft.peft_scheme", "peft.peft_scheme") == "lora":
         tuning = "model.peft.lora_tuning." if "model.peft.peft_scheme" in draft.values else "peft.lora_tuning."

@@ -26,6 +26,9 @@ _WHOLE: Pointer = ("batch", "global_sequences")
 _MICRO: Pointer = ("batch", "micro_sequences")
 _STEPS: Pointer = ("batch", "accumulation_steps")
 _MORE = "biases, learned positions and further norms of its kind"
+_LACKS = "the shape that it follows from lacks"
+_NO_LATENT = "the source does not state the ranks and head sizes of latent attention"
+_NO_FAMILY = "the source does not state whether the model is a plain transformer"
 _COUNTED = "counted from the shape: queries, keys, values and output, feed-forward, norms, embedding tables"
 
 
@@ -60,7 +63,11 @@ def complete_joint(
     ([], 256, 32)
     """
     draft = Draft({}, facts=facts, derived=derived)
-    draft.unknown.update((pointer, why) for pointer, why in unknown if draft.get(*map(str, pointer)) is None)
+    for pointer, why in unknown:
+        if draft.get(*map(str, pointer)) is None:
+            draft.unknown[pointer] = why
+        if pointer == ("model", "num_parameters") and not why.startswith((_LACKS, _NO_LATENT, _NO_FAMILY)):
+            draft.more_parameters = why  # another file has no part of it
     complete(draft)
     return [message for message, _ in draft.told]
 
@@ -94,6 +101,7 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     counted = parameters(shape)
     own = draft.attention_parameters
     if isinstance(draft.more_parameters, str):
+        draft.lacks(("model", "name"), "no setting that is read names the model")
         draft.lacks(("model", "num_parameters"), draft.more_parameters)
         draft.lacks(("model", "num_active_parameters"), draft.more_parameters)
         return
@@ -141,12 +149,12 @@ def _shape(draft: Draft) -> Shape | str:
         lacking.append("ffn_hidden_size")
     lacking += _not_told(draft)
     if lacking or not isinstance(expert_layers, int) or not 0 <= expert_layers <= layers:
-        return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
+        return f"{_LACKS} {', '.join(lacking) or 'a number of layers with experts'}"
     hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1
     if draft.get("model", "attention") == "latent" and draft.attention_parameters is None:
-        return "the source does not state the ranks and head sizes of latent attention"
+        return _NO_LATENT
     if draft.get("model", "family") not in {"dense-transformer", "moe-transformer"}:
-        return "the source does not state whether the model is a plain transformer"
+        return _NO_FAMILY
     head_size = draft.counted("model", "head_size") or max(1, hidden // heads)
     return Shape(
         num_layers=layers,

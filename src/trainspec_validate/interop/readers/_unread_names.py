@@ -47,6 +47,11 @@ _TABLE: tuple[tuple[str, str, tuple[Pointer, ...]], ...] = (
         (("parallelism", "sharding"),),
     ),
     (
+        r"(?:^|_)dist(?:ributed)?_?optim",
+        r"data|checkpoint|ckpt|save|load|file|init|offload|expert|instances",
+        (("parallelism", "sharding"), ("communication", "overlap_gradients"), ("communication", "overlap_parameters")),
+    ),
+    (
         r"accum\w*_(?:steps|iters?|batches)\Z|(?:^|_)accum(?:ulate)?_grad\w*\Z|(?:^|_)num_micro_?batches\Z|grad\w*_accum\Z",
         r"eval|fp32|dtype|fusion",
         (("batch", "accumulation_steps"),),

@@ -8,12 +8,15 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._abbreviations import complete_options, tell_completed
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._composed import leave_composed_open
+from trainspec_validate.interop.readers._foreign_splits import leave_micro_batch_open, leave_splits_open
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
-    FILLING,
     carried,
+    forget_launch,
     laid_over,
     launch_options,
     launch_variables,
@@ -40,7 +43,7 @@ from trainspec_validate.interop.readers._huggingface_weights import is_factory, 
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of, shown
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._setting_places import place_of
 from trainspec_validate.interop.readers._shell_documents import written_mapping
@@ -74,8 +77,6 @@ _CONTESTED: tuple[Pointer, ...] = (
     *(("optimizer", "name"), ("optimizer", "clipping", "kind"), ("optimizer", "clipping", "threshold")),
 )
 """What each section of a configuration with several trainings may state."""
-_SPLITS = ("sequence_parallel_size", "seq_parallel_size", "ulysses_sequence_parallel_size", "ring_attn_size", "sp_size")
-"""Arguments of programs that give the ranks over which they split one sequence."""
 _INSIDE = "text_config."
 """Where models that also see or hear keep the shape of their language model."""
 
@@ -128,12 +129,7 @@ def read_trainer(text: ForeignText, launch: Mapping[str, Any] | None = None) -> 
     """
     script = bool(_OPTION.search(text.text[:_HEAD]))
     draft = (_of_script if script else _of_file)(text, launch or {})
-    if any(name.startswith((ACCELERATE, DEEPSPEED)) for name in draft.values):
-        draft.idle = [
-            name for name in draft.idle if name not in FILLING and not name.startswith((ACCELERATE, DEEPSPEED))
-        ]
-        draft.unfit = {name for name in draft.unfit if not name.startswith((ACCELERATE, DEEPSPEED))}
-        draft.told = [entry for entry in draft.told if not str(entry[1]).startswith((ACCELERATE, DEEPSPEED))]
+    forget_launch(draft)
     return draft.fragment("huggingface-trainer-arguments", text)
 
 
@@ -141,6 +137,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     started = options_of_script(text.text, _OPTION, 1)
     if started is None:
         raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    shortened = complete_options(started)
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
@@ -162,6 +159,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
     _tell_idle(draft)
+    tell_completed(draft, shortened)
     started.tell(draft)
     return draft
 
@@ -203,6 +201,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
             drop_unknown_program(draft, None)
         leave_loading_open(draft, None)
         leave_launch_open(draft)
+        leave_composed_open(draft)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)
@@ -277,7 +276,8 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     leave_mismatches_open(draft, configured)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
-    _leave_split_sequences_open(draft)
+    leave_splits_open(draft)
+    leave_micro_batch_open(draft)
     outer = draft.count("parallelism_config.dp_replicate_size")
     inner = draft.count("parallelism_config.dp_shard_size")
     if outer and inner:
@@ -292,15 +292,6 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if is_factory(draft) and not swift:
         leave_factory_open(draft)
     return draft
-
-
-def _leave_split_sequences_open(draft: Draft) -> None:
-    """Leave the context degree open, and so the data degree, where a program of its own splits sequences over ranks."""
-    for name in _SPLITS:
-        size = draft.look(name)
-        if size not in {None, 0, 1} or draft.reasons(name):
-            told = f"{name} is {shown(size)}" if size is not None else draft.reasons(name)[0]
-            draft.lacks(("parallelism", "context"), f"{told}: the program splits sequences over ranks")
 
 
 def read_accelerate(text: ForeignText) -> Fragment:
