@@ -325,3 +325,41 @@ def test_sharding_that_the_arguments_state_stays_where_ranks_are_split() -> None
     fragment = script("--bf16 True --fsdp full_shard", "--tp_size 2")
     assert at(fragment, "parallelism", "sharding") == "parameters"
     assert "parallelism.data" in unknown_keys(fragment)
+
+
+CUT_SHORT = "--per_device_train_batch_size 4 --gradient_acc 8 --learning 3e-5 --max_grad 0.5 --do_train --save_steps 5"
+
+
+def cut_short(program: str, *options: str) -> Fragment:
+    words = " ".join([CUT_SHORT, *options])
+    return huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 {program} {words}\n"))
+
+
+def test_options_that_are_cut_short_are_completed_as_argparse_does() -> None:
+    fragment = cut_short("run_clm.py")
+    assert_sound(fragment)
+    assert at(fragment, "batch", "accumulation_steps") == 8
+    assert at(fragment, "batch", "global_sequences") == 256
+    assert at(fragment, "optimizer", "learning_rate", "peak") == 3e-5
+    assert at(fragment, "optimizer", "clipping", "threshold") == 0.5
+    assert "--gradient_acc is read as the beginning of gradient_accumulation_steps" in remarks_of(fragment)
+
+
+def test_a_beginning_that_a_program_of_its_own_may_know_leaves_the_option_open() -> None:
+    fragment = cut_short("train.py")
+    assert_sound(fragment)
+    left = {"batch.accumulation_steps", "optimizer.learning_rate.peak", "optimizer.clipping"}
+    assert left <= unknown_keys(fragment)
+    assert at(cut_short("train.py", "--learning_rate 1e-4"), "optimizer", "learning_rate", "peak") == 1e-4
+
+
+def test_a_beginning_and_the_whole_option_of_another_value_leave_it_open() -> None:
+    fragment = cut_short("run_clm.py", "--learning_rate 1e-4")
+    assert at(fragment, "optimizer", "learning_rate", "peak") is None
+    assert at(cut_short("run_clm.py", "--learning_rate 3e-5"), "optimizer", "learning_rate", "peak") == 3e-5
+
+
+def test_a_beginning_of_several_options_is_none() -> None:
+    fragment = script("--warmup 5 --bf16 True --fp16_full_eval True")
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "optimizer", "learning_rate", "warmup_steps") is None
