@@ -460,3 +460,39 @@ def test_logs_that_are_not_read_are_named(content: bytes) -> None:
     [(path, reason)] = left_out()
     assert path == "tree/train.log"
     assert "log in no format" in reason
+
+
+ITERATION = "iteration {}/ 1000 | consumed samples: 8 | elapsed time per iteration (ms): 9.0 | lm loss: 2.5E+00 |"
+
+
+@pytest.mark.parametrize("quotes", ["# {}\n", "  // {}\n"])
+@pytest.mark.parametrize("begins", ["#!/bin/bash\n", "echo\n"])
+def test_a_line_of_a_log_in_a_comment_makes_no_log(quotes: str, begins: str) -> None:
+    for name in ("launch.slurm", "launch"):
+        text = begins + "".join(quotes.format(ITERATION.format(n)) for n in range(1, 9)) + "srun train\n"
+        Path("tree", name).write_text(text, encoding="utf-8")
+    assert left_out() == []
+
+
+@pytest.mark.parametrize("begins", ["#!/bin/bash\n", "\n#SBATCH --nodes=4\n"])
+def test_a_program_that_quotes_lines_of_a_log_is_none(begins: str) -> None:
+    Path("tree", "launch.job").write_text(f"{begins}cat <<E\n{ITERATION.format(1)}\nE\n", encoding="utf-8")
+    Path("tree", "other.job").write_text(begins + "step 1 loss 2.5\nstep 2 loss 2.4\n", encoding="utf-8")
+    assert left_out() == []
+
+
+def test_the_output_of_a_job_that_begins_with_its_program_is_a_log() -> None:
+    lines = "\n".join(ITERATION.format(n) for n in range(1, 9))
+    Path("tree", "run.job").write_text(f"#!/bin/bash\nsrun train\n{lines}\n", encoding="utf-8")
+    lines = "\n".join(f"step {n} loss 2.5" for n in range(1, 9))
+    Path("tree", "run.odd").write_text(f"#!/bin/bash\nsrun train\n{lines}\n", encoding="utf-8")
+    reasons = [reason for _, reason in left_out()]
+    assert len(reasons) == 2
+    assert "holds a stream (log of Megatron-LM" in reasons[0]
+    assert "looks like a training log" in reasons[1]
+
+
+def test_documentation_that_quotes_a_log_is_none() -> None:
+    for name in ("notes.adoc", "notes.org", "notes.tex"):
+        Path("tree", name).write_text(f"{ITERATION.format(1)}\n", encoding="utf-8")
+    assert left_out() == []

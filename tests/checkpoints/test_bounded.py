@@ -94,6 +94,16 @@ def write(file: str, content: bytes) -> Callable[[Path], None]:
     return run
 
 
+def trainer_state(content: bytes) -> Callable[[Path], None]:
+    """The log of a trainer next to a file of state, without which it makes no checkpoint."""
+
+    def run(root: Path) -> None:
+        (root / "rng_state.pth").write_bytes(b"")
+        (root / "trainer_state.json").write_bytes(content)
+
+    return run
+
+
 def bare(body: bytes) -> Callable[[Path], None]:
     return write("optimizer.pt", b"\x80\x02" + body + b".")
 
@@ -211,7 +221,7 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
         limits.JSON_VALUE_BYTES,
         lambda scale: write("model.safetensors.index.json", b'{"weight_map":' + empty_lists(scale) + b"}"),
     ),
-    "trainer-state": (limits.JSON_VALUE_BYTES, lambda scale: write("trainer_state.json", empty_lists(scale))),
+    "trainer-state": (limits.JSON_VALUE_BYTES, lambda scale: trainer_state(empty_lists(scale))),
     "signature": (limits.JSON_VALUE_BYTES, lambda scale: write("model.sig", empty_lists(scale))),
     "orbax": (limits.JSON_VALUE_BYTES, lambda scale: orbax(empty_lists(scale))),
     "keras": (limits.JSON_VALUE_BYTES, lambda scale: keras(empty_lists(scale))),

@@ -121,3 +121,50 @@ def test_a_missing_shard_of_any_format_is_reported(tmp_path: Path, end: str) -> 
     build(tmp_path, f"{shard.format(1)}  {'safetensors' if end == 'safetensors' else 'torch'} a=F32[4]\n")
     found = {(one.aspect, one.path) for one in read_checkpoint(tmp_path).troubles}
     assert {("files", shard.format(2)), ("shards", "")} <= found
+
+
+LOG = 'trainer_state.json  json {"global_step": 5, "log_history": []}'
+
+
+def test_a_model_for_use_needs_no_state_to_resume_from(tmp_path: Path) -> None:
+    build(tmp_path, f"out/model.safetensors  {ONE}\nout/config.json  json {{}}\nout/{LOG}\n")
+    build(tmp_path, "out/trainspec-manifest.json  sealed\n")
+    assert requirements(tmp_path) == set()
+    outcome = {one.requirement: one for one in validate([tmp_path]).outcomes}["TS-CKP-087"]
+    assert outcome.verdict is Verdict.NOT_APPLICABLE
+
+
+def test_some_state_to_resume_from_asks_for_the_rest_and_is_named(tmp_path: Path) -> None:
+    build(tmp_path, f"last/model.safetensors  {ONE}\nlast/scheduler.pt  torch s=F32[1]\nlast/{LOG}\n")
+    build(tmp_path, "last/trainspec-manifest.json  sealed\n")
+    found = [one for one in validate([tmp_path]).findings if one.requirement == "TS-CKP-087"]
+    assert len(found) == 2
+    assert all("scheduler.pt makes the directory one to resume from" in one.message for one in found)
+
+
+def test_the_log_of_a_trainer_alone_makes_no_checkpoint(tmp_path: Path) -> None:
+    build(tmp_path, f"viewer/{LOG}\nviewer/index.html  text x\n")
+    assert find(tmp_path) == []
+    build(tmp_path, f"checkpoint-5/{LOG}\n")
+    assert [group.members for group in find(tmp_path)] == [[tmp_path / "checkpoint-5"]]
+    assert {name for name, _ in requirements(tmp_path)} >= {"TS-CKP-087"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_plain"),
+    [
+        ("transformers.training_args_seq2seq.Seq2SeqTrainingArguments", True),
+        ("trl.trainer.sft_config.SFTConfig", True),
+        ("trl.experimental.ppo.ppo_config.PPOConfig", True),
+        ("trl.trainer.sft_config.SFTTrainer", False),
+        ("trl.trainer.other_config.SFTConfig", False),
+        ("transformers.training_args_seq2seq.dataclass", False),
+        ("trl.trainer.utils.pad", False),
+    ],
+)
+def test_settings_of_known_trainers_are_plain_and_other_names_are_code(
+    tmp_path: Path, name: str, *, is_plain: bool
+) -> None:
+    build(tmp_path, f"out/model.safetensors  {ONE}\nout/training_args.bin  torch call={name}\n")
+    found = {requirement for requirement, _ in requirements(tmp_path)}
+    assert ("TS-SEC-001" in found) is not is_plain

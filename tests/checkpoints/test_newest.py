@@ -237,6 +237,23 @@ def test_the_step_of_the_content_decides(tmp_path: Path) -> None:
     assert newest(tmp_path) == "best"
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_model_for_use_among_checkpoints_is_refused(tmp_path: Path, *, sealed: bool) -> None:
+    for step in STEPS:
+        huggingface(tmp_path, step)
+    state = 'trainer_state.json  json {"global_step": 40}'
+    build(tmp_path / "final", f"model.safetensors  safetensors w=F32[8]\n{state}\n")
+    if sealed:
+        build(tmp_path / "final", "trainspec-manifest.json  sealed\n")
+    assert newest(tmp_path) == "checkpoint-30"
+    result = invoke(tmp_path)
+    assert "final" not in result.stdout
+    (tmp_path / "final").rename(tmp_path / "step-40")
+    result = invoke(tmp_path)
+    assert result.stdout.endswith("checkpoint-30\n")
+    assert "without state to resume from, and checkpoint-30 next to it has optimizer.pt" in result.stderr
+
+
 def test_a_temporary_file_next_to_a_whole_one_refuses_nothing(tmp_path: Path) -> None:
     torch_files(tmp_path, 10)
     (tmp_path / "ckpt_20.pt.tmp").write_bytes(b"PK\x03\x04")

@@ -7,6 +7,7 @@ from plan_files import assert_sound, at, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import huggingface, maxtext, megatron, torchtitan
+from trainspec_validate.interop.refused import join
 
 STORED = ("parameters", "gradients", "reduction", "optimizer_state")
 
@@ -325,3 +326,58 @@ def test_sharding_that_the_arguments_state_stays_where_ranks_are_split() -> None
     fragment = script("--bf16 True --fsdp full_shard", "--tp_size 2")
     assert at(fragment, "parallelism", "sharding") == "parameters"
     assert "parallelism.data" in unknown_keys(fragment)
+
+
+CUT_SHORT = "--per_device_train_batch_size 4 --gradient_acc 8 --learning 3e-5 --max_grad 0.5 --do_train --save_steps 5"
+
+
+def cut_short(program: str, *options: str) -> Fragment:
+    words = " ".join([CUT_SHORT, *options])
+    return huggingface.read_trainer(ForeignText("run.sh", f"torchrun --nproc_per_node 8 {program} {words}\n"))
+
+
+def test_options_that_are_cut_short_are_completed_as_argparse_does() -> None:
+    fragment = cut_short("run_clm.py")
+    assert_sound(fragment)
+    assert at(fragment, "batch", "accumulation_steps") == 8
+    assert at(fragment, "batch", "global_sequences") == 256
+    assert at(fragment, "optimizer", "learning_rate", "peak") == 3e-5
+    assert at(fragment, "optimizer", "clipping", "threshold") == 0.5
+    assert "--gradient_acc is read as the beginning of gradient_accumulation_steps" in remarks_of(fragment)
+
+
+def test_a_beginning_that_a_program_of_its_own_may_know_leaves_the_option_open() -> None:
+    fragment = cut_short("train.py")
+    assert_sound(fragment)
+    left = {"batch.accumulation_steps", "optimizer.learning_rate.peak", "optimizer.clipping"}
+    assert left <= unknown_keys(fragment)
+    assert at(cut_short("train.py", "--learning_rate 1e-4"), "optimizer", "learning_rate", "peak") == 1e-4
+
+
+def test_a_beginning_and_the_whole_option_of_another_value_leave_it_open() -> None:
+    fragment = cut_short("run_clm.py", "--learning_rate 1e-4")
+    assert at(fragment, "optimizer", "learning_rate", "peak") is None
+    assert at(cut_short("run_clm.py", "--learning_rate 3e-5"), "optimizer", "learning_rate", "peak") == 3e-5
+
+
+def test_a_beginning_of_several_options_is_none() -> None:
+    fragment = script("--warmup 5 --bf16 True --fp16_full_eval True")
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "optimizer", "learning_rate", "warmup_steps") is None
+
+
+def test_whole_numbers_of_yaml_are_those_that_the_program_reads() -> None:
+    lines = ["warmup_steps: 010", "max_steps: 1:40", "gradient_accumulation_steps: 1_0", "learning_rate: 2e-5"]
+    fragment = trainer(*lines)
+    assert at(fragment, "optimizer", "learning_rate", "warmup_steps") == 8
+    assert at(fragment, "job", "num_steps") == 100
+    assert at(fragment, "batch", "accumulation_steps") == 10
+    assert at(fragment, "optimizer", "learning_rate", "peak") == 2e-5
+
+
+@pytest.mark.parametrize("text", ["08", "0o10"])
+def test_digits_that_are_text_for_the_program_are_no_number(text: str) -> None:
+    fragment = trainer(f"gradient_accumulation_steps: {text}")
+    assert at(fragment, "batch", "accumulation_steps") == text
+    assert "where a whole number of at least 1 belongs" in remarks_of(fragment)
+    assert "accumulation_steps" not in join([fragment]).facts["batch"]

@@ -8,6 +8,8 @@ import pytest
 from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.readers.huggingface import read_trainer
 from trainspec_validate.interop.readers.nemo import looks_like_nemo, read_bridge, read_nemo
 from trainspec_validate.interop.recognise import recognise
 
@@ -22,7 +24,10 @@ def test_a_nemo_model(tmp_path: Path) -> None:
     fragment = imported("nemo-gpt.yaml")
     assert_sound(fragment)
     assert fragment.facts["metadata"] == {"name": "gpt-20b"}
-    assert at(fragment, "model", "num_parameters") == 20_246_452_224
+    assert at(fragment, "model", "num_parameters") == 20_262_014_976
+    assert "biases, norms with an offset, a table of positions by default of NeMo" in how(
+        fragment, "model.num_parameters"
+    )
     assert fragment.facts["parallelism"] == {
         "num_accelerators": 128,
         "data": 8,
@@ -179,6 +184,63 @@ def test_models_that_are_no_plain_decoders(setting: str) -> None:
     assert "model.num_parameters" in unknown_keys(fragment)
 
 
+COUNTED = (
+    "override_vocab_size: 1000\n  ffn_hidden_size: 4096\n  bias: false\n  normalization: rmsnorm\n"
+    "  position_embedding_type: rope\n  {}"
+)
+PLAIN = 2 * 1000 * 1024 + 24 * (4 * 1024**2 + 2 * 1024 * 4096 + 2 * 1024) + 1024
+
+
+@pytest.mark.parametrize(
+    ("setting", "more"),
+    [
+        ("qkv_bias: false", 0),
+        ("qkv_bias: true", 24 * 3 * 1024),
+        ("attention_dropout: 0.1", 0),
+        ("layernorm_epsilon: 1e-5", 0),
+        ("headscale: false", 0),
+        ("transformer_block_type: pre_ln", 0),
+    ],
+)
+def test_biases_of_queries_keys_and_values_are_counted(setting: str, more: int) -> None:
+    untied = "\n  share_embeddings_and_output_weights: false"
+    fragment = nemo(COUNTED.format(setting + untied))
+    assert at(fragment, "model", "num_parameters") == PLAIN + more
+    assert merge([fragment]).facts["model"]["num_parameters"] == PLAIN + more
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "headscale: true",
+        "transformer_block_type: normformer",
+        "use_emha: true",
+        "qkv_bias: ${biased}",
+        "per_layer_embedding_size: 256",
+        "position_embedding_type: kerple",
+        "num_hash_layers: 3",
+    ],
+)
+def test_a_setting_that_may_give_the_model_weights_leaves_their_number_open(setting: str) -> None:
+    text = COUNTED.replace("  position_embedding_type: rope\n", "") if "position" in setting else COUNTED
+    fragment = nemo(text.format(setting))
+    assert_sound(fragment)
+    assert {"model.num_parameters", "model.name"} <= unknown_keys(fragment)
+    assert "num_parameters" not in merge([fragment]).facts["model"]
+
+
+def test_biases_of_megatron_bridge_are_counted_or_leave_the_count_open() -> None:
+    shape = "num_layers: 2\n  hidden_size: 64\n  num_attention_heads: 4\n  ffn_hidden_size: 256\n  vocab_size: 1024"
+    switches = "gated_linear_unit: false\n  share_embeddings_and_output_weights: false\n  num_query_groups: 4"
+    head = "_target_: megatron.bridge.Config\ntrain:\n  train_iters: 5\n"
+    text = f"{head}model:\n  {shape}\n  {switches}\n  add_bias_linear: true\n"
+    assert "model.num_parameters" in unknown_keys(read_bridge(ForeignText("a.yaml", text)))
+    text += "  normalization: RMSNorm\n  position_embedding_type: rope\n"
+    matrices = 2 * 1024 * 64 + 2 * (4 * 64**2 + 2 * 64 * 256 + 2 * 64) + 64
+    more = 2 * (3 * 64 + 64 + 256 + 64)
+    assert at(read_bridge(ForeignText("a.yaml", text)), "model", "num_parameters") == matrices + more
+
+
 def test_a_model_without_a_shape_has_no_family() -> None:
     text = "trainer:\n  devices: 8\n  num_nodes: 1\n  precision: bf16\nmodel:\n  tensor_model_parallel_size: 1\n"
     fragment = read_nemo(ForeignText("gpt.yaml", text))
@@ -256,3 +318,53 @@ def test_defaults_do_not_hold_for_a_model_of_unknown_settings(num_strange: int, 
     assert (at(fragment, "parallelism", "pipeline") is None) is not is_taken
     assert bool(fragment.defaults) is is_taken
     assert at(fragment, "batch", "global_sequences") == 8
+
+
+COMPOSED = "defaults:\n{}trainer:\n  devices: 8\n  num_nodes: 4\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n{}"
+SIZES = "  global_batch_size: 128\n  tensor_model_parallel_size: 2\n  num_layers: 32\n  hidden_size: 4096\n"
+
+
+def composed(*entries: str) -> Fragment:
+    shape = f"{SIZES}  num_attention_heads: 32\n  encoder_seq_length: 4096\n"
+    return read_nemo(ForeignText("gpt.yaml", COMPOSED.format("".join(f"  - {entry}\n" for entry in entries), shape)))
+
+
+@pytest.mark.parametrize("entry", ["base_llama", "/configs/base@_global_", "model: llama", "model.optim: adam"])
+def test_what_a_base_of_hydra_may_set_is_open_and_the_base_is_named(entry: str) -> None:
+    alone = composed("_self_")
+    assert at(alone, "parallelism", "pipeline") == 1
+    assert at(alone, "parallelism", "sharding") == "none"
+    assert at(alone, "precision", "parameters") == "fp32"
+    entry = entry.replace("model.optim: adam", "optim@model.optim: adam")
+    fragment = composed(entry, "_self_")
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "tensor") == 2
+    assert at(fragment, "batch", "global_sequences") == 128
+    left = {"parallelism.pipeline", "parallelism.sharding", "precision.parameters", "parallelism.data"}
+    assert left <= unknown_keys(fragment)
+    assert "composed of further files, which are not read: " in remarks_of(fragment)
+    assert "defaults" not in remarks_of(fragment).partition("does not know it")[2]
+
+
+@pytest.mark.parametrize(
+    "entry", ["optional tp_overlap@model.ub_cfg: a", "hydra/launcher: local", "optional x@model: null"]
+)
+def test_a_part_of_its_own_section_leaves_the_rest(entry: str) -> None:
+    assert at(composed("_self_", entry), "parallelism", "pipeline") == 1
+
+
+def test_a_file_that_is_laid_over_this_one_leaves_nothing_known() -> None:
+    fragment = composed("_self_", "experiment_llama")
+    assert_sound(fragment)
+    assert not {"parallelism", "model", "batch", "precision"} & fragment.facts.keys()
+    reasons = {entry.reason for entry in fragment.unknown}
+    assert "experiment_llama is laid over this file, and is not read" in reasons
+
+
+def test_a_base_of_another_program_is_named_as_well() -> None:
+    text = "include: base.yaml\nper_device_train_batch_size: 4\ndo_train: true\nsave_steps: 5\nbf16: true\n"
+    fragment = read_trainer(ForeignText("sft.yaml", text))
+    assert_sound(fragment)
+    assert at(fragment, "batch", "micro_sequences") == 4
+    assert at(fragment, "batch", "accumulation_steps") is None
+    assert "composed of further files, which are not read: base.yaml" in remarks_of(fragment)

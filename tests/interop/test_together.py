@@ -199,3 +199,51 @@ def test_a_file_that_a_script_reads_in_and_that_is_given_is_not_called_unread(na
     told = [remark.message for remark in fragments[0].remarks if remark.message.startswith("the script reads in")]
     how = "which is read as a file of its own" if known else "which is not read"
     assert told == [f"the script reads in ${{HERE}}/models/9b.sh, {how}"]
+
+
+AXOLOTL = """
+base_model: a/b
+micro_batch_size: 2
+sequence_len: 512
+max_steps: 100
+warmup_steps: 10
+optimizer: adamw_torch
+lr_scheduler: cosine
+learning_rate: 2.0e-4
+deepspeed: configs/ds.json
+"""
+
+
+def of_axolotl(settings: Mapping[str, Any], *lines: str) -> Merged:
+    return joined({"job.yml": AXOLOTL + "\n".join(lines) + "\n", "ds.json": json.dumps(settings)})
+
+
+def test_axolotl_is_read_with_the_file_of_deepspeed_that_it_names() -> None:
+    plan = of_axolotl({**ZERO_2, "bf16": {"enabled": True}}, "bf16: auto", "max_grad_norm: 0.5")
+    assert plan.facts["optimizer"]["name"] == "adamw"
+    assert plan.facts["optimizer"]["learning_rate"]["kind"] == "cosine"
+    assert plan.facts["optimizer"]["clipping"]["threshold"] == 0.5
+    assert plan.facts["parallelism"]["sharding"] == "gradients"
+    assert plan.facts["precision"]["compute"] == "bf16"
+    assert plan.facts["batch"] == {"micro_sequences": 2, "accumulation_steps": 1}
+    assert not any("which is not read" in entry.reason for entry in plan.unknown)
+    assert not any("which is not read" in str(remark) for remark in plan.remarks)
+
+
+def test_what_axolotl_and_deepspeed_state_differently_is_open() -> None:
+    adam = {"type": "AdamW", "params": {"lr": 1e-5}}
+    plan = of_axolotl({**ZERO_2, "optimizer": adam, "gradient_clipping": 0.5}, "bf16: true", "max_grad_norm: 0")
+    assert "peak" not in plan.facts["optimizer"].get("learning_rate", {})
+    assert "clipping" not in plan.facts["optimizer"]
+    assert "learning_rate is 0.0002 and optimizer.params.lr of DeepSpeed is 1e-05" in why(
+        plan, "optimizer", "learning_rate", "peak"
+    )
+    assert "max_grad_norm is 0 and gradient_clipping of DeepSpeed is 0.5" in why(plan, "optimizer", "clipping")
+    told = " ".join(str(remark) for remark in plan.remarks)
+    assert "not clipped" not in told
+
+
+def test_the_micro_batch_of_axolotl_fills_in_deepspeed() -> None:
+    plan = of_axolotl({**ZERO_2, "train_micro_batch_size_per_gpu": 4}, "bf16: true")
+    assert "micro_sequences" not in plan.facts["batch"]
+    assert of_axolotl(ZERO_2, "bf16: true").facts["batch"]["micro_sequences"] == 2

@@ -224,6 +224,16 @@ def test_a_run_is_named_where_there_are_several() -> None:
     assert len(read_text(text, run="web").events) == 3
 
 
+def test_pods_of_several_jobs_are_not_judged_and_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(listed(pod(), pod("web-7", "web", state=terminated(2, "Error", 10, 100))), encoding="utf-8")
+    report = validate(path)
+    assert report.findings == ()
+    (entry,) = report.unjudged
+    assert entry.reason.startswith("is about several runs: ")
+    assert "trainspec import FILE --known run=NAME" in entry.help
+
+
 def test_a_list_that_is_cut_off() -> None:
     text = listed(pod(state=terminated(1, "Error", 10, 100)), pod("train-1"))
     found = read_text(text[: text.rindex('"containers"')])

@@ -326,3 +326,34 @@ def test_a_job_that_ends_before_it_starts_is_refused(state: str, end: int, num: 
 def test_local_times_are_set_back_by_an_hour(end: str, num: int) -> None:
     text = f"JobID|JobName|State|Start|End\n7|a|COMPLETED|2025-10-26T10:00:00|2025-10-26T{end}\n"
     assert len(read_text(text).refusals) == num
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["JobID|JobName|State|ExitCode", "1|train|COMPLETED|0:0", "2|other|FAILED|1:0"],
+        [HEADER, *(f"{n}|train|COMPLETED|0:0|2026-01-01T10:0{n}:00|2026-01-01T12:00:00" for n in (1, 2))],
+    ],
+    ids=["several names", "at the same time"],
+)
+def test_accounting_of_several_jobs_is_not_judged_and_no_error(tmp_path: Path, rows: list[str]) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("\n".join([*rows, ""]), encoding="utf-8")
+    report = validate(path)
+    assert report.findings == ()
+    (entry,) = report.unjudged
+    assert entry.reason.startswith("is about several runs: ")
+    assert "trainspec import FILE --known run=" in entry.help
+
+
+def test_times_of_accounting_without_a_zone_are_not_judged_and_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    row = "1|train|COMPLETED|0:0|2026-01-01T10:00:00|2026-01-01T12:00:00"
+    path.write_text(f"{HEADER}\n{row}\n", encoding="utf-8")
+    report = validate(path)
+    assert report.findings == ()
+    (entry,) = (each for each in report.unjudged if each.requirements == ("TS-TEL-016",))
+    assert "without a zone" in entry.reason
+    assert "trainspec import FILE --known utc_offset=" in entry.help
+    path.write_text(f"{HEADER}\n{row}\n".replace(":00:00", ":00:00+01:00"), encoding="utf-8")
+    assert not [each for each in validate(path).unjudged if each.requirements == ("TS-TEL-016",)]

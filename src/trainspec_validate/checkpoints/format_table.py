@@ -77,7 +77,7 @@ FORMATS = (
     CheckpointFormat(
         *("safetensors", ("model.safetensors.index.json",)), suffixes=(".safetensors",), whole=(".safetensors",)
     ),
-    CheckpointFormat("huggingface", names=("pytorch_model.bin.index.json", "trainer_state.json")),
+    CheckpointFormat("huggingface", names=("pytorch_model.bin.index.json",)),
     CheckpointFormat("torch_zip"),
     CheckpointFormat(*("dcp", (".metadata", ".metadata.tmp")), suffixes=(".distcp",), whole=(".distcp", ".metadata")),
     CheckpointFormat("deepspeed", suffixes=("_model_states.pt", "_optim_states.pt")),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from trainspec_validate.checkpoints import bundles, regions
+from trainspec_validate.checkpoints import bundles, regions, trainer_files
 from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, is_of_a_container, kind_of
 from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
@@ -151,6 +151,9 @@ def is_checkpoint(entries: Sequence[os.DirEntry[str]]) -> bool:
     """Whether the names of files, or the start of one, make a checkpoint."""
     files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
     if any(entry.name in _NAMES or entry.name.endswith(_SUFFIXES) for entry in files):
+        return True
+    held = {entry.name for entry in entries if not STEP_NAME.match(entry.name)}
+    if held and trainer_files.is_checkpoint(Path(entries[0].path).parent.name, held):
         return True
     if any(_is_state(Path(entry.path)) for entry in files):
         return True

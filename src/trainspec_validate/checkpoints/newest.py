@@ -23,6 +23,7 @@ from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.limits import ENTRIES
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -208,6 +209,8 @@ def _judge(
     faults += map(_words, refused)
     notes = [_words(each) for each in found if each not in refused]
     if not faults:
+        faults += _without_state(checkpoint, older)
+    if not faults:
         faults += _lacking(checkpoint, older[:_NUM_COMPARED])
     if not faults:
         faults += _copied(checkpoint, older)
@@ -314,6 +317,17 @@ def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]
         found = _findings(checkpoint, _SAVE_ID, read)
         own = (each for each in found if each.path == checkpoint.name or each.path.startswith(f"{checkpoint.name}/"))
         yield from map(_words, own)
+
+
+def _without_state(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
+    """A model for use among checkpoints that a run can resume from."""
+    if checkpoint.is_for_use:
+        for one in older:
+            names = inventory(one.root, one.files).files
+            if state := resume_state({path.split("/")[0] for path in names}):
+                words = "it is a model without state to resume from"
+                yield f"{checkpoint.name}: {words}, and {one.root.name} next to it has {state[0]}"
+                return
 
 
 def _lacking(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

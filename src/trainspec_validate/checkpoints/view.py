@@ -153,6 +153,8 @@ class Checkpoint:
     """Every directory below it, those of other checkpoints included."""
     empty_folders: tuple[str, ...] = ()
     """Those of them without any entry."""
+    is_for_use: bool = False
+    """Whether a trainer left it as a model for use, without state that a run resumes from."""
     unlisted: tuple[tuple[str, str], ...] = ()
     """What of the tree could not be listed, and why."""
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.maxtext_job import with_its_files
-from trainspec_validate.interop.readers import huggingface
+from trainspec_validate.interop.readers import axolotl, huggingface
 from trainspec_validate.interop.readers._accelerate_plan import NAMES_DEEPSPEED
 from trainspec_validate.interop.readers._huggingface_launch import ACCELERATE, DEEPSPEED
 from trainspec_validate.interop.readers._plan_parts import without_empty
 from trainspec_validate.interop.readers._plan_settings import flatten, load_mapping
 from trainspec_validate.model.finding import Pointer
 
-_TRAINER = "huggingface-trainer-arguments"
+_AXOLOTL = "axolotl-yaml"
+_TRAINERS = {"huggingface-trainer-arguments": huggingface.read_trainer, _AXOLOTL: axolotl.read}
 _LAUNCHERS = {"huggingface-accelerate": ACCELERATE, "deepspeed-json": DEEPSPEED}
 _DECIDED = frozenset({"precision", "optimizer", "batch", "communication"})
 """Groups of a plan that the Trainer decides from its own arguments and those files."""
@@ -42,7 +43,7 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
     given = frozenset(text.name.rpartition("/")[2] for _, text in read)
     own = with_its_files([fragment for fragment, _ in read], [text for _, text in read])
     fragments = [_without_given(fragment, given) for fragment in own]
-    trainers = [at for at, fragment in enumerate(fragments) if fragment.format == _TRAINER]
+    trainers = [at for at, fragment in enumerate(fragments) if fragment.format in _TRAINERS]
     launchers = {_LAUNCHERS[f.format]: at for at, f in enumerate(fragments) if f.format in _LAUNCHERS}
     num_launchers = sum(fragment.format in _LAUNCHERS for fragment in fragments)
     if len(launchers) != num_launchers:
@@ -57,6 +58,8 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
     trainer = trainers[0]
     namers = [texts[trainer].text, *([texts[launchers[ACCELERATE]].text] if ACCELERATE in launchers else [])]
     belonging = {mark: at for mark, at in launchers.items() if _belongs(texts[at], mark, namers)}
+    if fragments[trainer].format == _AXOLOTL:  # a configuration of accelerate decides nothing that axolotl states
+        belonging.pop(ACCELERATE, None)
     if not belonging:
         return fragments
     settings = {
@@ -64,7 +67,7 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
         for mark, at in belonging.items()
         for name, value in flatten(load_mapping(texts[at]).data).items()
     }
-    fragments[trainer] = huggingface.read_trainer(texts[trainer], settings)
+    fragments[trainer] = _TRAINERS[fragments[trainer].format](texts[trainer], settings)
     offloads = "offload" in fragments[trainer].facts.get("memory", {})
     for mark, at in belonging.items():
         decided = _RANKS if mark == ACCELERATE else frozenset[Pointer]()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -55,8 +56,19 @@ _OTHER_SUFFIXES: Final = frozenset(
     )
 )
 """Ends of names of programs, pictures and state, which are many and no documents."""
-_NO_LOGS: Final = _OTHER_SUFFIXES | {".md", ".rst", ".diff", ".patch"}
-"""Ends of names of texts that may quote lines of a log."""
+_NO_LOGS: Final = _OTHER_SUFFIXES | frozenset(
+    f".{end}"
+    for end in (
+        *("md", "mdx", "markdown", "rst", "adoc", "org", "tex", "diff", "patch", "rmd", "qmd"),
+        *("bash", "zsh", "fish", "ps1", "pl", "rb", "jl", "lua", "mjs", "tsx", "jsx"),
+    )
+)
+"""Ends of names of programs and documentation, which may quote lines of a log."""
+_PROGRAM: Final = re.compile(rb"#!|(?:[^\n]{0,1000}\n){0,100}?#(?:SBATCH|PBS|BSUB|PJM|COBALT)[ \t]")
+"""How a program begins: with its interpreter, or with what it asks of a scheduler."""
+_COMMENT: Final = re.compile(rb"^[ \t]{0,100}(?:#|//)[^\n]*\n?", re.MULTILINE)
+_MOST_QUOTED: Final = 5
+"""Lines of a log that a program holds at most; the output of a job can begin with its program."""
 _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
@@ -326,10 +338,21 @@ def _log_reason(file: Path) -> str:
         return ""
     if b"\0" in start:
         return ""
+    is_program = _PROGRAM.match(start) is not None
+    start = _COMMENT.sub(b"", start)
     found = detect(start)
     if found and found.name.endswith("-log"):
+        if is_program and not _has_many_lines(start, found.looks_like):
+            return ""
         return f"holds a stream ({found.title}) under a name that is not searched"
+    if is_program and not _has_many_lines(start, lambda line: looks_like_log(line + b"\n" + line)):
+        return ""
     return LOOKS_LIKE_LOG if looks_like_log(start) else ""
+
+
+def _has_many_lines(text: bytes, looks_like: Callable[[bytes], bool]) -> bool:
+    """Whether a text has more lines of a log than a program quotes."""
+    return any(True for _ in islice(filter(looks_like, text.splitlines()), _MOST_QUOTED, None))
 
 
 def _document_reason(file: Path) -> str:

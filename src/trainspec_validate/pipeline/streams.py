@@ -67,13 +67,23 @@ def judge_streams(  # noqa: PLR0913
         if judged is None:
             continue
         view, found = judged
-        saved.append(_saved(view))
-        if seen:
-            seen(view)
-        streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
-        open_ = (*without_documents(run[0].name, "streams", found.outcomes, given), *_incomplete(run[0].name, found))
-        result += found + CheckResult(documents=streams, unjudged=(*open_, *_cut(found)))
+        those_judged = _result(run, view, found, given)
+        if those_judged.documents:
+            saved.append(_saved(view))
+            if seen:
+                seen(view)
+        result += those_judged
     return result, saved
+
+
+def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Mapping[str, int]) -> CheckResult:
+    """What came of the checks on a run, with what was not judged; no findings where the files are no single run."""
+    if several := tuple(_of_several_runs(view)):
+        return CheckResult(unjudged=several)
+    path = run[0].name
+    streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
+    open_ = (*without_documents(path, "streams", found.outcomes, given), *_incomplete(path, found))
+    return found + CheckResult(documents=streams, unjudged=(*open_, *_cut(found), *_without_zone(view)))
 
 
 def _incomplete(path: str, result: CheckResult) -> Iterator[Unjudged]:
@@ -83,6 +93,25 @@ def _incomplete(path: str, result: CheckResult) -> Iterator[Unjudged]:
     if lacks and ids:
         remedy = "give all streams of the run, and let it report what it completes"
         yield Unjudged(path, f"is incomplete: {' and '.join(lacks)}", remedy, ids)
+
+
+def _of_several_runs(view: RunView) -> Iterator[Unjudged]:
+    """The files that are about several runs, so that there is no run to judge."""
+    for damage in view.damage:
+        if damage.is_unjudged:
+            yield Unjudged(
+                view.files[damage.location.file].path, f"is about several runs: {damage.message}", damage.help, ()
+            )
+
+
+def _without_zone(view: RunView) -> Iterator[Unjudged]:
+    """The files whose times are local, as their program writes them unless it is asked for another form."""
+    from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415
+
+    for file in view.files:
+        if file.clock == "local" and FORMATS[file.format].omits_zone:
+            remedy = "state the zone: trainspec import FILE --known utc_offset=+HH:MM"
+            yield Unjudged(file.path, "has times without a zone, which are taken for UTC", remedy, ("TS-TEL-016",))
 
 
 def _cut(result: CheckResult) -> Iterator[Unjudged]:

@@ -1,38 +1,50 @@
-"""Reads the files that the Trainer of Hugging Face leaves in `checkpoint-N`."""
+"""Reads the files that the Trainer of Hugging Face leaves in `checkpoint-N`, and next to a model for use."""
 
 from __future__ import annotations
 
-import re
-
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.trainer_files import (
+    MARK,
+    OPTIMIZERS,
+    RNG,
+    SCHEDULE,
+    is_checkpoint,
+    is_step_name,
+    resume_state,
+    sharded_state,
+    weights,
+)
 from trainspec_validate.checkpoints.view import Checkpoint
 
-MARK = "trainer_state.json"
-_NAMED = re.compile(r"^checkpoint-\d+$")
-_RNG = re.compile(r"^rng_state(?:_(?P<rank>\d{1,7}))?\.pth$")
-_WEIGHTS = re.compile(r"^(model|pytorch_model|adapter_model)[^/]*\.(safetensors|bin)$")
-_OPTIMIZERS = ("optimizer.pt", "optimizer.bin", "pytorch_model_fsdp_0", "optimizer_0")
 _MAX_COMPARED_BYTES = 10_000_000
 
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the files of the Trainer say."""
     held = {path.split("/")[0] for path in checkpoint.files}
-    weights = sorted(name for name in held if _WEIGHTS.match(name))
-    is_named = bool(_NAMED.match(checkpoint.root.name)) and not any(name.endswith(".distcp") for name in held)
-    if MARK not in checkpoint.files and not (is_named and (weights or "optimizer.pt" in held)):
+    is_named = is_step_name(checkpoint.root.name) and not any(name.endswith(".distcp") for name in held)
+    is_whole = MARK in checkpoint.files
+    if not (is_checkpoint(checkpoint.root.name, held) if is_whole else is_named and _holds_state(held)):
         return
     checkpoint.formats.append("Hugging Face Trainer")
+    if is_whole:
+        _read_state(checkpoint)
+    if not is_step_name(checkpoint.root.name) and not resume_state(held):
+        checkpoint.is_for_use = True
+        return
     checkpoint.examined |= {"mark", "resume-state"}
-    if MARK not in checkpoint.files:
+    if is_whole:
+        checkpoint.marks.append(MARK)
+    else:
         words = f"{MARK}, which the Trainer writes after the state, is missing"
         checkpoint.report("mark", "", words, "the save was interrupted: resume from an earlier checkpoint")
-    else:
-        checkpoint.marks.append(MARK)
-        _read_state(checkpoint)
-    _check_state(checkpoint, held, weights)
+    _check_state(checkpoint, held)
     _check_rng(checkpoint)
+
+
+def _holds_state(held: set[str]) -> bool:
+    return bool(weights(held)) or "optimizer.pt" in held
 
 
 def _read_state(checkpoint: Checkpoint) -> None:
@@ -50,24 +62,30 @@ def _read_state(checkpoint: Checkpoint) -> None:
         checkpoint.report("container", MARK, "the state has no global_step that is a whole number from 0")
 
 
-def _check_state(checkpoint: Checkpoint, held: set[str], weights: list[str]) -> None:
-    # DeepSpeed keeps weights and optimizer below global_stepN, PyTorch FSDP in directories of their own.
-    sharded = any(name.startswith(("global_step", "pytorch_model_fsdp", "optimizer_")) for name in held)
-    if not weights and not sharded:
-        checkpoint.report("resume-state", "", "no file of the model is there", "resume from an earlier checkpoint")
-    if not sharded and not held.intersection(_OPTIMIZERS):
-        words = "no state of the optimizer is there: optimizer.pt is missing"
-        checkpoint.report("resume-state", "", words, "save it too (save_only_model: false), or do not resume from here")
-    if not sharded and "scheduler.pt" not in held:
-        words = "no state of the learning rate schedule is there: scheduler.pt is missing"
-        checkpoint.report("resume-state", "", words, "save it too (save_only_model: false), or do not resume from here")
-    if not any(_RNG.match(name) for name in held):
+def _check_state(checkpoint: Checkpoint, held: set[str]) -> None:
+    sharded = sharded_state(held)
+    if not weights(held) and not sharded:
+        _report(checkpoint, held, "no file of the model is there", "resume from an earlier checkpoint")
+    remedy = "save it too (save_only_model: false), or do not resume from here"
+    if not sharded and not held.intersection(OPTIMIZERS):
+        _report(checkpoint, held, "no state of the optimizer is there: optimizer.pt is missing", remedy)
+    if not sharded and SCHEDULE not in held:
+        words = f"no state of the learning rate schedule is there: {SCHEDULE} is missing"
+        _report(checkpoint, held, words, remedy)
+    if not any(RNG.match(name) for name in held):
         words = "no state of random numbers is there: rng_state.pth or rng_state_0.pth is missing"
-        checkpoint.report("resume-state", "", words, "save it too (save_only_model: false), or do not resume from here")
+        _report(checkpoint, held, words, remedy)
+
+
+def _report(checkpoint: Checkpoint, held: set[str], words: str, remedy: str) -> None:
+    """Report state that is missing; where the name of the directory says no step, with the file that asks for it."""
+    if not is_step_name(checkpoint.root.name):
+        words += f"; {resume_state(held)[0]} makes the directory one to resume from"
+    checkpoint.report("resume-state", "", words, remedy)
 
 
 def _check_rng(checkpoint: Checkpoint) -> None:
-    ranks = {int(m["rank"]): path for path in checkpoint.files if (m := _RNG.match(path)) and m["rank"] is not None}
+    ranks = {int(m["rank"]): path for path in checkpoint.files if (m := RNG.match(path)) and m["rank"] is not None}
     layout = checkpoint.manifest.layout if checkpoint.manifest else None
     wanted = layout.num_ranks if layout and layout.num_ranks else max(ranks, default=-1) + 1
     if not ranks or (wanted == 1 and "rng_state.pth" in checkpoint.files):

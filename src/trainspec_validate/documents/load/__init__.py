@@ -93,19 +93,27 @@ def load_file(path: Path, name: str | None = None) -> Source:
     return load_text(read_file(path), path.as_posix() if name is None else name)
 
 
-def load_text(text: str | bytes, path: str, format: Format | None = None) -> Source:  # noqa: A002
+def load_text(
+    text: str | bytes,
+    path: str,
+    format: Format | None = None,  # noqa: A002
+    *,
+    older: bool = False,
+) -> Source:
     """Load a text that was read from `path`, as JSON where the name or the text says so, otherwise as YAML.
+
+    With `older` the whole numbers of YAML are those of version 1.1, for files of programs that read that one.
 
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """
     text = _decode(text)
     if format == "yaml":
-        return _load_yaml(path, text)
+        return _load_yaml(path, text, older=older)
     if format == "json" or path.lower().endswith(".json"):
         return _load_json(path, text)
     if _STARTS_LIKE_JSON(text):
-        return _load_either(path, text)
-    return _load_yaml(path, text)
+        return _load_either(path, text, older=older)
+    return _load_yaml(path, text, older=older)
 
 
 def _load_json(path: str, text: str) -> Source:
@@ -114,19 +122,19 @@ def _load_json(path: str, text: str) -> Source:
     return Source(path, text, _json.load(text), "json")
 
 
-def _load_either(path: str, text: str) -> Source:
+def _load_either(path: str, text: str, *, older: bool) -> Source:
     from trainspec_validate.documents.load._json import NotJsonError  # noqa: PLC0415
 
     try:
         return _load_json(path, text)
     except NotJsonError:
-        return _load_yaml(path, text)
+        return _load_yaml(path, text, older=older)
 
 
-def _load_yaml(path: str, text: str) -> Source:
+def _load_yaml(path: str, text: str, *, older: bool) -> Source:
     from trainspec_validate.documents.load import _yaml  # noqa: PLC0415
 
-    data, ambiguous = _yaml.load(text)
+    data, ambiguous = _yaml.load(text, older=older)
     return Source(path, text, data, "yaml", ambiguous)
 
 

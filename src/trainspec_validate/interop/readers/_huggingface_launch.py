@@ -51,7 +51,7 @@ _FSDP = (
 )
 _OVERRIDING = re.compile(r"fsdp_\w+|zero_stage|offload_(?:optimizer|param)_device|deepspeed_config_file|num_machines")
 """Options of `accelerate launch` that go before its configuration and that no program has beside them."""
-FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
+_FILLING = frozenset({*_FILLED.values(), "mixed_precision"})
 """Arguments of which another file's settings have taken the value."""
 _USUAL = {
     "max_grad_norm": 1.0,
@@ -244,6 +244,15 @@ def leave_mismatches_open(draft: Draft, launched: Any) -> None:
             draft.used.add(argument)
             draft.drop(places, f"{told}, which transformers refuses")
             draft.remark(f"{told}; transformers refuses to start such a job", argument)
+
+
+def forget_launch(draft: Draft) -> None:
+    """Say nothing of settings of other files, of which the fragments of those files speak."""
+    marks = (ACCELERATE, DEEPSPEED)
+    if any(name.startswith(marks) for name in draft.values):
+        draft.idle = [name for name in draft.idle if name not in _FILLING and not name.startswith(marks)]
+        draft.unfit = {name for name in draft.unfit if not name.startswith(marks)}
+        draft.told = [entry for entry in draft.told if not str(entry[1]).startswith(marks)]
 
 
 def leave_loaded_open(draft: Draft) -> None:

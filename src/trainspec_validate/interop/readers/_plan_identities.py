@@ -101,6 +101,7 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     counted = parameters(shape)
     own = draft.attention_parameters
     if isinstance(draft.more_parameters, str):
+        draft.lacks(("model", "name"), "no setting that is read names the model")
         draft.lacks(("model", "num_parameters"), draft.more_parameters)
         draft.lacks(("model", "num_active_parameters"), draft.more_parameters)
         return

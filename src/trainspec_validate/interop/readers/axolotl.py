@@ -8,6 +8,11 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._huggingface_launch import (
+    forget_launch,
+    laid_over,
+    leave_mismatches_open,
+)
 from trainspec_validate.interop.readers._huggingface_open import leave_launch_open
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._huggingface_weights import STORED
@@ -34,6 +39,8 @@ _NAMES = {
 }
 """Names of axolotl for arguments of the Trainer and of PEFT."""
 _LINEAR = "lora_target_linear: every linear layer, which the model's code names"
+_BRAIN = "deepspeed.bf16.enabled"
+"""A format of DeepSpeed, with which transformers refuses a job whose device has none; `auto` is it where it starts."""
 _USUAL = {
     "per_device_train_batch_size": 1,
     "gradient_accumulation_steps": 1,
@@ -49,8 +56,8 @@ def looks_like(text: ForeignText) -> bool:
     return bool(_BASE.search(head)) and bool(_BESIDE.search(head))
 
 
-def read(text: ForeignText) -> Fragment:
-    """The plan that a configuration describes.
+def read(text: ForeignText, launch: Mapping[str, Any] | None = None) -> Fragment:
+    """The plan that a configuration describes; `launch` are settings of the file of DeepSpeed that it names.
 
     Raises:
         ForeignFormatError: it is no mapping.
@@ -76,9 +83,19 @@ def read(text: ForeignText) -> Fragment:
         _write(draft)
         return draft
 
-    draft = settled(values, make)
+    draft = settled(_with(launch, values) if launch else values, make)
+    if launch:
+        forget_launch(draft)
     draft.told = [(_in_words_of(written, message), place) for message, place in draft.told]
     return draft.fragment("axolotl-yaml", text)
+
+
+def _with(launch: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with those of DeepSpeed, whose `auto` they fill in, or else the defaults of axolotl."""
+    usual = {name: value for name, value in _USUAL.items() if values.get(name) is None}
+    stated = {"bf16": True} if launch.get(_BRAIN) is True and values.get("bf16") in {None, "auto"} else {}
+    laid = laid_over({**values, **stated, **usual, **launch})
+    return {name: value for name, value in laid.items() if name not in usual}
 
 
 def _offloading(value: object) -> str:
@@ -104,6 +121,7 @@ def _is_off(value: object) -> bool:
 def _write(draft: Draft) -> None:
     _write_before(draft)
     write_training(draft)
+    leave_mismatches_open(draft, None)
     _leave_auto_open(draft)
     for name, pointer in (("tensor_parallel_size", "tensor"), ("sequence_parallel_degree", "context")):
         draft.copy(("parallelism", pointer), *(["context_parallel_size"] if pointer == "context" else []), name)

@@ -8,13 +8,15 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._abbreviations import complete_options, tell_completed
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._foreign_splits import leave_micro_batch_open, leave_splits_open
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
-    FILLING,
     carried,
+    forget_launch,
     laid_over,
     launch_options,
     launch_variables,
@@ -127,12 +129,7 @@ def read_trainer(text: ForeignText, launch: Mapping[str, Any] | None = None) -> 
     """
     script = bool(_OPTION.search(text.text[:_HEAD]))
     draft = (_of_script if script else _of_file)(text, launch or {})
-    if any(name.startswith((ACCELERATE, DEEPSPEED)) for name in draft.values):
-        draft.idle = [
-            name for name in draft.idle if name not in FILLING and not name.startswith((ACCELERATE, DEEPSPEED))
-        ]
-        draft.unfit = {name for name in draft.unfit if not name.startswith((ACCELERATE, DEEPSPEED))}
-        draft.told = [entry for entry in draft.told if not str(entry[1]).startswith((ACCELERATE, DEEPSPEED))]
+    forget_launch(draft)
     return draft.fragment("huggingface-trainer-arguments", text)
 
 
@@ -140,6 +137,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
     started = options_of_script(text.text, _OPTION, 1)
     if started is None:
         raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+    shortened = complete_options(started)
     swift = bool(_SWIFT.search(text.text))
     if swift:
         add_launch_variables(started)
@@ -161,6 +159,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
     _tell_idle(draft)
+    tell_completed(draft, shortened)
     started.tell(draft)
     return draft
 
@@ -202,6 +201,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
             drop_unknown_program(draft, None)
         leave_loading_open(draft, None)
         leave_launch_open(draft)
+        leave_composed_open(draft)
         return draft
 
     return settled(laid_over({**flat, **launch}), make)

@@ -8,8 +8,10 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_defaults
 from trainspec_validate.interop.readers._megatron_plan import write_plan
+from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
@@ -55,6 +57,8 @@ _SUMS_SOURCE = "NVIDIA/NeMo@b1f5aa3a:nemo/collections/nlp/models/language_modeli
 _NEMO = {
     "model.encoder_seq_length": "seq_length",
     "model.override_vocab_size": "padded_vocab_size",
+    "model.bias": "add_bias_linear",
+    "model.qkv_bias": "add_qkv_bias",
     "model.activations_checkpoint_granularity": "recompute_granularity",
     "model.activations_checkpoint_method": "recompute_method",
     "model.activations_checkpoint_num_layers": "recompute_num_layers",
@@ -168,9 +172,12 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     source = _starts_from(values)
     if source and not any(values.get(name) for name in ("num_layers", "encoder_num_layers", "hidden_size")):
         draft.drop_defaults(f"{source} names what the job starts from, which may set it")
+    count_more(draft)
+    covered = leave_composed_open(draft)
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
-    world = devices * nodes if devices and nodes else None
+    world = devices * nodes if devices and nodes and not covered else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
+    mark_usual(draft)
     return draft
 
 
@@ -318,6 +325,8 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     else:
         drop_all_defaults(draft, "the file overrides a recipe and does not say; the recipe decides")
     write_megatron(draft, defaults=False)
+    count_stated(draft)
+    leave_composed_open(draft)
     complete(draft)
     return draft
 

@@ -88,7 +88,7 @@ def _off(place: Location, message: str, time_us: int, bound: PlacedEvent) -> Vio
 def _without_zone(run: RunView) -> Iterator[Violation]:
     """Files whose times have no zone, though their format has one."""
     for number, file in enumerate(run.files):
-        if file.clock == "local" and FORMATS[file.format].clock != "local":
+        if file.clock == "local" and FORMATS[file.format].clock != "local" and not FORMATS[file.format].omits_zone:
             message = "times have no zone, and are taken for UTC"
             yield Violation(Location(number, 0), message, "write UTC, or the offset with each time")
 

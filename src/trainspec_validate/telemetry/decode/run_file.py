@@ -112,4 +112,5 @@ def note_damage(facts: FileFacts, offset: int, fault: Refusal) -> None:
     _MOST_DAMAGED.check(facts.num_unread)
     if len(facts.damage) < MAX_DAMAGE:
         location = Location(facts.number, offset)
-        facts.damage.append(Damage(fault.requirement, location, fault.message, fault.help, fault.is_accepted))
+        words = (fault.message, fault.help)
+        facts.damage.append(Damage(fault.requirement, location, *words, fault.is_accepted, fault.is_unjudged))

@@ -64,6 +64,8 @@ class StreamFormat:
     """Whether a file starts so; cheap, and never raises."""
     clock: Clock = "utc"
     """What its times are at best."""
+    omits_zone: bool = False
+    """Whether its program writes local times without their zone unless it is asked for another form."""
     ordered: bool = True
     """Whether it promises the order of records."""
     snapshot: bool = False
@@ -225,6 +227,7 @@ _FORMATS = (
     StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
     StreamFormat(
         *("slurm-accounting", "accounting of Slurm: sacct --json or --parsable2", _is_accounting),
+        omits_zone=True,
         metrics=frozenset(),
         events=_INTERVALS | {"train.fault.detected"},
         module="slurm_accounting",

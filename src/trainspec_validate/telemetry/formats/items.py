@@ -31,11 +31,13 @@ RefusalCode = Literal[
     "silence",
     "step",
     "duration",
+    "several-runs",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
 end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
-run does, a position that others contradict, or a time of updates that the clock contradicts."""
+run does, a position that others contradict, a time of updates that the clock contradicts, or entries of
+several runs, of which none was chosen."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "time": "TS-TEL-016",
     "interval": "TS-TEL-043",
@@ -73,6 +75,11 @@ class Refusal:
     def requirement(self) -> str:
         """Id of the requirement that the line breaks."""
         return _REQUIREMENTS.get(self.code, "TS-TEL-001")
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether it says that a file is about several runs, and not that anything in it is wrong."""
+        return self.code == "several-runs"
 
 
 Found = tuple[int, Record | Refusal]

@@ -72,7 +72,8 @@ class Reader:
         if len(runs) > 1:
             shown = ", ".join(sorted(runs)[:_MOST_NAMED]) + (" and more" if len(runs) > _MOST_NAMED else "")
             message = f"the list has pods of {len(runs):,} jobs, and no run was named: {shown}"
-            return Refusal(message, "name the run by a job or a pod: --known run=NAME", "value")
+            remedy = "name the run by a job or a pod: trainspec import FILE --known run=NAME"
+            return Refusal(message, remedy, "several-runs")
         objects = {report.name for report in self._events}
         if len(objects) > 1:
             message = "events of all objects are taken for one run; --known run=NAME takes those of the job NAME"

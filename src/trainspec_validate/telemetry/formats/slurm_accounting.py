@@ -30,6 +30,7 @@ _STATUS = {
 } | dict.fromkeys(FAILED, "failed")
 """How a job ended for good; a state that is absent here, such as REQUEUED, is no end of a run."""
 _NODE_STATES = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"})
+_CHOOSES = "trainspec import FILE --known run"
 _MOST_NAMED = 5
 _MOST_STEPS = 1_000
 _STOPPING_US = 120_000_000
@@ -131,10 +132,14 @@ class Reader:
         ids, names = {job.id for job in jobs}, {job.name for job in jobs}
         if named is None and len(ids) > 1 and (len(names) > 1 or None in names):
             message = f"the file has {len(ids):,} jobs, and no run was named: {_listed(ids)}"
-            return Refusal(message, "name the run by a job or the name of jobs: --known run=NAME", "value")
+            return Refusal(
+                message,
+                f"name the run by a job or the name of jobs: {_CHOOSES}=NAME",
+                "several-runs",
+            )
         if pair := _at_once(jobs):
             message = f"jobs {pair[0].id} and {pair[1].id} run at the same time, so they are no attempts of one run"
-            return Refusal(message, "name the run by the number of its job: --known run=ID", "value")
+            return Refusal(message, f"name the run by the number of its job: {_CHOOSES}=ID", "several-runs")
         if len(ids) > 1:
             message = "jobs are taken for attempts of one run, in the order of their starts"
             self._transcript.lose("meaning", "JobID", message, 0, len(jobs))

@@ -61,7 +61,7 @@ class Reader:
             named = ", ".join(map(repr, runs[:_MOST_NAMED])) + (" and more" if len(runs) > _MOST_NAMED else "")
             one = "none" if run is None else f"none that is called {run!r}"
             words = f"the chart has {len(runs)} runs, and {one} was named: {named}"
-            yield offset, Refusal(words, "name the run: --known run=NAME", "value")
+            yield offset, Refusal(words, "name the run: trainspec import FILE --known run=NAME", "value")
             return
         self._scalars = Scalars(self._transcript, is_own_count=True, run=fit.identity(run))
 

@@ -158,6 +158,8 @@ class Damage:
     help: str
     is_accepted: bool = False
     """Whether the rules of the program that wrote the file let it be."""
+    is_unjudged: bool = False
+    """Whether the file is about several runs, so that none of it was judged and nothing in it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
