@@ -127,7 +127,7 @@ def test_a_document_whose_version_a_template_fills_in_is_refused(tmp_path: Path,
     (tmp_path / "t.yaml").write_text(f"apiVersion: {version}\nkind: TrainingPlan\nmetadata: {{name: p}}\n")
     assert run(str(tmp_path)).exit_code == 1
     assert run(str(tmp_path / "t.yaml"), "--dependents").exit_code == 1
-    (tmp_path / "t.yaml").write_text(f"apiVersion: {version}\nkind: Deployment\nmetadata: {{name: p}}\n")
+    (tmp_path / "t.yaml").write_text("apiVersion: {{ .Values.api }}\nkind: Deployment\nmetadata: {name: p}\n")
     assert run(str(tmp_path)).exit_code == 0
 
 

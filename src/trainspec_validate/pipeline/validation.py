@@ -420,7 +420,8 @@ def _bind(documents: DocumentSet, tree: Callable[[str], Path]) -> tuple[list[Bin
         documents.may_be_unread,
         tree,
     )
-    return bound, [failure.finding(documents.index) for failure in (*_same_names(members), *failures)]
+    found_first = sorted(members, key=lambda member: documents.files[member.path].origin == "given")
+    return bound, [failure.finding(documents.index) for failure in (*_same_names(found_first), *failures)]
 
 
 def _whole(documents: DocumentSet, bound: Sequence[Binding]) -> list[Binding]:
@@ -445,16 +446,14 @@ def _run_rules(
 
 
 def _same_names(members: Sequence[Member]) -> Iterator[ReferenceFailure]:
-    named: dict[tuple[type, str], list[str]] = {}
+    seen: dict[tuple[type, str], str] = {}
     for member in members:
-        named.setdefault((type(member.document), member.document.metadata.name), []).append(member.path)
-    for (kind, name), paths in named.items():
-        for path in dict.fromkeys(paths):
-            other = next((one for one in paths if one != path), None)
-            if other is not None:
-                message = f"{kind.__name__} {name!r} is also declared in {other}"
-                help_text = "give each document a name of its own"
-                yield ReferenceFailure(NAME_TAKEN, path, ("metadata", "name"), message, help_text)
+        key = (type(member.document), member.document.metadata.name)
+        first = seen.setdefault(key, member.path)
+        if first != member.path:
+            message = f"{key[0].__name__} {key[1]!r} is also declared in {first}"
+            help_text = "give each document a name of its own"
+            yield ReferenceFailure(NAME_TAKEN, member.path, ("metadata", "name"), message, help_text)
 
 
 def _located(documents: DocumentSet, found: Sequence[Finding], selection: Selection) -> list[Finding]:
