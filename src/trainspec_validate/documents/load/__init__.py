@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 from trainspec_validate.documents.load._base import (
     MAX_BYTES,
+    MAX_TEXT_BYTES,
     Ambiguous,
     LoadError,
     LoadErrorCode,
@@ -36,6 +38,7 @@ __all__ = [
 Format = Literal["yaml", "json"]
 _HEAD = 4096
 _SHORT = 64
+_WIDE = re.compile("[\U00010000-\U0010ffff]")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _STARTS_LIKE_JSON = re.compile(r"\s*+[\[{]").match
 
@@ -165,6 +168,8 @@ def _decode(text: str | bytes) -> str:
         before = content[: error.start].decode()
         shown = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise _not_utf8(shown, before, len(before)) from None
+    if sys.getsizeof(decoded) > MAX_TEXT_BYTES:
+        raise _wide(decoded)
     if decoded.startswith("\ufeff"):
         raise LoadError("syntax", "the file starts with two byte order marks", "remove them", span_of(decoded, 0))
     return decoded
@@ -189,6 +194,19 @@ def _too_large() -> LoadError:
         "too-large",
         f"the file is larger than {MAX_BYTES // 1024**2} MiB",
         "describe equal nodes, links and devices once, as a group with a count",
+    )
+
+
+def _wide(text: str) -> LoadError:
+    """The refusal of a long text with a character for which each of its characters takes four bytes of memory."""
+    found = _WIDE.search(text)
+    place = found.start() if found else 0
+    return LoadError(
+        "too-large",
+        f"the text has {len(text):,} characters; with one such as U+{ord(text[place]):04X} it may have "
+        f"{MAX_TEXT_BYTES // 4:,}",
+        "write the character as an escape, or describe equal things once, as a group with a count",
+        span_of(text, place),
     )
 
 

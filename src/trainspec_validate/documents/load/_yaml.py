@@ -12,10 +12,12 @@ from trainspec_validate.documents.load._base import (
     MAX_ANCHORS,
     MAX_BYTES,
     MAX_DEPTH,
+    MAX_KEY_LENGTH,
     MAX_VALUES,
     Ambiguous,
     LoadError,
     duplicate_key,
+    key_too_long,
     quoted,
     span_of,
     too_deep,
@@ -143,6 +145,8 @@ class _Builder:
         if type(key) is not str:
             written = f"key {quoted(event.value)} is not text" if event.value else "a key is missing here"
             raise LoadError("non-string-key", written, f'quote it: "{event.value[:60]}"')
+        if len(key) > MAX_KEY_LENGTH:
+            raise key_too_long(len(key))
         if key in self.container:
             raise self.duplicate(key, event)
         if key == "<<" and event.implicit[0]:
