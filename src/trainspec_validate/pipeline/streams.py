@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,13 +44,14 @@ def judge_streams(  # noqa: PLR0913
     engine: str = "local",
     num_workers: int | None = None,
     seen: Seen | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> tuple[CheckResult, list[tuple[SavedStep, ...]]]:
     """Judge the streams of every run.
 
     A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
 
     `engine` is `local` or `spark`; `num_workers` are processes, or shares on Spark; `seen` is called with the view of
-    each run that was judged.
+    each run that was judged; `names` are the files of documents by their identity.
 
     Returns:
         What came of the checks, and by run the saves that were committed and not deleted.
@@ -59,10 +61,14 @@ def judge_streams(  # noqa: PLR0913
 
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
     beside, given = belonging(documents), num_given(documents)
+    called = {kind: name for kind, one in beside.items() if (name := (names or {}).get(id(one)))}
     options = Options(num_workers, engine, now_us=time.time_ns() // 1_000)
+    judge = partial(judge_run, wanted=wanted, index=index, documents=beside, options=options, names=called)
     result, saved = CheckResult(), []
     for those in runs(files):
-        run, judged, failures = readable(those, lambda some: judge_run(some, wanted, index, beside, options))
+        run, judged, failures = readable(
+            those, lambda some: judge_run(some, wanted, index, beside, options, names=called)
+        )
         result += CheckResult(failures=failures)
         if judged is None:
             continue
