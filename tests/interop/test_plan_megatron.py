@@ -11,7 +11,8 @@ from trainspec_validate.interop.document import facts_of
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._megatron_model import expert_layers
-from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
+from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_variables import MAX_VALUE
 from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS, _Scanner, tokens
 from trainspec_validate.interop.readers.megatron import looks_like, read
 from trainspec_validate.model.finding import Severity

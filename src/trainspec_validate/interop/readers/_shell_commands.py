@@ -6,195 +6,40 @@ What a branch, a loop or the caller decides becomes a choice between every value
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
-from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Value, has_marks
-from trainspec_validate.interop.readers._shell_conditions import decide, evaluate, matches
-from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
+from trainspec_validate.interop.readers._shell_assignments import ASSIGNS, assignment, take
+from trainspec_validate.interop.readers._shell_builtins import DECLARES, built_in, name_at, sets_variables
+from trainspec_validate.interop.readers._shell_choices import Value
+from trainspec_validate.interop.readers._shell_conditions import decide, matches
+from trainspec_validate.interop.readers._shell_items import items_of, quoted_glob, test_words
+from trainspec_validate.interop.readers._shell_variables import (
+    NAME,
+    Scope,
+    Script,
+    Word,
+    changed_names,
+    is_settled,
+    prepares_alone,
+)
+from trainspec_validate.interop.readers._shell_words import Token
 
-MAX_VALUE = 64 * 1024
-MAX_SUBSTITUTED = 8 * 1024 * 1024
 MAX_STEPS = 200_000
 MAX_ITEMS = 256
 """Items of a loop that are followed one by one."""
 _MAX_CALLS = 16
-_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_ASSIGNS = re.compile(rf"({_NAME})(\+?)=")
-_IN_BRACES = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"
-_IN_BRACKETS = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
-_SUBSTITUTION = re.compile(
-    rf"\$\(\((?P<sum>{_IN_BRACKETS})\)\)"
-    rf"|\$(?P<bare>{_NAME}|[0-9])"
-    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+])(?P<default>{_IN_BRACES}))?\}}"
-)
-_IN_SUM = re.compile(rf"{_SUBSTITUTION.pattern}|(?<![$A-Za-z0-9_{{#])(?P<plain>{_NAME})")
-"""Inside `$(( ))` a variable needs no dollar sign."""
-_MAY_BE_EMPTY = re.compile(rf"(?:\$(?:{_NAME}|[0-9])|\$\{{(?:{_NAME}|[0-9])\}}|\$\([^()]*\))+")
-"""A text that something outside of the script decides, alone."""
-_DECLARES = frozenset({"export", "local", "readonly", "declare", "typeset", "set"})
-_LOCAL = frozenset({"local", "declare", "typeset"})
-"""Inside of a function what they declare ends with it."""
-_LEAVES = frozenset({"exit", "return"})
+_MAX_PASSES = 5
+_MAX_NESTED = 3
+"""Loops in each other that are followed several times, to find what they assign."""
 _READS = frozenset({"source", "."})
-_ENVIRONMENT = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|setvars\.sh|lmod\.sh|modules\.sh|init/(?:ba|z)?sh)$")
-"""Files that package managers generate: they prepare paths and set no size of a job."""
-_ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
-"""A word that is the value of a variable, which `echo` prints."""
-_TAKES = frozenset({"read", "mapfile", "readarray", "getopts"})
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word after substitution, in which marks stand for choices."""
-
-    text: str
-    line: int
-
-
-_Scope = dict[str, Value]
-
-
-@dataclass(slots=True)
-class Script:
-    """What a script says: variables with their last value, and its commands."""
-
-    commands: list[list[Word]] = field(default_factory=list)
-    choices: Choices = field(default_factory=Choices)
-    sourced: list[tuple[str, int]] = field(default_factory=list)
-    """Files that the script reads in, with the line."""
-    scopes: list[_Scope] = field(default_factory=lambda: [{}])
-    functions: dict[str, tree.Body] = field(default_factory=dict)
-    called: list[str] = field(default_factory=list)
-    outer: list[dict[str, Value | None]] = field(default_factory=list)
-    """For every function that is being followed what its own variables hide."""
-    prefixed: _Scope = field(default_factory=dict)
-    """Variables that were assigned before a command, for that command alone."""
-    substituted: int = 0
-    steps: int = 0
-
-    @property
-    def outside(self) -> str:
-        """What may set variables besides the script; a file that only prepares an environment does not."""
-        names = [name[:60] for name, _ in self.sourced if not _ENVIRONMENT.search(name)]
-        return f"the caller, the environment or {names[0]}, which is not read," if names else OUTSIDE
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """Every variable with its last value."""
-        return {name: value.text for scope in (self.prefixed, *self.scopes) for name, value in scope.items()}
-
-    @property
-    def places(self) -> dict[str, int]:
-        """The line on which every variable gets its last value."""
-        return {name: value.line for scope in (self.prefixed, *self.scopes) for name, value in scope.items()}
-
-    def get(self, name: str) -> Value | None:
-        """The value of a variable; None where the script does not set it."""
-        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
-
-    def keep(self, name: str) -> None:
-        """A variable becomes one of the function that is being followed, where one is."""
-        if self.outer:
-            self.outer[-1].setdefault(name, self.get(name))
-
-    def value(self, pieces: tuple[Piece, ...], line: int = 0) -> str:
-        """A word with variables of this script replaced by their values; others stay as they are written.
-
-        Raises:
-            ForeignFormatError: the values grow beyond bounds.
-        """
-        parts = []
-        for piece in pieces:
-            text = piece.text
-            if not piece.plain:
-                text = self._replaced(text, line)
-            self.substituted += len(text)
-            if len(text) > MAX_VALUE or self.substituted > MAX_SUBSTITUTED:
-                raise ForeignFormatError("the variables of the script grow beyond bounds", help="write the values out")
-            parts.append(text)
-        return "".join(parts)
-
-    def _replaced(self, text: str, line: int) -> str:
-        """A text after one pass: what a value holds that stayed open was open when it was assigned, and stays so."""
-        return _SUBSTITUTION.sub(lambda found: self._replace(found, line), text) if "$" in text else text
-
-    def _replace(self, found: re.Match[str], line: int) -> str:
-        if found["sum"] is not None:
-            return self._sum(found[0], found["sum"], line)
-        name = found["bare"] or found["name"]
-        value = self.get(name)
-        if found["kind"] is None:
-            return found[0] if value is None else value.text
-        text = f"${name}" if value is None else value.text
-        default = self._replaced(found["default"], line).strip("\"'")
-        alternatives, more = self.choices.flat(text)
-        texts = [way for one in alternatives for way in _ways(found, one.text, default)]
-        result = self._either([*texts, f"${name}"] if more else texts, line, found[0])
-        if found["kind"] == "=":
-            self.scopes[-1][name] = Value(result, line)
-        return result
-
-    def _either(self, texts: list[str], line: int, fallback: str) -> str:
-        return self.choices.mark([Value(text, line) for text in texts], fallback)
-
-    def _sum(self, whole: str, text: str, line: int) -> str:
-        """A sum for each of the values that its variables may have."""
-        inner = _IN_SUM.sub(lambda found: self._term(found, line), text)
-        values, more = self.choices.flat(inner)
-        results = [(evaluate(value.text), value.line or line) for value in values]
-        if more or any(result is None for result, _ in results):
-            return self.choices.mark(
-                [Value(str(r), at) for r, at in results if r is not None] + [Value(whole, 0)], whole
-            )
-        return self.choices.mark([Value(str(result), at) for result, at in results], whole)
-
-    def _term(self, found: re.Match[str], line: int) -> str:
-        """A part of a sum: the value of a bare name is a sum of its own, that of `$name` a piece of the text."""
-        if found["plain"] is None:
-            return self._replace(found, line)
-        value = self.get(found["plain"])
-        return found[0] if value is None else value.text if value.text.isdigit() else f"({value.text})"
-
-    def unsettle(self) -> None:
-        """What an unknown file may have changed: every variable may have another value from here on."""
-        names = {name for scope in self.scopes for name in scope}
-        for name in sorted(names - {"0", *map(str, range(1, 10))}):
-            before = self.get(name)
-            if before is None or name.startswith("SLURM_"):
-                continue
-            text = self.choices.mark([before, Value(f"${name}", 0)], f"${{{name}}}")
-            self.scopes[-1][name] = Value(text, before.line)
-
-    def branch(self, ways: Sequence[Callable[[], bool]]) -> bool:
-        """Follow each of several ways on its own, and join what they assign; whether none of them goes on."""
-        if len(ways) == 1:
-            return ways[0]()
-        changes = []
-        for way in ways:
-            self.scopes.append({})
-            stopped = way()
-            scope = self.scopes.pop()
-            if not stopped:
-                changes.append(scope)
-        event = self.choices.event()
-        for name in sorted({name for scope in changes for name in scope}):
-            before = self.get(name) or Value(f"${name}", 0)
-            values = [scope.get(name, before) for scope in changes]
-            text = self.choices.mark(values, f"${{{name}}}", event)
-            self.scopes[-1][name] = Value(text, max(value.line for value in values))
-        return bool(ways) and not changes
-
-
-def _ways(found: re.Match[str], text: str, default: str) -> list[str]:
-    """What `${NAME-default}` and its like may become where the variable holds a text."""
-    other = "" if found["kind"] == "+" else text
-    if _MAY_BE_EMPTY.fullmatch(text) or (not text and not found["empty"]):  # an empty one may be unset
-        return [default, other]
-    is_default = (bool(text) or not found["empty"]) == (found["kind"] == "+")
-    return [default if is_default else other]
+_TESTS = frozenset({"[", "[[", "test"})
+_PREPARING = re.compile(
+    r"[\"']*\$\([\"']*(?:[^\s\"']*/)?(?:conda|mamba|micromamba|ssh-agent|direnv|pyenv|brew|modulecmd|dircolors)\b[^;&|]*\)[\"']*"
+)
+"""Commands that print settings of paths for `eval`."""
+_LATER = re.compile(rf"(?:^|[;&|\s(])({NAME})\+?=")
 
 
 def read_script(text: str, slurm: dict[str, int] | None = None) -> Script:
@@ -210,9 +55,11 @@ def read_script(text: str, slurm: dict[str, int] | None = None) -> Script:
     script = Script()
     for name, size in (slurm or {}).items():
         script.scopes[0][name] = Value(str(size), 0)
-    _run(script, tree.tree_of(text))
+    body = tree.tree_of(text)
+    script.defined = tree.functions_in(body)
+    _run(script, body)
     for name in [name for name in script.functions if name not in script.called]:
-        script.branch([lambda name=name: _call(script, name, []), lambda: False])  # type: ignore[misc]
+        script.branch([lambda name=name: _call(script, name, None, 0), lambda: False])  # type: ignore[misc]
     return script
 
 
@@ -231,76 +78,118 @@ def _step(script: Script, node: tree.Node) -> bool:
         case tree.Group():
             return _run(script, node.body)
         case tree.Function():
-            script.functions[node.name] = node.body
+            others = script.functions.get(node.name, (None,)) if len(script.scopes) > 1 else ()
+            script.functions[node.name] = (*others, node.body)
         case tree.If():
             return _if(script, node)
         case tree.Case():
             return _case(script, node)
         case tree.Loop():
-            _loop(script, node)
+            return _loop(script, node)
         case tree.Joined():
             return _joined(script, node)
+        case tree.Negated():
+            return _step(script, node.node)
+        case tree.Subshell() | tree.Pipeline():
+            _apart(script, node)
     return False
+
+
+def _apart(script: Script, node: tree.Subshell | tree.Pipeline) -> None:
+    """Commands whose variables end with them."""
+    if isinstance(node, tree.Subshell):
+        script.follow("shell", lambda: _run(script, node.body))
+        if node.coprocess:
+            script.open(node.coprocess)
+        return
+    for part in node.parts[:-1]:
+        script.follow("shell", lambda part=part: _step(script, part))  # type: ignore[misc]
+    if "lastpipe" in script.options:
+        script.branch([lambda: _step(script, node.parts[-1]), lambda: False])
+    else:
+        script.follow("shell", lambda: _step(script, node.parts[-1]))
 
 
 def _status(script: Script, node: tree.Node) -> bool | None:
     """Whether a condition holds; None where the script does not tell."""
+    if isinstance(node, tree.Negated):
+        status = _status(script, node.node)
+        return None if status is None else not status
     if isinstance(node, tree.Joined):
         left, right = _status(script, node.left), _status(script, node.right)
         if left is None or right is None:
             known = left if right is None else right
             return known if known is not None and known is not node.on_success else None
         return (left and right) if node.on_success else (left or right)
-    if not isinstance(node, tree.Simple):
+    if not isinstance(node, tree.Simple) or not node.tokens or node.tokens[0].kind != "word":
         return None
-    if _assigns(node):
+    if _assigns(script, node):
         return True
-    words = [script.value(token.pieces, token.line) for token in node.tokens if token.kind == "word"]
-    return decide(words, script.choices)
+    words = test_words(script, node.tokens)
+    return None if words is None else decide(words, script.choices)
 
 
-def _assigns(node: tree.Simple) -> bool:
+def _assigns(script: Script, node: tree.Simple) -> bool:
     """Whether a command does nothing but assign, with no other command in it that could fail."""
     first, *others = (token.text for token in node.tokens if token.kind == "word")
-    words = others if first in {"export", "declare", "readonly", "local", "typeset"} else [first, *others]
-    return bool(words) and all(_ASSIGNS.match(word) and "`" not in word and "$(" not in word for word in words)
+    words = others if first in DECLARES else [first, *others]
+    found = [ASSIGNS.match(word) for word in words]
+    failing = script.fixed | script.shaped | script.opaque | script.references
+    return bool(words) and all(
+        name and name[1] not in failing and "`" not in word and "$(" not in word and "${" not in word
+        for name, word in zip(found, words, strict=True)
+    )
 
 
-def _holds(script: Script, condition: tree.Body) -> bool | None:
-    for node in condition:
-        if not isinstance(node, tree.Simple) or node.tokens[0].text not in {"[", "[[", "test"}:
-            _step(script, node)
-    return _status(script, condition[-1]) if condition else None
+def _holds(script: Script, condition: tree.Body) -> tuple[bool | None, bool]:
+    """Whether a condition holds, and whether the script ends in it."""
+    for node in condition[:-1]:
+        if _step(script, node):
+            return None, True
+    if not condition:
+        return None, False
+    status = _status(script, condition[-1])
+    is_test = isinstance(condition[-1], tree.Simple) and condition[-1].tokens and condition[-1].tokens[0].text in _TESTS
+    return status, not is_test and _step(script, condition[-1])
 
 
 def _joined(script: Script, node: tree.Joined) -> bool:
     status = _status(script, node.left)
-    stopped = _step(script, node.left)
-    if stopped or (status is not None and status is not node.on_success):
-        return stopped
+    if _step(script, node.left):
+        return True
+    if status is not None and status is not node.on_success:
+        return False
     if status is not None:
         return _step(script, node.right)
     return script.branch([lambda: _step(script, node.right), lambda: False])
 
 
-def _if(script: Script, node: tree.If) -> bool:
+def _if(script: Script, node: tree.If, at: int = 0) -> bool:
+    """The branches from one on: each condition runs only where those before it did not hold."""
+    if at == len(node.branches):
+        return _run(script, node.otherwise)
+    condition, body = node.branches[at]
+    holds, stopped = _holds(script, condition)
+    if stopped:
+        return True
     ways: list[Callable[[], bool]] = []
-    for condition, body in node.branches:
-        holds = _holds(script, condition)
-        if holds is not False:
-            ways.append(lambda body=body: _run(script, body))  # type: ignore[misc]
-        if holds:
-            break
-    else:
-        ways.append(lambda: _run(script, node.otherwise))
+    if holds is not False:
+        ways.append(lambda: _run(script, body))
+    if not holds:
+        ways.append(lambda: _if(script, node, at + 1))
     return script.branch(ways)
 
 
 def _case(script: Script, node: tree.Case) -> bool:
+    if node.falls:
+        return any(script.branch([lambda body=body: _run(script, body), lambda: False]) for _, body in node.branches)  # type: ignore[misc]
     subject = script.value(node.subject.pieces, node.subject.line)
     ways: list[Callable[[], bool]] = []
     for patterns, body in node.branches:
-        found = [matches(subject, script.value(token.pieces, token.line), script.choices) for token in patterns]
+        found = [
+            None if quoted_glob(token) else matches(subject, script.value(token.pieces, token.line), script.choices)
+            for token in patterns
+        ]
         if True in found or None in found:
             ways.append(lambda body=body: _run(script, body))  # type: ignore[misc]
         if True in found:
@@ -310,100 +199,242 @@ def _case(script: Script, node: tree.Case) -> bool:
     return script.branch(ways)
 
 
-def _loop(script: Script, node: tree.Loop) -> None:
-    items = [item for token in node.items for item in script.value(token.pieces, token.line).split()]
+def _loop(script: Script, node: tree.Loop) -> bool:
+    items, sure, whole = list[str](), bool(node.items), True
+    for token in node.items:
+        found = items_of(script, token)
+        items, sure, whole = [*items, *found.texts], sure and found.sure, whole and found.whole
     line = node.items[0].line if node.items else 0
-    names = {name for name in tree.assigned(node.body) if re.fullmatch(_NAME, name)}
-    sure = bool(items) and not any("$" in item or has_marks(item) for item in items)
-    kept = {node.variable, *tree.appended(node.body)}
     if sure and tree.appends_alone(node.body) and len(items) <= MAX_ITEMS:
         for item in items:
-            script.scopes[-1][node.variable] = Value(item, line)
+            script.assign(node.variable, Value(item, line))
             _run(script, node.body)
-        return
-
-    def once() -> bool:
-        if len(items) > 1 or not sure:
-            for name in names - kept:
-                before = script.get(name)
-                if before is not None:
-                    values = [before, Value(f"${name}", 0)]
-                    script.scopes[-1][name] = Value(script.choices.mark(values, f"${{{name}}}"), before.line)
-        if node.variable:
-            text = script.choices.mark([Value(item, line) for item in items], f"${{{node.variable}}}")
-            script.scopes[-1][node.variable] = Value(text if items else f"${node.variable}", line)
-        _run(script, node.condition)
-        _run(script, node.body)
         return False
+    texts = [Value(item, line) for item in items] + ([] if whole and items else [Value(f"${node.variable}", line)])
+    appended = tree.appended(node.body)
+    repeats = len(items) > 1 or not sure
 
-    script.branch([once] if sure else [once, lambda: False])
+    def once(names: set[str]) -> bool:
+        for name in sorted(names - {node.variable}) if repeats else ():
+            _may_have_changed(script, name, appended.get(name))
+        if node.variable:
+            script.assign(node.variable, Value(script.choices.mark(texts, f"${{{node.variable}}}"), line))
+        stopped = script.follow("loop", lambda: _run(script, node.condition) or _run(script, node.body))
+        if node.condition and not stopped:
+            _quietly(script, lambda: _run(script, node.condition))
+        return stopped
+
+    def all_of_it() -> bool:
+        return once(_changed(script, node, once)) if repeats else once(set())
+
+    if sure:
+        return script.branch([all_of_it]) if items else False
+    return script.branch([all_of_it, lambda: _run(script, node.condition)])
 
 
-def _call(script: Script, name: str, words: list[Word]) -> bool:
-    """Follow a function with its own `$1` and so on."""
+def _changed(script: Script, node: tree.Loop, once: Callable[[set[str]], bool]) -> set[str]:
+    """Names that a loop assigns, found by following it until a further pass assigns no other."""
+    names = script.loops.setdefault(id(node), set())
+    is_deep = sum(frame.kind == "loop" for frame in script.frames) >= _MAX_NESTED
+    for _ in range(0 if is_deep else _MAX_PASSES):
+        scopes: list[Scope] = []
+
+        def run(names: set[str] = names, scopes: list[Scope] = scopes) -> bool:
+            script.scopes.append({})
+            once(names)
+            scopes.append(script.scopes.pop())
+            return True
+
+        _quietly(script, lambda run=run: script.follow("shell", run))  # type: ignore[misc]
+        found = changed_names(scopes)
+        if found <= names:
+            return names
+        names |= found
+    return names | changed_names(script.scopes)
+
+
+def _quietly(script: Script, run: Callable[[], bool]) -> bool:
+    """Follow commands for what they assign, without listing them again."""
+    places = len(script.commands), len(script.sourced), len(script.called)
+    stopped = run()
+    del script.commands[places[0] :], script.sourced[places[1] :], script.called[places[2] :]
+    return stopped
+
+
+def _may_have_changed(script: Script, name: str, spaced: bool | None) -> None:
+    """What an earlier pass of a loop may have assigned; `spaced` where it only appended, with a blank or without."""
+    before = script.get(name)
+    if before is None:
+        return
+    if spaced is not None and name not in script.opaque:
+        rest = f"{before.text}{' ' if spaced else ''}${{{name}[@]}}"
+        script.scopes[-1][name] = Value(rest, before.line)
+        return
+    values = [before, Value(f"${name}", 0)]
+    script.scopes[-1][name] = Value(script.choices.mark(values, f"${{{name}}}"), before.line)
+    first = script.get(f"{name}[0]")
+    if first is not None:
+        script.scopes[-1][f"{name}[0]"] = Value(f"${name}", first.line)
+
+
+def _call(script: Script, name: str, args: list[Word] | None, line: int) -> bool:
+    """Follow a function with its own `$1` and so on; whether the script ends in it. None for unknown arguments."""
     script.called.append(name)
     if script.called.count(name) > _MAX_CALLS:
+        script.unsettle()
         return False
     script.outer.append({str(k): script.get(str(k)) for k in range(1, 10)})
     for k in range(1, 10):
-        script.scopes[-1][str(k)] = Value(words[k].text if k < len(words) else f"${k}", words[0].line if words else 0)
-    _run(script, script.functions[name])
+        beyond = f"${k}" if args is None else ""
+        text = args[k - 1].text if args is not None and k <= len(args) else beyond
+        script.scopes[-1][str(k)] = Value(text, line)
+
+    def way(body: tree.Body | None) -> bool:
+        return body is not None and _run(script, body)
+
+    ways = script.functions[name]
+    stopped = script.follow("function", lambda: script.branch([lambda body=body: way(body) for body in ways]))  # type: ignore[misc]
     for key, value in script.outer.pop().items():
-        script.scopes[-1][key] = value or Value(f"${key}", 0)
-    return False
+        script.scopes[-1][key] = value or (None if key.endswith("]") else Value(f"${key}", 0))
+    return stopped
 
 
 def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
     """One command; whether the script ends with it."""
+    if tokens and tokens[0].kind == "sum":
+        script.value(tokens[0].pieces, tokens[0].line)
+        script.open_in_sum(tokens[0].text)
+        return False
     command: list[Word] = []
     position = 0
     script.scopes.append({})
-    while position < len(tokens) and (tokens[position].kind != "word" or _assignment(tokens[position])):
-        position = _take(script, command, tokens, position)
+    while position < len(tokens) and (tokens[position].kind != "word" or assignment(tokens[position])):
+        position = take(script, command, tokens, position)
     assigned = script.scopes.pop()
+    own = {found[1] for token in tokens[:position] if token.kind == "word" and (found := assignment(token))}
+    before = position
     while position < len(tokens):
-        position = _take(script, command, tokens, position)
+        position = take(script, command, tokens, position)
+    while script.declared:
+        script.declared.pop(0)()
     if not command:
         script.scopes[-1].update(assigned)
         return False
-    script.prefixed.update(assigned)
-    return _command(script, command, tokens, assigned)
+    others = {name: value for name, value in assigned.items() if name.removesuffix("[0]") not in own}
+    script.scopes[-1].update(others)
+    mine = {name: value for name, value in assigned.items() if name not in others}
+    script.prefixed.update(mine)
+    return _command(script, command, tokens[before:], mine)
 
 
-def _command(script: Script, command: list[Word], tokens: tuple[Token, ...], assigned: _Scope) -> bool:
+def _command(script: Script, command: list[Word], tokens: tuple[Token, ...], assigned: Scope) -> bool:
     """A command, for which alone some variables were assigned before its name; whether the script ends with it."""
     first = command[0].text
     if first in script.functions:
-        before = {name: script.get(name) or Value(f"${name}", value.line) for name, value in assigned.items()}
-        script.scopes[-1].update(assigned)
-        _call(script, first, command)
-        script.scopes[-1].update({name: value for name, value in before.items() if script.get(name) is assigned[name]})
-        return False
-    if first in _READS and len(command) > 1:
-        script.sourced.append((_shown_file(script, command[1].text, tokens), command[0].line))
-        if not _ENVIRONMENT.search(command[1].text):
-            script.unsettle()
-    else:
-        _built_in(script, command)
+        return _with(script, assigned, lambda: _call(script, first, _arguments(script, tokens), command[0].line))
     script.commands.append(command)
-    return first in _LEAVES
+    place = name_at(command)
+    name, words = command[place].text, command[place + 1 :]
+    if f"alias {name}" in script.options and "expand_aliases" in script.options:
+        script.unsettle()
+    if name in _READS and words:
+        script.sourced.append((_shown_file(script, words[0].text, tokens), command[0].line))
+        if not prepares_alone(words[0].text):
+            script.unsettle()
+    elif name == "eval":
+        return _with(script, assigned, lambda: _evaluate(script, words))
+    elif name == "trap":
+        _trap(script, tokens)
+    else:
+        built_in(script, command)
+    if name in {"break", "continue"}:
+        return script.leave("loop", every=bool(words))
+    if name == "return":
+        return script.leave("function") or not script.outer
+    return name == "exit" or (name == "exec" and any(word.text[:1] not in {"-", "{"} for word in words))
 
 
-def _built_in(script: Script, command: list[Word]) -> None:
-    """What a command of the shell itself does to variables; nothing for any other."""
-    first = command[0].text
-    names = [word for word in command[1:] if re.fullmatch(_NAME, word.text)]
-    if first in _LOCAL:
-        for word in names:
-            script.keep(word.text)
-            script.scopes[-1][word.text] = Value("", word.line)
-    elif first in _TAKES:
-        script.scopes[-1].update({word.text: Value(f"${word.text}", word.line) for word in names})
-    elif first == "shift":
-        for k in range(1, 10):
-            script.scopes[-1][str(k)] = Value(f"${k}", command[0].line)
-    elif first == "unset":
-        script.scopes[-1].update({word.text: Value("", word.line) for word in command[1:]})
+def _with(script: Script, assigned: Scope, run: Callable[[], bool]) -> bool:
+    """Follow commands for which alone some variables are assigned."""
+    before = {name: script.get(name) for name in assigned}
+    script.scopes[-1].update(assigned)
+    stopped = run()
+    for name, value in before.items():
+        changed = script.get(name) is not assigned[name]
+        again = Value(f"${name}", 0) if changed or (value is None and not name.endswith("]")) else value
+        script.scopes[-1][name] = again
+    return stopped
+
+
+def _arguments(script: Script, tokens: tuple[Token, ...]) -> list[Word]:
+    """The arguments of a function; open ones behind a word that may be several."""
+    found: list[Word] = []
+    for token in [token for token in tokens if token.kind == "word"][1:]:
+        items = items_of(script, token)
+        found.extend(Word(text, token.line) for text in items.texts)
+        if not items.whole:
+            if not items.sure and found and is_settled(found[-1].text):
+                found[-1] = Word(f"${len(found)}", token.line)
+            found.extend(Word(f"${k}", token.line) for k in range(len(found) + 1, 10))
+            break
+    return found
+
+
+def _evaluate(script: Script, words: Sequence[Word]) -> bool:
+    """`eval`: a text that is known is followed; any other may assign what it names, or everything."""
+    text = " ".join(word.text for word in words)
+    texts, more = script.choices.flat(text)
+    if not more and all(is_settled(one.text) for one in texts):
+        try:
+            bodies = [tree.tree_of(one.text) for one in texts]
+        except ForeignFormatError:
+            script.unsettle()
+            return False
+        ways = [lambda body=body: _run(script, body) for body in bodies]
+        return _quietly(script, lambda: script.branch(ways))
+    if not _PREPARING.fullmatch(text):
+        for one in texts:
+            _evaluate_open(script, one.text)
+        if more:
+            script.unsettle()
+    return False
+
+
+def _evaluate_open(script: Script, text: str) -> None:
+    names = {found[1] for found in _LATER.finditer(text)}
+    first = next((word for word in text.split() if not ASSIGNS.match(word)), "")
+    if not first or not is_settled(first) or sets_variables(script, first):
+        script.unsettle()
+    for name in sorted(names):
+        if script.get(name) is not None:
+            script.open(name)
+
+
+def _trap(script: Script, tokens: tuple[Token, ...]) -> None:
+    """What runs when a signal comes may set what it names at any time."""
+    words = [token for token in tokens if token.kind == "word"]
+    place = next((k for k, token in enumerate(words) if token.text == "trap"), 0)
+    texts = [script.value(token.pieces, token.line) for token in words[place + 1 :]]
+    if not texts or texts[0][:1] == "-" or {text.upper() for text in texts[1:]} <= {"EXIT", "0"}:
+        return
+    try:
+        body = tree.tree_of(texts[0])
+    except ForeignFormatError:
+        script.unsettle()
+        return
+    scopes: list[Scope] = []
+    functions = dict(script.functions)
+    script.functions = {**{name: (body,) for name, body in script.defined.items()}, **functions}
+
+    def run() -> bool:
+        script.scopes.append({})
+        _run(script, body)
+        scopes.append(script.scopes.pop())
+        return True
+
+    _quietly(script, lambda: script.follow("shell", run))
+    script.functions = functions
+    script.opaque |= {name for name in changed_names(scopes) if re.fullmatch(NAME, name)}
 
 
 def _shown_file(script: Script, value: str, tokens: tuple[Token, ...]) -> str:
@@ -412,66 +443,3 @@ def _shown_file(script: Script, value: str, tokens: tuple[Token, ...]) -> str:
     written = [token.text for token in tokens if token.kind == "word"]
     place = next((k for k, word in enumerate(written[:-1]) if word in _READS), None)
     return shown if place is None or "$(" not in shown else written[place + 1]
-
-
-def _assignment(token: Token) -> re.Match[str] | None:
-    """The name of the variable that a word assigns, where it does."""
-    first = token.pieces[0]
-    return None if first.quoted or first.plain else _ASSIGNS.match(first.text)
-
-
-def _take(script: Script, command: list[Word], tokens: tuple[Token, ...], position: int) -> int:
-    """One word: an assignment where a command may begin, otherwise a part of the command; the next position."""
-    token = tokens[position]
-    if token.kind != "word":
-        return position + 1
-    first, assigns = token.pieces[0], _assignment(token)
-    starts = not command or command[0].text in _DECLARES
-    if not starts or not assigns:
-        is_argument = bool(command) and command[0].text in script.functions
-        command.extend(_words(script, token, keep_quoted=is_argument))
-        return position + 1
-    rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
-    value, after = script.value(rest, token.line), position + 1
-    is_array = not value and len(token.pieces) == 1 and after < len(tokens) and tokens[after].kind == "open"
-    if is_array:
-        value, after = _array(script, tokens, after)
-    if assigns[2]:
-        before = script.get(assigns[1])
-        kept = before.text if before else "" if is_array else f"${assigns[1]}"  # no caller hands over an array
-        value = f"{kept} {value}" if is_array else f"{kept}{value}"
-    if len(value) > MAX_VALUE:
-        raise ForeignFormatError("a variable grows beyond bounds", token.line, "write the values out")
-    if command and command[0].text in _LOCAL:
-        script.keep(assigns[1])
-    script.scopes[-1][assigns[1]] = Value(value, token.line)
-    return after
-
-
-def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
-    """The words that one becomes: substituted values and, but for arguments of functions, quoted ones are cut."""
-    echoed = _ECHOED.fullmatch(token.text)
-    pieces = (Piece(echoed[1], plain=False, quoted=False),) if echoed else token.pieces
-    value = script.value(pieces, token.line)
-    if keep_quoted and all(piece.quoted for piece in token.pieces):
-        yield Word(value, token.line)
-        return
-    cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
-    for text in cut_words(value) if cut else [value]:
-        whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-        yield Word(text[1:-1] if whole else text, token.line)
-
-
-def _array(script: Script, tokens: tuple[Token, ...], position: int) -> tuple[str, int]:
-    """The items of `NAME=( ... )`, in one text, and the position after."""
-    items, size = [], 0
-    position += 1
-    while position < len(tokens) and tokens[position].kind != "close":
-        token = tokens[position]
-        if token.kind == "word":
-            items.append(script.value(token.pieces, token.line))
-            size += len(items[-1]) + 1
-            if size > MAX_VALUE:
-                raise ForeignFormatError("an array grows beyond bounds", token.line, "write the values out")
-        position += 1
-    return " ".join(items), position + 1

@@ -9,10 +9,13 @@ from fnmatch import fnmatchcase
 from trainspec_validate.interop.readers._shell_choices import Choices
 
 _SUM_LENGTH = 200
+_LARGEST = 2**63
 _PATTERN_LENGTH = 200
 _WORDS = {"=": "==", "==": "==", "!=": "!=", "-eq": "==", "-ne": "!="}
 _ORDERS = frozenset({"-gt", "-ge", "-lt", "-le"})
-_NUMBERS = re.compile(r"-?[0-9]{1,18}")
+_NUMBERS = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_GLOB = re.compile(r"[*?\[\\]|[@+!]\(")
+_UNCERTAIN_GLOB = re.compile(r"[\[\\(|]")
 _BRACKETS = {"[": "]", "[[": "]]"}
 
 
@@ -42,6 +45,8 @@ def _condition(words: list[str], choices: Choices, glob: bool) -> bool | None:
     if words and words[0] == "!":
         inner = _condition(words[1:], choices, glob)
         return None if inner is None else not inner
+    if glob and {"&&", "||", "(", "=~", "<", ">"} & {*words}:
+        return None
     flats = [choices.flat(word) for word in words]
     if any(more for _, more in flats):
         return None
@@ -67,20 +72,23 @@ def _plain(words: list[str], glob: bool) -> bool | None:
         case ["-z"]:
             return True
         case ["-n"]:
-            return False
+            return True
         case [left, sign, right] if sign in _WORDS:
-            return _equal(left, right, sign.startswith("-"), glob) == (_WORDS[sign] == "==")
+            equal = _equal(left, right, sign.startswith("-"), glob)
+            return None if equal is None else equal == (_WORDS[sign] == "==")
         case [left, sign, right] if sign in _ORDERS and _NUMBERS.fullmatch(left) and _NUMBERS.fullmatch(right):
             one, other = int(left), int(right)
             return {"-gt": one > other, "-ge": one >= other, "-lt": one < other, "-le": one <= other}[sign]
     return None
 
 
-def _equal(left: str, right: str, numbers: bool, glob: bool) -> bool:
-    if numbers and _NUMBERS.fullmatch(left) and _NUMBERS.fullmatch(right):
-        return int(left) == int(right)
-    if glob and len(right) <= _PATTERN_LENGTH and re.search(r"[*?\[]", right):
-        return fnmatchcase(left[:4096], right)
+def _equal(left: str, right: str, numbers: bool, glob: bool) -> bool | None:
+    if numbers:
+        both = _NUMBERS.fullmatch(left) and _NUMBERS.fullmatch(right)
+        return int(left) == int(right) if both else None
+    if glob and _GLOB.search(right):
+        is_plain = len(right) <= _PATTERN_LENGTH and not _UNCERTAIN_GLOB.search(right)
+        return fnmatchcase(left[:4096], right) if is_plain else None
     return left == right
 
 
@@ -95,6 +103,8 @@ def matches(subject: str, pattern: str, choices: Choices) -> bool | None:
     values, more = choices.flat(subject)
     if more or "$" in pattern or len(pattern) > _PATTERN_LENGTH or any("$" in value.text for value in values):
         return None
+    if _UNCERTAIN_GLOB.search(pattern) or any("`" in value.text for value in values):
+        return None
     found = {fnmatchcase(value.text[:4096], pattern) for value in values}
     return found.pop() if len(found) == 1 else None
 
@@ -108,9 +118,16 @@ def evaluate(text: str) -> int | None:
     if len(text) > _SUM_LENGTH or not re.fullmatch(r"[0-9+\-*/%() \t]+", text):
         return None
     try:
-        return _evaluate(ast.parse(text.strip(), mode="eval").body)
+        result = _evaluate(ast.parse(text.strip(), mode="eval").body)
+        return result if abs(result) < _LARGEST else None
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None
+
+
+def _quotient(left: int, right: int) -> int:
+    """A quotient without its fraction, as the shell has it."""
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
 
 
 def _evaluate(node: ast.expr) -> int:
@@ -126,7 +143,7 @@ def _evaluate(node: ast.expr) -> int:
             case ast.Mult():
                 return left * right
             case ast.Div():
-                return int(left / right) if abs(left) < 2**53 else left // right
+                return _quotient(left, right)
             case ast.Mod():
-                return left % right
+                return left - right * _quotient(left, right)
     raise ValueError

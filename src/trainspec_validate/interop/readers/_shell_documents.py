@@ -10,7 +10,7 @@ from typing import Any
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._plan_settings import flatten, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_commands import Script
+from trainspec_validate.interop.readers._shell_variables import Script
 from trainspec_validate.interop.readers._shell_words import Piece
 
 MAX_DOCUMENTS = 16

@@ -20,7 +20,8 @@ from trainspec_validate.interop.readers._shell_choices import (
     only_marks,
     split_marks,
 )
-from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
+from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
 
 _SEVERAL = frozenset(
@@ -43,18 +44,8 @@ _SLURM_NAMES = {
 """Variables in which Slurm hands over what its lines ask for."""
 _LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
 _LAUNCHER = _LAUNCHER_SIZE | {
-    *(
-        "num_processes",
-        "num_machines",
-        "config_file",
-        "node_rank",
-        "master_addr",
-        "master_port",
-        "rdzv_id",
-        "rdzv_backend",
-        "rdzv_endpoint",
-        "standalone",
-    ),
+    *("num_processes", "num_machines", "config_file", "node_rank", "master_addr", "master_port", "rdzv_id"),
+    *("rdzv_backend", "rdzv_endpoint", "standalone"),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
     *("multi_gpu", "use_fsdp", "use_deepspeed"),
 }

@@ -23,9 +23,32 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Commands in braces or parentheses."""
+    """Commands in braces."""
 
     body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Subshell:
+    """Commands whose variables end with them: in parentheses, in the background or in a part of a pipeline."""
+
+    body: Body
+    coprocess: str = ""
+    """The variable that a coprocess sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Commands that are joined by `|`."""
+
+    parts: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """`! command`."""
+
+    node: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +75,8 @@ class Case:
 
     subject: Token
     branches: tuple[tuple[tuple[Token, ...], Body], ...]
+    falls: bool
+    """Whether more than one branch may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +97,10 @@ class Function:
     body: Body
 
 
-Node = Simple | Group | Joined | If | Case | Loop | Function
+Node = Simple | Group | Subshell | Pipeline | Negated | Joined | If | Case | Loop | Function
 Body = tuple[Node, ...]
 _Stop = frozenset[str]
+_ENDS_BRANCH = frozenset({";;", ";&", ";;&"})
 
 
 def tree_of(text: str) -> Body:
@@ -114,15 +140,17 @@ class _Parser:
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
             if token.kind == "end":
-                if token.text == ";;" and ";;" in stop:
+                if token.text in _ENDS_BRANCH and ";;" in stop:
                     break
                 self.at += 1
+                if token.text == "&" and nodes:
+                    nodes[-1] = Subshell((nodes[-1],))
                 # A line feed after && or || does not end the chain.
                 signs = signs if token.text == "\n" and signs in {"&&", "||"} else token.text
                 continue
             if token.kind == "close" or (token.bare and token.text in stop):
                 break
-            node = self._node()
+            node = self._pipeline()
             chain = chain + 1 if signs in {"&&", "||"} and nodes else 0
             if 0 < chain <= _MAX_DEPTH:
                 node = Joined(nodes.pop(), node, signs == "&&")
@@ -130,6 +158,17 @@ class _Parser:
             signs = "\n"
         self.depth -= 1
         return tuple(nodes)
+
+    def _pipeline(self) -> Node:
+        parts = [self._node()]
+        while self._kind(0) == "end" and self.tokens[self.at].text in {"|", "|&"}:
+            self.at += 1
+            while self._kind(0) == "end" and self.tokens[self.at].text == "\n":
+                self.at += 1
+            if self._kind(0) in {"", "end", "close"}:
+                break
+            parts.append(self._node())
+        return parts[0] if len(parts) == 1 else Pipeline(tuple(parts))
 
     def _line(self) -> int:
         return self.tokens[min(self.at, len(self.tokens) - 1)].line
@@ -142,7 +181,16 @@ class _Parser:
         token = self.tokens[self.at]
         if token.kind == "open":
             return self._parentheses()
+        if token.kind == "target":
+            self.at += 1
+            return Simple((token,))
         word = token.text if token.bare else ""
+        if word in {"!", "time"} and self._kind(1) not in {"", "end", "close"}:
+            self.at += 2 if word == "time" and self.tokens[self.at + 1].text == "-p" else 1
+            node = self._nested()
+            return Negated(node) if word == "!" else node
+        if word == "coproc" and self._kind(1) in {"open", "word"}:
+            return self._coprocess()
         if word in _CLOSERS and self._follows(_CLOSERS[word]):
             if word == "if":
                 return self._if()
@@ -151,7 +199,8 @@ class _Parser:
             return Group(self._closed(frozenset({"}"})))
         if word == "function" and self._kind(1) == "word":
             self.at += 1
-        if self._kind(0) == "word" and self._kind(1) == "open" and self._kind(2) == "close":
+        named = self._kind(0) == "word" and "=" not in self.tokens[self.at].text
+        if named and self._kind(1) == "open" and self._kind(2) == "close":
             return self._function()
         if word == "function" and self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].text == "{":
             return self._function()
@@ -168,19 +217,28 @@ class _Parser:
         self.at += 1
         return found
 
+    def _nested(self) -> Node:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise ForeignFormatError("the script nests too deep", self._line(), "give the launch script alone")
+        node = self._node() if self._kind(0) not in {"", "end", "close"} else Simple(())
+        self.depth -= 1
+        return node
+
     def _parentheses(self) -> Node:
-        if self._kind(1) != "open":
+        self.at += 1
+        found = self.body(frozenset())
+        self.at += 1
+        return Subshell(found)
+
+    def _coprocess(self) -> Node:
+        self.at += 1
+        name = "COPROC"
+        compound = {"{", *_CLOSERS}
+        if self._kind(1) == "open" or (self._kind(1) == "word" and self.tokens[self.at + 1].text in compound):
+            name = self.tokens[self.at].text
             self.at += 1
-            found = self.body(frozenset())
-            self.at += 1
-            return Group(found)
-        first, depth = self.at, 0
-        while self.at < len(self.tokens):
-            depth += (self._kind(0) == "open") - (self._kind(0) == "close")
-            self.at += 1
-            if depth == 0:
-                break
-        return Simple(tuple(self.tokens[first : self.at]))
+        return Subshell((self._nested(),), name)
 
     def _simple(self) -> Simple:
         first, depth = self.at, 0
@@ -218,7 +276,7 @@ class _Parser:
             self.at = first
             return self._simple()
         self.at += 1
-        branches = []
+        branches, falls = [], False
         while self.at < len(self.tokens):
             self._skip_ends()
             if self.at >= len(self.tokens) or self.tokens[self.at].text == "esac":
@@ -230,10 +288,11 @@ class _Parser:
                 self.at += 1
             self.at += 1
             branches.append((tuple(patterns), self.body(frozenset({";;", "esac"}))))
+            falls = falls or (self._kind(0) == "end" and self.tokens[self.at].text in {";&", ";;&"})
             if self._kind(0) == "close":
                 self.at += 1
         self.at += 1
-        return Case(subject, tuple(branches))
+        return Case(subject, tuple(branches), falls)
 
     def _skip_ends(self) -> None:
         while self._kind(0) == "end":
@@ -248,7 +307,8 @@ class _Parser:
                 items.append(self.tokens[self.at])
                 self.at += 1
             variable = items[0].text if items and items[0].kind == "word" else ""
-            items = [item for item in items[2:] if item.kind == "word"]
+            condition = tuple(Simple((item,)) for item in items if item.kind == "sum")
+            items = [item for item in items[2:] if item.kind == "word"] if word == "for" else []
             while self.at < len(self.tokens) and self.tokens[self.at].text != "do":
                 self.at += 1
         else:
@@ -259,22 +319,68 @@ class _Parser:
     def _function(self) -> Function:
         name = self.tokens[self.at].text
         self.at += 1
-        while self._kind(0) in {"open", "close", "end"}:
-            self.at += 1
+        if self._kind(0) == "open" and self._kind(1) == "close":
+            self.at += 2
+        self._skip_ends()
         brace = self.at < len(self.tokens) and self.tokens[self.at].text == "{"
-        return Function(name, self._closed(frozenset({"}"})) if brace else ())
+        return Function(name, self._closed(frozenset({"}"})) if brace else (self._nested(),))
 
 
-def _inside(body: Iterable[Node]) -> Iterator[Simple | Loop]:
-    """Simple commands and loops, also those inside branches."""
+def functions_in(body: Iterable[Node]) -> dict[str, Body]:
+    """Functions that commands define, also inside branches, by name; the last one of a name."""
+    found: dict[str, Body] = {}
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case Function():
+                found.setdefault(node.name, node.body)
+                waiting.extend(node.body)
+            case Group() | Subshell() | Loop():
+                waiting.extend(node.body)
+            case If():
+                waiting.extend(inner for _, part in node.branches for inner in part)
+                waiting.extend(node.otherwise)
+            case Joined():
+                waiting.extend((node.left, node.right))
+    return found
+
+
+def assigned(body: Iterable[Node]) -> set[str]:
+    """Names that commands assign as `NAME=` or `NAME+=`, also inside branches."""
+    return {token.text.partition("=")[0].rstrip("+") for token, _ in _words_of(body) if "=" in token.text}
+
+
+def appended(body: Iterable[Node]) -> dict[str, bool]:
+    """Names that commands only append to (`NAME+=`), and whether each time a blank or an array comes first."""
+    found: dict[str, bool] = {}
+    others: set[str] = set()
+    for token, after in _words_of(body):
+        name, sign, text = token.text.partition("=")
+        if sign and name.endswith("+"):
+            found[name[:-1]] = found.get(name[:-1], True) and (text[:1] == " " or (not text and after == "open"))
+        elif sign:
+            others.add(name)
+    return {name: spaced for name, spaced in found.items() if name not in others}
+
+
+def _words_of(body: Iterable[Node]) -> Iterator[tuple[Token, str]]:
+    """Words of commands, also inside branches, with the kind of what follows."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()
         match node:
             case Simple():
-                yield node
-            case Group() | Function():
+                kinds = [*(token.kind for token in node.tokens[1:]), "end"]
+                yield from (
+                    (token, kind) for token, kind in zip(node.tokens, kinds, strict=True) if token.kind == "word"
+                )
+            case Group() | Function() | Subshell():
                 waiting.extend(node.body)
+            case Pipeline():
+                waiting.extend(node.parts)
+            case Negated():
+                waiting.append(node.node)
             case Joined():
                 waiting.extend((node.left, node.right))
             case If():
@@ -283,35 +389,11 @@ def _inside(body: Iterable[Node]) -> Iterator[Simple | Loop]:
             case Case():
                 waiting.extend(inner for _, part in node.branches for inner in part)
             case Loop():
-                yield node
                 waiting.extend((*node.condition, *node.body))
-
-
-def assigned(body: Iterable[Node], pattern: str = "=") -> set[str]:
-    """Names that commands assign, also inside branches."""
-    names: set[str] = set()
-    for node in _inside(body):
-        if isinstance(node, Loop):
-            names.add(node.variable)
-        else:
-            texts = [token.text for token in node.tokens if token.kind == "word"]
-            names.update(text.partition(pattern)[0].rstrip("+") for text in texts if pattern in text)
-    return names
-
-
-def appended(body: Iterable[Node]) -> set[str]:
-    """Names that commands only append to (`NAME+=`), also inside branches."""
-    body = list(body)
-    own = {text.partition("=")[0] for node in _inside(body) if isinstance(node, Simple) for text in _texts(node)}
-    loops = {node.variable for node in _inside(body) if isinstance(node, Loop)}
-    return assigned(body, "+=") - loops - own
-
-
-def _texts(node: Simple) -> Iterator[str]:
-    """Words with an equals sign."""
-    return (token.text for token in node.tokens if token.kind == "word" and "=" in token.text)
 
 
 def appends_alone(body: Body) -> bool:
     """Whether commands do nothing but append to variables."""
-    return all(isinstance(node, Simple) and "+=" in node.tokens[0].text for node in body) and bool(body)
+    return bool(body) and all(
+        isinstance(node, Simple) and node.tokens[0].kind == "word" and "+=" in node.tokens[0].text for node in body
+    )

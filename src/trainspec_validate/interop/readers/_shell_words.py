@@ -13,7 +13,10 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 MAX_CHARACTERS = 1024 * 1024
 _CLOSING = {"(": ")", "{": "}"}
 _ENDS_COMMAND = frozenset(";&|\n")
-_DOUBLE = frozenset({"&&", "||", ";;"})
+_SIGNS = (";;&", ";;", ";&", "&&", "||", "|&")
+_BEFORE_COMMANDS = frozenset({"if", "elif", "while", "until", "then", "else", "do", "!", "{", "time"})
+_LONGEST_SUM = 1024
+_MAY_ASSIGN = re.compile(r"=|\+\+|--")
 _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
 _CLOSE = "close it here, or close an earlier quote that ends on this line"
@@ -36,9 +39,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a parenthesis that opens or closes, or what ends a command, with its signs such as `&&`."""
+    """A word, a parenthesis, what ends a command, with its signs, a `(( ))` or the target of a redirection."""
 
-    kind: Literal["word", "open", "close", "end"]
+    kind: Literal["word", "open", "close", "end", "sum", "target"]
     line: int
     pieces: tuple[Piece, ...] = ()
 
@@ -87,8 +90,9 @@ class _Scanner:
         return taken
 
     def substitution(self) -> None:
-        """A `$...`: parentheses and braces are taken whole, so that their blanks do not end the word."""
-        self.buffer.append(self.step())
+        """A `$...` or `<(...)`: parentheses and braces are taken whole, so that their blanks do not end the word."""
+        self.step()
+        self.buffer.append("$")
         opening = self.text[self.at : self.at + 1]
         if opening == "[" and (end := _OLDER_SUM.match(self.text, self.at)):
             self.step(end.end() - self.at)
@@ -205,31 +209,97 @@ def tokens(text: str) -> Iterator[Token]:
         raise ForeignFormatError(
             f"the script is longer than {MAX_CHARACTERS} characters", help="name the launch script"
         )
-    scanner = _Scanner(text.translate(_MARKS))
-    waiting: list[str] = []
-    while scanner.at < len(text):
-        character, line = text[scanner.at], scanner.line
-        if character in _ENDS_COMMAND:
-            signs = scanner.step(2 if text[scanner.at : scanner.at + 2] in _DOUBLE else 1)
-            yield Token("end", line, (Piece(signs, plain=True, quoted=False),))
-            if signs == "\n" and waiting:
-                _skip_documents(scanner, waiting)
+    lexer = _Lexer(_Scanner(text.translate(_MARKS)))
+    while lexer.scanner.at < len(text):
+        yield from lexer.step()
+    yield Token("end", lexer.scanner.line)
+
+
+class _Lexer:
+    """Finds one token after another."""
+
+    def __init__(self, scanner: _Scanner) -> None:
+        self.scanner = scanner
+        self._waiting: list[str] = []
+        """The last words of documents that begin after this line."""
+        self._in_test, self._starts = False, True
+
+    def step(self) -> Iterator[Token]:
+        """The token here, if there is one."""
+        scanner = self.scanner
+        character, following = scanner.text[scanner.at], scanner.text[scanner.at + 1 : scanner.at + 2]
+        if self._in_test and character in "<>&|()\n":
+            yield from self._sign_of_test()
+        elif character in "<>" and following == "(":
+            yield _substituted_process(scanner)
+        elif character in "<>" or (character == "&" and following == ">"):
+            scanner.step(character == "&")
+            yield from self._redirection()
+        elif character in _ENDS_COMMAND:
+            yield self._end()
         elif character in " \t":
             scanner.step()
-        elif character in "<>":
-            waiting.extend(_skip_redirection(scanner))
         elif character in "()":
-            scanner.step()
-            yield Token("open" if character == "(" else "close", line)
+            yield self._parenthesis(character)
         elif character == "#":
-            end = text.find("\n", scanner.at)
-            scanner.step((end if end >= 0 else len(text)) - scanner.at)
+            end = scanner.text.find("\n", scanner.at)
+            scanner.step((end if end >= 0 else len(scanner.text)) - scanner.at)
         else:
-            token = scanner.word()
-            redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
-            if token.pieces and not redirected:
-                yield token
-    yield Token("end", scanner.line)
+            yield from self._word()
+
+    def _sign_of_test(self) -> Iterator[Token]:
+        """Between `[[` and `]]` signs are words."""
+        line = self.scanner.line
+        signs = self.scanner.step(2 if self.scanner.text[self.scanner.at : self.scanner.at + 2] in _SIGNS else 1)
+        if signs != "\n":
+            yield Token("word", line, (Piece(signs, plain=False, quoted=False),))
+
+    def _end(self) -> Token:
+        scanner, line = self.scanner, self.scanner.line
+        signs = scanner.step(next((len(each) for each in _SIGNS if scanner.text.startswith(each, scanner.at)), 1))
+        self._starts = True
+        if signs == "\n" and self._waiting:
+            _skip_documents(scanner, self._waiting)
+        return Token("end", line, (Piece(signs, plain=True, quoted=False),))
+
+    def _parenthesis(self, character: str) -> Token:
+        scanner, line = self.scanner, self.scanner.line
+        self._starts = True
+        end = _sum_end(scanner.text, scanner.at)
+        if end is not None:
+            return Token("sum", line, (Piece(scanner.step(end - scanner.at)[2:-2], plain=False, quoted=False),))
+        scanner.step()
+        return Token("open" if character == "(" else "close", line)
+
+    def _word(self) -> Iterator[Token]:
+        scanner = self.scanner
+        token = scanner.word()
+        redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
+        if not token.pieces or redirected:
+            return
+        if token.bare and token.text in {"[[", "]]"}:
+            ends = scanner.text.find("]]", scanner.at, scanner.at + _LONGEST_SUBSTITUTION) >= 0
+            self._in_test = token.text == "[[" and self._starts and ends
+        self._starts = token.bare and token.text in _BEFORE_COMMANDS
+        yield token
+
+    def _redirection(self) -> Iterator[Token]:
+        """A `>`, `2>&1` or `<<END` with its target, which is a token where it may assign something."""
+        scanner, signs = self.scanner, ""
+        while scanner.text[scanner.at : scanner.at + 1] in {"<", ">", "&", "-"}:
+            signs += scanner.step()
+        while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
+            scanner.step()
+        if scanner.text[scanner.at : scanner.at + 2] in {"<(", ">("}:
+            _substituted_process(scanner)
+            return
+        if scanner.text[scanner.at : scanner.at + 1] in {"", "(", "\n", "#"}:
+            return
+        target = scanner.word()
+        if signs.rstrip("-") == "<<" and target.text:
+            self._waiting.append(target.text)
+        elif "$" in target.text and _MAY_ASSIGN.search(target.text):
+            yield Token("target", target.line, target.pieces)
 
 
 def cut_words(text: str) -> list[str]:
@@ -255,17 +325,33 @@ def cut_words(text: str) -> list[str]:
     return text.split() if depth or ticked else [word for word in words if word]
 
 
-def _skip_redirection(scanner: _Scanner) -> list[str]:
-    """A `>`, `2>&1` or `<<END` with its target; the last word of a document that begins after this line, if any."""
-    signs = ""
-    while scanner.text[scanner.at : scanner.at + 1] in {"<", ">", "&", "-"}:
-        signs += scanner.step()
-    while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
-        scanner.step()
-    if scanner.text[scanner.at : scanner.at + 1] in {"", "(", "\n", "#"}:
-        return []
-    target = scanner.word().text
-    return [target] if signs.rstrip("-") == "<<" and target else []
+def _sum_end(text: str, start: int) -> int | None:
+    """Where a `(( ... ))` ends; None where these parentheses are no sum.
+
+    >>> _sum_end("((a + (b)))", 0), _sum_end("((a) && (b))", 0)
+    (11, None)
+    """
+    depth, inner = 0, -1
+    if text[start : start + 2] != "((":
+        return None
+    for place in range(start, min(len(text), start + _LONGEST_SUM)):
+        depth += (text[place] == "(") - (text[place] == ")")
+        if depth == 0:
+            return place + 1 if inner == place - 1 else None
+        if depth == 1 and place > start:
+            inner = place
+            if text[place + 1 : place + 2] != ")":
+                return None
+    return None
+
+
+def _substituted_process(scanner: _Scanner) -> Token:
+    """A `<( ... )`, whose commands run on their own; as a word it is open."""
+    line = scanner.line
+    scanner.substitution()
+    scanner.flush(plain=False, quoted=False)
+    pieces, scanner.pieces = tuple(scanner.pieces), []
+    return Token("word", line, pieces)
 
 
 def _skip_documents(scanner: _Scanner, waiting: list[str]) -> None:

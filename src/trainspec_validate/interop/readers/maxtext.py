@@ -23,7 +23,6 @@ from trainspec_validate.interop.readers._plan_identities import complete, keep_m
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_commands import Script, Word
 from trainspec_validate.interop.readers._shell_options import (
     Found,
     Option,
@@ -33,6 +32,7 @@ from trainspec_validate.interop.readers._shell_options import (
     without_training,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_open
+from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 1024 * 1024

@@ -1,0 +1,121 @@
+"""Reads the words of a command of a shell script: its assignments, and what it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.readers._shell_builtins import DECLARES, declare, name_at, open_entry
+from trainspec_validate.interop.readers._shell_choices import Value
+from trainspec_validate.interop.readers._shell_items import items_of
+from trainspec_validate.interop.readers._shell_variables import MAX_VALUE, NAME, Script, Word
+from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
+
+ASSIGNS = re.compile(rf"({NAME})(\+?)=")
+_ENTRY = re.compile(rf"({NAME})\[[^\]]*\]\+?=")
+_ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
+"""A word that is the value of a variable, which `echo` prints."""
+
+
+def assignment(token: Token) -> re.Match[str] | None:
+    """The name of the variable that a word assigns, where it does."""
+    first = token.pieces[0]
+    return None if first.quoted or first.plain else ASSIGNS.match(first.text)
+
+
+def take(script: Script, command: list[Word], tokens: tuple[Token, ...], position: int) -> int:
+    """One word: an assignment where a command may begin, otherwise a part of the command; the next position."""
+    token = tokens[position]
+    if token.kind != "word":
+        script.value(token.pieces, token.line)  # what a redirection assigns
+        return position + 1
+    first, assigns = token.pieces[0], assignment(token)
+    starts = not command or command[name_at(command)].text in DECLARES
+    if starts and not first.quoted and not first.plain and (entry := _ENTRY.match(token.text)):
+        script.value(token.pieces, token.line)
+        open_entry(script, entry[1], token.line)
+        return position + 1
+    if not starts or not assigns:
+        is_argument = bool(command) and command[0].text in script.functions
+        command.extend(_words(script, token, keep_quoted=is_argument))
+        return position + 1
+    rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
+    text, after = script.value(rest, token.line), position + 1
+    start = None
+    if not text and len(token.pieces) == 1 and after < len(tokens) and tokens[after].kind == "open":
+        text, start, after = _array(script, assigns[1], tokens, after)
+    if assigns[2]:
+        text, start = _appended(script, assigns[1], text, start)
+    if len(text) > MAX_VALUE:
+        raise ForeignFormatError("a variable grows beyond bounds", token.line, "write the values out")
+    value = Value(text, token.line)
+    if command:
+        script.declared.append(lambda: declare(script, command, assigns[1], value, start))
+    elif start is not None:
+        script.assign_list(assigns[1], value, start)
+    else:
+        script.assign(assigns[1], value)
+    return after
+
+
+def _appended(script: Script, name: str, text: str, start: str | None) -> tuple[str, str | None]:
+    """The value after `NAME+=`, and its first entry where entries were added."""
+    before = script.get(name)
+    if name in script.shaped:
+        return f"${name}", None if start is None else f"${name}"
+    if start is not None:
+        kept = before.text if before else ""  # no caller hands over an array
+        first = script.scalar(name)
+        is_list = script.get(f"{name}[0]") is not None
+        start = first.text if first and first.text else start if not is_list and not kept else f"${name}"
+        return f"{kept} {text}" if kept else text, start
+    first = script.scalar(name)
+    return f"{first.text if first else f'${name}'}{text}", None
+
+
+def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
+    """The words that one becomes: substituted values and, but for arguments of functions, quoted ones are cut."""
+    echoed = _ECHOED.fullmatch(token.text)
+    pieces = (Piece(echoed[1], plain=False, quoted=False),) if echoed else token.pieces
+    value = script.value(pieces, token.line)
+    items = items_of(script, token) if "$" in token.text or "{" in token.text else None
+    if items and items.braces and not keep_quoted:
+        yield from (Word(text, token.line) for text in items.texts)
+        return
+    if items and items.splits_openly and not keep_quoted:
+        value = f"{value}${{IFS}}"
+    if keep_quoted and all(piece.quoted for piece in token.pieces):
+        yield Word(value, token.line)
+        return
+    cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
+    for text in cut_words(value) if cut else [value]:
+        whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+        yield Word(text[1:-1] if whole else text, token.line)
+
+
+def _array(script: Script, name: str, tokens: tuple[Token, ...], position: int) -> tuple[str, str, int]:
+    """The items of `NAME=( ... )`, in one text, the first of them, and the position after."""
+    items, size = [], 0
+    first: str | None = None
+    is_open = False
+    position += 1
+    while position < len(tokens) and tokens[position].kind != "close":
+        token = tokens[position]
+        if token.kind == "word":
+            found = items_of(script, token)
+            items.extend(found.texts if found.braces else [script.value(token.pieces, token.line)])
+            if found.splits_openly:
+                items.append("${IFS}")
+            if not found.sure or any(text.split() != [text] for text in found.texts):
+                script.spaced.add(name)
+            if first is None and (found.texts or not found.sure):
+                first = found.texts[0] if found.sure else f"${name}"
+            is_open = is_open or bool(re.match(r"\[[^\]]*\]\+?=", token.text))
+            size += len(items[-1]) + 1
+            if size > MAX_VALUE:
+                raise ForeignFormatError("an array grows beyond bounds", token.line, "write the values out")
+        position += 1
+    if is_open:
+        return f"${{{name}[@]}}", f"${name}", position + 1
+    return " ".join(items), first or "", position + 1

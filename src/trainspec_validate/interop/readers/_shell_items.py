@@ -1,0 +1,102 @@
+"""Cuts words of a shell script into the items that the shell makes of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trainspec_validate.interop.readers._shell_choices import has_marks
+from trainspec_validate.interop.readers._shell_variables import NAME, Script, is_settled
+from trainspec_validate.interop.readers._shell_words import Token
+
+_LIST = re.compile(rf"\$\{{({NAME})\[@\]\}}")
+_SEVERAL = re.compile(r"\$@|\$\{[^{}]*(?:@\]|[@*])[^{}]*\}")
+"""Expansions that are several items even between quotes."""
+_BRACES = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_RANGE = re.compile(r"\{(0|-?[1-9][0-9]{0,5})\.\.(0|-?[1-9][0-9]{0,5})\}")
+_GLOB = re.compile(r"[*?\[~]")
+_MAX_RANGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What one word becomes."""
+
+    texts: list[str]
+    sure: bool
+    """Whether these are the items, with their texts."""
+    whole: bool
+    """Whether it is as many items as these, with no other text than these may have."""
+    splits_openly: bool = False
+    """Whether the shell may cut it elsewhere than at blanks."""
+    braces: bool = False
+    """Whether the shell makes several words of it because of braces."""
+
+
+def items_of(script: Script, token: Token) -> Items:
+    """The items that a word becomes."""
+    value = script.value(token.pieces, token.line)
+    if all(piece.quoted or piece.plain for piece in token.pieces):
+        return _quoted(script, token, value)
+    bare = "".join(piece.text for piece in token.pieces if not piece.quoted and not piece.plain)
+    if found := _RANGE.fullmatch(token.text):
+        return _range(int(found[1]), int(found[2]), value)
+    without = re.sub(r"\$\{[^{}]*\}|\$\([^()]*\)", "", bare)
+    if _BRACES.search(without) or _GLOB.search(without):
+        return Items([f"$(echo {value})"], sure=False, whole=False, braces=bool(_BRACES.search(without)))
+    if "$" not in bare and "`" not in bare:
+        return Items([value], sure=True, whole=True)
+    splits = script.splits(value)
+    mixed = len(token.pieces) > 1
+    if has_marks(value) and "$" not in value and "`" not in value:
+        texts, more = script.choices.flat(value)
+        single = splits and not more and all(is_settled(one.text) and one.text.split() == [one.text] for one in texts)
+        return Items([value], sure=False, whole=single, splits_openly=not splits)
+    sure = splits and is_settled(value) and not (mixed and value.split() != [value]) and not _GLOB.search(value)
+    return Items(value.split(), sure=sure, whole=sure, splits_openly=not splits)
+
+
+def _quoted(script: Script, token: Token, value: str) -> Items:
+    settled = is_settled(value)
+    expanding = "".join(piece.text for piece in token.pieces if not piece.plain)
+    if found := _LIST.fullmatch(token.text):
+        sure = settled and found[1] not in script.spaced
+        return Items(value.split(), sure=sure, whole=sure)
+    if _SEVERAL.search(expanding):
+        return Items([value], sure=False, whole=False)
+    return Items([value], sure=settled, whole=True)
+
+
+def _range(first: int, last: int, value: str) -> Items:
+    if abs(last - first) > _MAX_RANGE:
+        return Items([f"$(echo {value})"], sure=False, whole=False, braces=True)
+    step = 1 if last >= first else -1
+    return Items([str(k) for k in range(first, last + step, step)], sure=True, whole=True, braces=True)
+
+
+def quoted_glob(token: Token) -> bool:
+    """Whether a sign of a pattern is quoted in a word, which makes it plain."""
+    return any(_GLOB.search(piece.text) for piece in token.pieces if piece.quoted or piece.plain)
+
+
+def test_words(script: Script, tokens: tuple[Token, ...]) -> list[str] | None:
+    """The words of a condition; None where the shell may cut them otherwise."""
+    first = tokens[0].text
+    words: list[str] = []
+    for token in tokens:
+        if token.kind != "word":
+            return None
+        value = script.value(token.pieces, token.line)
+        if first == "[[":
+            if quoted_glob(token):
+                return None
+            words.append(value)
+            continue
+        is_quoted = all(piece.quoted or piece.plain for piece in token.pieces)
+        texts, more = script.choices.flat(value)
+        if not is_quoted and "$" in token.text and (more or any(one.text.split() != [one.text] for one in texts)):
+            if value or has_marks(value):
+                return None
+            continue  # nothing is left of it
+        words.append(value)
+    return words

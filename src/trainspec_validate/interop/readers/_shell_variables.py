@@ -1,0 +1,393 @@
+"""Holds the variables of a shell script with their values, and replaces them in words.
+
+A value is that of bash, or it stays open: an expansion that is not understood exactly stays as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.readers import _shell_tree as tree
+from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Value, has_marks
+from trainspec_validate.interop.readers._shell_conditions import evaluate
+from trainspec_validate.interop.readers._shell_words import Piece
+
+MAX_VALUE = 64 * 1024
+MAX_SUBSTITUTED = 8 * 1024 * 1024
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_IN_BRACES = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"
+_IN_BRACKETS = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
+_SUBSTITUTION = re.compile(
+    rf"\$\(\((?P<sum>{_IN_BRACKETS})\)\)"
+    rf"|\$(?P<bare>{NAME}|[0-9])"
+    rf"|\$\{{(?P<name>{NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+])(?P<default>{_IN_BRACES}))?\}}"
+    rf"|\$\{{[#!]?{NAME}\[(?P<entry>[^\]@*]+)\][^{{}}]*\}}"
+    rf"|\$\{{(?P<list>{NAME})(?:\[[@*]\])?[:/#%^,@][^{{}}]*\}}"
+)
+_IN_SUM = re.compile(rf"{_SUBSTITUTION.pattern}|(?<![$A-Za-z0-9_{{#])(?P<plain>{NAME})")
+"""Inside `$(( ))` a variable needs no dollar sign."""
+_MAY_BE_EMPTY = re.compile(rf"(?:\$(?:{NAME}|[0-9])|\$\{{(?:{NAME}|[0-9])\}}|\$\([^()]*\))+")
+"""A text that something outside of the script decides, alone."""
+_SET_IN_SUM = re.compile(
+    rf"(?:\+\+|--)[ \t]*(?P<after>{NAME})"
+    rf"|(?P<before>{NAME})[ \t]*(?:\[[^\]]*\])?[ \t]*(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?!=))"
+)
+_SETS_SOMETHING = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|<<=|>>=")
+_ENVIRONMENT = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|setvars\.sh|lmod\.sh|modules\.sh|init/(?:ba|z)?sh)$")
+"""Files that package managers generate: they prepare paths and set no size of a job."""
+_OF_THE_SHELL = frozenset(
+    {
+        *("RANDOM", "SRANDOM", "SECONDS", "LINENO", "EPOCHSECONDS", "EPOCHREALTIME", "UID", "EUID", "PPID"),
+        *("GROUPS", "DIRSTACK", "FUNCNAME", "BASHPID", "BASHOPTS", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND"),
+        *("BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE", "BASH_SUBSHELL", "SHELLOPTS", "PIPESTATUS", "OPTIND"),
+        *("OPTARG", "COMP_WORDBREAKS", "HISTCMD", "PWD", "OLDPWD", "REPLY", "MAPFILE", "COPROC", "_"),
+    }
+)
+"""Variables that the shell itself sets at any time."""
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_DEFAULT_SPLITTING = frozenset({" \t\n", "$ \\t\\n", "$IFS", "${IFS}"})
+_BLANKS = re.compile(r"\$?(?:[ \t\n]|\\[tn])*")
+_POSITIONAL = frozenset({"0", *map(str, range(1, 10))})
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word after substitution, in which marks stand for choices."""
+
+    text: str
+    line: int
+
+
+Scope = dict[str, Value | None]
+"""Values by name; under `NAME[0]` the first entry of an array, None where the variable is none."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A loop, a function or a subshell that is being followed, and what was assigned where it was left early."""
+
+    kind: Literal["loop", "function", "shell"]
+    depth: int
+    left: list[Scope] = field(default_factory=list)
+
+
+def first_of(name: str) -> str:
+    """Under which the first entry of an array is kept."""
+    return f"{name}[0]"
+
+
+def is_settled(text: str) -> bool:
+    """Whether a text is known: nothing in it depends on a choice or on the outside."""
+    return not has_marks(text) and "$" not in text and "`" not in text
+
+
+@dataclass(slots=True)
+class Script:
+    """What a script says: variables with their last value, and its commands."""
+
+    commands: list[list[Word]] = field(default_factory=list)
+    choices: Choices = field(default_factory=Choices)
+    sourced: list[tuple[str, int]] = field(default_factory=list)
+    """Files that the script reads in, with the line."""
+    scopes: list[Scope] = field(default_factory=lambda: [{}])
+    functions: dict[str, tuple[tree.Body | None, ...]] = field(default_factory=dict)
+    """What each function may be; None where it may not be defined."""
+    called: list[str] = field(default_factory=list)
+    outer: list[Scope] = field(default_factory=list)
+    """For every function that is being followed what its own variables hide."""
+    prefixed: Scope = field(default_factory=dict)
+    """Variables that were assigned before a command, for that command alone."""
+    frames: list[Frame] = field(default_factory=list)
+    opaque: set[str] = field(default_factory=set)
+    """Variables whose value is never known, such as associative arrays and references."""
+    references: set[str] = field(default_factory=set)
+    """References to variables that are not known: an assignment to one may change any."""
+    fixed: set[str] = field(default_factory=set)
+    """Variables that may be read-only."""
+    shaped: set[str] = field(default_factory=set)
+    """Variables that may be integers, or of upper or lower case: a value may change when it is assigned."""
+    spaced: set[str] = field(default_factory=set)
+    """Arrays that may have entries with blanks in them."""
+    options: set[str] = field(default_factory=set)
+    """Options of the shell that it turns on."""
+    defined: dict[str, tree.Body] = field(default_factory=dict)
+    """Every function of the script, also where it is defined later."""
+    declared: list[Callable[[], None]] = field(default_factory=list)
+    """What the command that is being read declares, once all of its words are read."""
+    loops: dict[int, set[str]] = field(default_factory=dict)
+    """What each loop assigns, as far as it was seen."""
+    substituted: int = 0
+    steps: int = 0
+
+    @property
+    def outside(self) -> str:
+        """What may set variables besides the script; a file that only prepares an environment does not."""
+        names = [name[:60] for name, _ in self.sourced if not prepares_alone(name)]
+        return f"the caller, the environment or {names[0]}, which is not read," if names else OUTSIDE
+
+    @property
+    def _last(self) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for scope in (self.prefixed, *self.scopes):
+            found.update({name: value for name, value in scope.items() if value is not None and "[" not in name})
+        return found
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Every variable with its last value."""
+        return {name: value.text for name, value in self._last.items()}
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The line on which every variable gets its last value."""
+        return {name: value.line for name, value in self._last.items()}
+
+    def get(self, name: str) -> Value | None:
+        """The value of a variable, all entries of an array; None where the script does not set it."""
+        if name in self.opaque or name in _OF_THE_SHELL:
+            return Value(f"${name}", 0)
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    def scalar(self, name: str) -> Value | None:
+        """What `$NAME` is: of an array the first entry."""
+        return self.get(name) if name in self.opaque else self.get(first_of(name)) or self.get(name)
+
+    def assign(self, name: str, value: Value) -> None:
+        """`NAME=value`."""
+        shaped = name in self.shaped and not _NUMBER.fullmatch(value.text)
+        if name in self.references:
+            self.unsettle()
+        if name in self.fixed or shaped:
+            value = Value(f"${name}", value.line)
+        first, whole = self.get(first_of(name)), self.get(name)
+        if first is not None:
+            self.scopes[-1][first_of(name)] = value
+            if whole is None or whole.text != first.text:
+                value = Value(f"${{{name}[@]}}", value.line)
+        self.scopes[-1][name] = value
+
+    def assign_list(self, name: str, value: Value, first: str) -> None:
+        """`NAME=( ... )` with its first entry."""
+        is_open = name in self.shaped or name in self.fixed
+        if name in self.references:
+            self.unsettle()
+        self.scopes[-1][name] = Value(f"${{{name}[@]}}", value.line) if is_open else value
+        self.scopes[-1][first_of(name)] = Value(f"${name}" if is_open else first, value.line)
+
+    def open(self, name: str, line: int = 0) -> None:
+        """A variable gets a value that is not known."""
+        if name in self.references:
+            self.unsettle()
+        self.scopes[-1][name] = Value(f"${name}", line)
+        if self.get(first_of(name)) is not None:
+            self.scopes[-1][first_of(name)] = Value(f"${name}", line)
+        self.spaced.add(name)
+
+    def unset(self, name: str, line: int) -> None:
+        """`unset NAME`."""
+        self.assign(name, Value("", line))
+        if name not in self.fixed:
+            self.scopes[-1][name] = Value("", line)
+            self.scopes[-1][first_of(name)] = None
+
+    def keep(self, name: str) -> None:
+        """A variable becomes one of the function that is being followed, where one is."""
+        if self.outer:
+            for key in (name, first_of(name)):
+                self.outer[-1].setdefault(key, next((s[key] for s in reversed(self.scopes) if key in s), None))
+
+    def splits(self, text: str) -> bool:
+        """Whether the shell cuts a text at its blanks, and nowhere else."""
+        value = self.get("IFS")
+        if value is None or value.text in _DEFAULT_SPLITTING:
+            return True
+        signs = "" if _BLANKS.fullmatch(value.text) else value.text
+        return is_settled(signs) and not any(sign.isspace() or sign in signs for sign in text)
+
+    def value(self, pieces: tuple[Piece, ...], line: int = 0) -> str:
+        """A word with variables of this script replaced by their values; others stay as they are written.
+
+        Raises:
+            ForeignFormatError: the values grow beyond bounds.
+        """
+        parts = []
+        for piece in pieces:
+            text = piece.text
+            if not piece.plain:
+                text = self._replaced(text, line)
+            self.substituted += len(text)
+            if len(text) > MAX_VALUE or self.substituted > MAX_SUBSTITUTED:
+                raise ForeignFormatError("the variables of the script grow beyond bounds", help="write the values out")
+            parts.append(text)
+        return "".join(parts)
+
+    def _replaced(self, text: str, line: int) -> str:
+        """A text after one pass: what a value holds that stayed open was open when it was assigned, and stays so."""
+        return _SUBSTITUTION.sub(lambda found: self._replace(found, line), text) if "$" in text else text
+
+    def _replace(self, found: re.Match[str], line: int) -> str:
+        if found["sum"] is not None:
+            return self._sum(found[0], found["sum"], line)
+        if found["entry"]:
+            self.open_in_sum(found["entry"])
+            return found[0]
+        if found["list"]:
+            return self._cut_list(found)
+        name = found["bare"] or found["name"]
+        value = self.get(name) if found["all"] else self.scalar(name)
+        if value is not None and found["all"] == "[*]" and not self.splits(" "):
+            value = Value(found[0], line)  # joined with another character
+        if found["kind"] is None:
+            return found[0] if value is None else value.text
+        text = f"${name}" if value is None else value.text
+        default = self._replaced(found["default"], line).strip("\"'")
+        alternatives, more = self.choices.flat(text)
+        texts = [way for one in alternatives for way in _ways(found, one.text, default)]
+        result = self._either([*texts, f"${name}"] if more else texts, line, found[0])
+        if found["kind"] == "=":
+            self.assign(name, Value(result, line))
+            return result if name not in self.fixed | self.shaped else f"${name}"
+        return result
+
+    def _cut_list(self, found: re.Match[str]) -> str:
+        """A part of a list of options, or the list after a replacement: its options with open values, or none."""
+        value = self.get(found["list"])
+        if value is None or "--" not in value.text:
+            return found[0]
+        words = value.text.split()
+        kept = [word if word.startswith("--") and "=" not in word else found[0] for word in words]
+        return self._either([" ".join(kept), found[0]], value.line, found[0])
+
+    def _either(self, texts: list[str], line: int, fallback: str) -> str:
+        return self.choices.mark([Value(text, line) for text in texts], fallback)
+
+    def _sum(self, whole: str, text: str, line: int) -> str:
+        """A sum for each of the values that its variables may have."""
+        inner = _IN_SUM.sub(lambda found: self._term(found, line), text)
+        if self.open_in_sum(text, inner):
+            return whole
+        values, more = self.choices.flat(inner)
+        results = [(evaluate(value.text), value.line or line) for value in values]
+        if more or any(result is None for result, _ in results):
+            return self.choices.mark(
+                [Value(str(r), at) for r, at in results if r is not None] + [Value(whole, 0)], whole
+            )
+        return self.choices.mark([Value(str(result), at) for result, at in results], whole)
+
+    def open_in_sum(self, text: str, inner: str | None = None) -> bool:
+        """Open what a sum assigns; whether it assigns anything."""
+        if inner is None:
+            inner = self._replaced(text, 0)
+        if not _SETS_SOMETHING.search(text) and not (is_settled(inner) and _SETS_SOMETHING.search(inner)):
+            return False
+        names = {found["after"] or found["before"] for found in _SET_IN_SUM.finditer(text)}
+        for name in sorted(names):
+            self.open(name)
+        if (re.search(r"\$(?!\(\()", text) and not names) or _SETS_SOMETHING.search(_SET_IN_SUM.sub("", text)):
+            self.unsettle()
+        return True
+
+    def _term(self, found: re.Match[str], line: int) -> str:
+        """A part of a sum: the value of a bare name is a sum of its own, that of `$name` a piece of the text."""
+        if found["plain"] is None:
+            return self._replace(found, line)
+        value = self.scalar(found["plain"])
+        return found[0] if value is None else value.text if value.text.isdigit() else f"({value.text})"
+
+    def unsettle(self) -> None:
+        """What an unknown file may have changed: every variable may have another value from here on."""
+        names = {name for scope in self.scopes for name in scope}
+        for name in sorted(names - _POSITIONAL):
+            before = self.get(name)
+            if before is None or name.startswith("SLURM_"):
+                continue
+            text = self.choices.mark([before, Value(f"${name}", 0)], f"${{{name}}}")
+            self.scopes[-1][name] = Value(text, before.line)
+
+    def follow(self, kind: Literal["loop", "function", "shell"], run: Callable[[], bool]) -> bool:
+        """Follow a loop, a function or a subshell to its end; whether the script ends in it on every way."""
+        frame = Frame(kind, len(self.scopes))
+        self.frames.append(frame)
+        self.scopes.append({})
+        functions = dict(self.functions)
+        stopped = run()
+        scope = self.scopes.pop()
+        self.frames.pop()
+        if kind == "shell":
+            self.functions = functions
+            return False
+        changes = frame.left if stopped else [*frame.left, scope]
+        self.join(changes)
+        return not changes
+
+    def leave(self, kind: Literal["loop", "function"], every: bool = False) -> bool:
+        """`break`, `continue` or `return`: what was assigned counts where the loop or the function ends."""
+        found = False
+        for frame in reversed(self.frames):
+            if frame.kind == kind:
+                merged: Scope = {}
+                for scope in self.scopes[frame.depth :]:
+                    merged.update(scope)
+                frame.left.append(merged)
+                found = True
+                if not every:
+                    break
+            elif frame.kind != "loop":
+                return found or frame.kind == "shell"
+        return found
+
+    def branch(self, ways: Sequence[Callable[[], bool]]) -> bool:
+        """Follow each of several ways on its own, and join what they assign; whether none of them goes on."""
+        if len(ways) == 1:
+            return ways[0]()
+        changes = []
+        for way in ways:
+            self.scopes.append({})
+            stopped = way()
+            scope = self.scopes.pop()
+            if not stopped:
+                changes.append(scope)
+        self.join(changes)
+        return bool(ways) and not changes
+
+    def join(self, changes: Sequence[Scope]) -> None:
+        """What several ways assign becomes a choice between them."""
+        event = self.choices.event()
+        for name in sorted({name for scope in changes for name in scope}):
+            found = [self._after(scope, name) for scope in changes]
+            if all(value is None for value in found):
+                self.scopes[-1][name] = None
+                continue
+            scalar = name.removesuffix("[0]")
+            values = [
+                value or self._after(scope, scalar) or Value(f"${scalar}", 0)
+                for value, scope in zip(found, changes, strict=True)
+            ]
+            text = self.choices.mark(values, f"${{{scalar}}}", event)
+            self.scopes[-1][name] = Value(text, max(value.line for value in values))
+
+    def _after(self, scope: Scope, name: str) -> Value | None:
+        return scope[name] if name in scope else self.get(name)
+
+
+def prepares_alone(name: str) -> bool:
+    """Whether a file that is read in only prepares paths, as those of package managers do."""
+    return bool(_ENVIRONMENT.search(name))
+
+
+def changed_names(scopes: Iterable[Scope]) -> set[str]:
+    """Names of variables that were assigned."""
+    return {name.removesuffix("[0]") for scope in scopes for name in scope}
+
+
+def _ways(found: re.Match[str], text: str, default: str) -> list[str]:
+    """What `${NAME-default}` and its like may become where the variable holds a text."""
+    other = "" if found["kind"] == "+" else text
+    if _MAY_BE_EMPTY.fullmatch(text) or (not text and not found["empty"]):  # an empty one may be unset
+        return [default, other]
+    is_default = (bool(text) or not found["empty"]) == (found["kind"] == "+")
+    return [default if is_default else other]
