@@ -66,9 +66,7 @@ def judge_streams(  # noqa: PLR0913
     judge = partial(judge_run, wanted=wanted, index=index, documents=beside, options=options, names=called)
     result, saved = CheckResult(), []
     for those in runs(files):
-        run, judged, failures = readable(
-            those, lambda some: judge_run(some, wanted, index, beside, options, names=called)
-        )
+        run, judged, failures = readable(those, judge)
         result += CheckResult(failures=failures)
         if judged is None:
             continue
