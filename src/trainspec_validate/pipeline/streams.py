@@ -56,14 +56,8 @@ def judge_streams(  # noqa: PLR0913
     Returns:
         What came of the checks, and by run the saves that were committed and not deleted.
     """
-    from trainspec_validate.telemetry.fold.engine import Options  # noqa: PLC0415
-    from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
-
-    wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
     beside, given = belonging(documents), num_given(documents)
-    called = {kind: name for kind, one in beside.items() if (name := (names or {}).get(id(one)))}
-    options = Options(num_workers, engine, now_us=time.time_ns() // 1_000)
-    judge = partial(judge_run, wanted=wanted, index=index, documents=beside, options=options, names=called)
+    judge = _judge_with(beside, selection, index, (num_workers, engine), names or {})
     result, saved = CheckResult(), []
     for those in runs(files):
         run, judged, failures = readable(those, judge)
@@ -78,6 +72,23 @@ def judge_streams(  # noqa: PLR0913
                 seen(view)
         result += those_judged
     return result, saved
+
+
+def _judge_with(
+    beside: Mapping[type[Document], Document],
+    selection: Selection,
+    index: Index,
+    engine: tuple[int | None, str],
+    names: Mapping[int, str],
+) -> Callable[[list[RunFile]], tuple[RunView, CheckResult]]:
+    """What judges the files of a run with these documents, on so many workers of an engine."""
+    from trainspec_validate.telemetry.fold.engine import Options  # noqa: PLC0415
+    from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
+
+    wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
+    called = {kind: name for kind, one in beside.items() if (name := names.get(id(one)))}
+    options = Options(*engine, now_us=time.time_ns() // 1_000)
+    return partial(judge_run, wanted=wanted, index=index, documents=beside, options=options, names=called)
 
 
 def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Mapping[str, int]) -> CheckResult:
