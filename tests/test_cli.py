@@ -599,12 +599,20 @@ def test_a_baseline_takes_what_is_not_judged_only_where_that_fails() -> None:
     assert "unjudged" not in json.loads(Path("trainspec-baseline.json").read_text())
 
 
-def test_a_file_of_which_nothing_was_judged_is_in_no_baseline() -> None:
+def test_a_file_of_which_nothing_was_judged_is_recorded_with_the_reason() -> None:
     write("plan.yaml", GOOD)
-    write("cluster.yaml", "replicas: 3\n")
-    gate = (".", "--fail-on", "unjudged", *FORM)
-    assert invoke(*gate, "--write-baseline").exit_code == 1
-    assert invoke(*gate, "--baseline", "trainspec-baseline.json").exit_code == 1
+    write("notes.yaml", "")
+    gate = (".", "--fail-on", "unjudged", "--baseline", "trainspec-baseline.json")
+    assert invoke(".", "--fail-on", "unjudged", "--write-baseline", *FORM).exit_code == 0
+    assert json.loads(Path("trainspec-baseline.json").read_text())["unjudged"] == [
+        {"file": "notes.yaml", "reason": "is empty"}
+    ]
+    result = invoke(*gate, *FORM)
+    assert (result.exit_code, "notes.yaml: not judged: is empty" in result.stdout) == (0, True), result.output
+    write("notes.yaml", GOOD.replace("metadata:", "metadata:\0"))
+    assert invoke(*gate, *FORM).exit_code == 1
+    Path("notes.yaml").unlink()
+    assert "notes.yaml is judged now, or is there no more" in invoke(*gate, *FORM).stdout
 
 
 def test_an_entry_of_what_is_judged_again_is_idle() -> None:

@@ -377,3 +377,28 @@ def test_a_document_in_a_directory_that_cannot_be_read_fails_the_gate(encoding: 
     assert invoke("a").exit_code == invoke("a/main.yaml").exit_code == 1
     Path("a/main.yaml").write_bytes("replicas: 3\n".encode(encoding))
     assert invoke("a").exit_code == 0, "a file of another program"
+
+
+# --- documents under names that are not searched --------------------------------------------------------------
+
+PADDING = "#" * 1_100_000 + "\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["layout.conf", "plan.yaml.bak", "plan.md", "plan.yaml.rej", ".plan.yaml", "notes.txt"]
+)
+@pytest.mark.parametrize("form", ["padded", "utf-16", "utf-32"])
+def test_a_document_under_another_name_is_named_however_it_is_written(name: str, form: str) -> None:
+    put("cluster.yaml", CLUSTER)
+    text = PADDING + PLAN if form == "padded" else PLAN
+    Path(name).write_bytes(text.encode("utf-8" if form == "padded" else form))
+    assert name in reasons(".")
+    assert name in reasons("cluster.yaml", "--dependents")
+
+
+def test_a_long_text_of_another_program_is_not_named() -> None:
+    put("cluster.yaml", CLUSTER)
+    put("notes.txt", "a note\n" * 200_000)
+    Path("data.raw").write_bytes(bytes(range(256)) * 2_000)
+    Path("wide.txt").write_bytes(("a note\n" * 1_000).encode("utf-16"))
+    assert reasons(".") == reasons("cluster.yaml", "--dependents") == {}

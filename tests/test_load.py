@@ -627,6 +627,38 @@ HOSTILE = {
 }
 
 
+def refusal(text: str, name: str) -> LoadError:
+    with pytest.raises(LoadError) as caught:
+        load_text(text, name)
+    return caught.value
+
+
+@pytest.mark.parametrize(("text", "name"), [('? "{}"\n: 1\n', "f.yaml"), ('{{"{}": 1}}', "f.json")])
+def test_a_key_has_a_limit(text: str, name: str) -> None:
+    assert load_text(text.format("k" * 1_000), name).data == {"k" * 1_000: 1}
+    error = refusal(text.format("k" * 1_025), name)
+    assert error.code == "too-large"
+    assert "1,025 characters long; the limit is 1,024" in str(error)
+
+
+def test_a_long_text_with_a_wide_character_is_refused_at_the_character() -> None:
+    text = "a: " + "x" * (16 * 1024**2) + "\n"
+    assert load_text(text + "b: 1\n", "f.yaml").data["b"] == 1
+    error = refusal(text + "b: \N{GRINNING FACE}" + "y" * 1024**2 + "\n", "f.yaml")
+    assert (error.code, error.span and (error.span.line, error.span.column)) == ("too-large", (2, 4))
+    assert "one such as U+1F600" in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("key", ["x", "metadata: {name", "extensions: {org.example: {text", "batch: {unit"])
+def test_a_long_text_where_none_belongs_is_judged_in_bounded_memory(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    text = f'"{"a" * (16 * 1024**2)}\N{GRINNING FACE}"' + "}" * key.count("{")
+    path.write_text(f"apiVersion: trainspec/v1\nkind: TrainingPlan\n{key}: {text}\n", encoding="utf-8")
+    assert int(run_python(JUDGED, str(path))) < 512 * 1024
+
+
 SLOWEST = ("yaml-lists", "yaml-unique-keys", "yaml-aliases")
 SHORT_SHARE = 8
 
@@ -655,6 +687,15 @@ def test_the_first_part_of_a_hostile_file_costs_its_share_of_memory(name: str, t
     (tmp_path / "empty.yaml").write_text("a: 1\n", encoding="utf-8")
     most = 512 * 1024 // SHORT_SHARE
     assert peak_kib(tmp_path / file_name) - peak_kib(tmp_path / "empty.yaml") < most
+
+
+JUDGED = """
+    import re, sys
+    from pathlib import Path
+    from trainspec_validate import validate
+    assert validate([sys.argv[1]]).findings
+    print(re.search("VmHWM:[^0-9]*([0-9]+)", Path("/proc/self/status").read_text())[1])
+"""
 
 
 def peak_kib(path: Path) -> int:

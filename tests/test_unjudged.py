@@ -220,7 +220,7 @@ def test_a_second_cluster_of_a_name_is_judged_with_the_first() -> None:
     origins = {document["path"]: document["origin"] for document in report["documents"]}
     assert origins == {"more/second.yaml": "given", "cluster.yaml": "namesake", "plans/plan.yaml": "naming"}
     found = {(finding["requirement"], finding["path"]) for finding in report["findings"]}
-    assert found == {("TS-DOC-013", "cluster.yaml"), ("TS-DOC-011", "plans/plan.yaml")}
+    assert found == {("TS-DOC-013", "more/second.yaml"), ("TS-DOC-011", "plans/plan.yaml")}
 
 
 def test_a_name_that_two_clusters_have_fails_the_plan_that_gives_it() -> None:

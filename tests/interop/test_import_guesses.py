@@ -7,6 +7,7 @@ from plan_files import assert_sound, at, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import huggingface, maxtext, megatron, torchtitan
+from trainspec_validate.interop.refused import join
 
 STORED = ("parameters", "gradients", "reduction", "optimizer_state")
 
@@ -363,3 +364,20 @@ def test_a_beginning_of_several_options_is_none() -> None:
     fragment = script("--warmup 5 --bf16 True --fp16_full_eval True")
     assert at(fragment, "precision", "compute") == "bf16"
     assert at(fragment, "optimizer", "learning_rate", "warmup_steps") is None
+
+
+def test_whole_numbers_of_yaml_are_those_that_the_program_reads() -> None:
+    lines = ["warmup_steps: 010", "max_steps: 1:40", "gradient_accumulation_steps: 1_0", "learning_rate: 2e-5"]
+    fragment = trainer(*lines)
+    assert at(fragment, "optimizer", "learning_rate", "warmup_steps") == 8
+    assert at(fragment, "job", "num_steps") == 100
+    assert at(fragment, "batch", "accumulation_steps") == 10
+    assert at(fragment, "optimizer", "learning_rate", "peak") == 2e-5
+
+
+@pytest.mark.parametrize("text", ["08", "0o10"])
+def test_digits_that_are_text_for_the_program_are_no_number(text: str) -> None:
+    fragment = trainer(f"gradient_accumulation_steps: {text}")
+    assert at(fragment, "batch", "accumulation_steps") == text
+    assert "where a whole number of at least 1 belongs" in remarks_of(fragment)
+    assert "accumulation_steps" not in join([fragment]).facts["batch"]

@@ -16,6 +16,9 @@ MODEL += "base_num_decoder_layers: 12\nhead_dim: 128\nvocab_size: 32_000\nmlp_ac
 JOB = "per_device_batch_size: 2\nmax_target_length: 2048\nsteps: 100\nlogits_via_embedding: true\n"
 
 
+RATE = ("optimizer", "learning_rate")
+
+
 def settings(*lines: str) -> Fragment:
     return read(ForeignText("run.yml", MODEL + JOB + "\n".join(lines) + "\n"))
 
@@ -42,8 +45,9 @@ def test_copies_between_slices_and_shards_inside(tmp_path: Path) -> None:
     assert at(fragment, "model", "vocabulary_size") == 128256
     assert at(fragment, "job", "num_steps") == 30000
     assert "base.yml, which is not read" in remarks_of(fragment)
-    converted(document(fragment))
-    assert broken(document(fragment), tmp_path) == set()
+    plan = document(fragment, {"optimizer": {"name": "adamw", "learning_rate": {"kind": "cosine"}}})
+    converted(plan)
+    assert broken(plan, tmp_path) == set()
 
 
 def test_a_command_with_settings(tmp_path: Path) -> None:
@@ -254,3 +258,54 @@ def test_axes_of_experts_may_shard_parameters_as_fsdp_does() -> None:
 def test_mu_dtype_is_the_format_of_the_first_moment_alone() -> None:
     assert "precision.optimizer_state" in unknown_keys(settings("mu_dtype: bfloat16"))
     assert at(settings("mu_dtype: bfloat16", "weight_dtype: bfloat16"), "precision", "optimizer_state") == "bf16"
+
+
+STATED = (
+    "steps: 1000",
+    "opt_type: adamw",
+    "gradient_clipping_threshold: 0.5",
+    "learning_rate: 2.0e-4",
+    "lr_schedule_type: cosine",
+    "cosine_learning_rate_final_fraction: 0.1",
+    "warmup_steps_fraction: 0.0333",
+    "learning_rate_schedule_steps: -1",
+)
+
+
+def stated(*lines: str) -> Fragment:
+    text = "\n".join(["per_device_batch_size: 1", "ici_fsdp_parallelism: 8", "max_target_length: 128", *lines, ""])
+    return read(ForeignText("run.yml", text))
+
+
+def test_the_optimizer_and_the_schedule_that_settings_state() -> None:
+    fragment = stated(*STATED)
+    assert_sound(fragment)
+    assert fragment.facts["optimizer"] == {
+        "name": "adamw",
+        "clipping": {"kind": "global-norm", "threshold": 0.5},
+        "learning_rate": {"kind": "cosine", "peak": 2e-4, "final": 2e-5, "total_steps": 1000, "warmup_steps": 33},
+    }
+    assert at(stated(*STATED[:-1], "learning_rate_schedule_steps: 500"), *RATE, "warmup_steps") == 16
+
+
+def test_what_base_yml_decides_of_the_optimizer_is_open_and_said() -> None:
+    fragment = stated("base_config: base.yml")
+    assert_sound(fragment)
+    rate = {f"optimizer.learning_rate.{key}" for key in ("kind", "peak", "final", "warmup_steps", "total_steps")}
+    assert rate | {"optimizer.name", "optimizer.clipping", "job.num_steps"} <= unknown_keys(fragment)
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    assert "do not state opt_type; base.yml or another file" in reasons["optimizer", "name"]
+    assert at(stated("learning_rate: 2.0e-4"), *RATE, "peak") == 2e-4
+
+
+def test_a_file_with_all_settings_and_no_form_of_schedule_is_of_a_version_with_cosines() -> None:
+    fragment = stated(*(line for line in STATED if "lr_schedule_type" not in line))
+    assert at(fragment, *RATE, "kind") == "cosine"
+    assert at(fragment, *RATE, "final") == 2e-5
+    assert "optimizer.learning_rate.kind" in unknown_keys(stated(*STATED[:1], *STATED[3:4]))
+
+
+def test_a_share_of_another_schedule_gives_no_last_rate() -> None:
+    fragment = stated(*(line.replace("cosine", "wsd") if "type" in line else line for line in STATED))
+    assert at(fragment, *RATE, "kind") == "warmup-stable-decay"
+    assert "optimizer.learning_rate.final" in unknown_keys(fragment)

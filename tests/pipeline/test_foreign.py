@@ -23,6 +23,7 @@ spec:
 """
 EKSCTL = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nmetadata: {name: gpu, region: us-east-1}\n"
 HYDRA = "defaults: [_self_]\nname: slurm\npartition: gpu\nnodes: 4\n"
+SCHEMA = "# yaml-language-server: $schema=https://trainspec.org/schemas/v1/training-plan.schema.json\n"
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plans}\ndata:\n  plan.yaml: |\n"
 
 
@@ -74,6 +75,11 @@ def test_a_text_of_another_program_is_passed_over(tmp_path: Path, name: str, tex
     ("name", "text", "reason"),
     [
         ("plans.yaml", CONFIG_MAP + indented("apiVersion: trainspec/v1\nkind: TrainingPlan\n"), HELD),
+        (
+            "schema.yaml",
+            CONFIG_MAP + f"    {SCHEMA}" + indented("apiVersion: trainspec/v1\nkind: TrainingPlan\n"),
+            HELD,
+        ),
         ("cluster.yaml", HYDRA, NOT_OURS),
         ("plan.yaml", "model: gpt\nepochs: 3\n", NOT_OURS),
     ],
@@ -113,3 +119,22 @@ def test_a_document_inside_a_mapping_or_behind_another_is_an_error(tmp_path: Pat
     (tmp_path / "inside.yaml").write_text(f"job:\n{indented(plan())}")
     (tmp_path / "behind.yaml").write_text(f"{DEPLOYMENT}---\n{plan()}")
     assert {Path(finding["path"]).name for finding in report(tmp_path)["findings"]} == {"inside.yaml", "behind.yaml"}
+
+
+@pytest.mark.parametrize("version", ["{{ .Values.api }}", '"{{ api }}"', "{% if a %}trainspec/v1{% endif %}", "${API}"])
+def test_a_document_whose_version_a_template_fills_in_is_refused(tmp_path: Path, version: str) -> None:
+    (tmp_path / "job.yaml").write_text(plan())
+    (tmp_path / "t.yaml").write_text(f"apiVersion: {version}\nkind: TrainingPlan\nmetadata: {{name: p}}\n")
+    assert run(str(tmp_path)).exit_code == 1
+    assert run(str(tmp_path / "t.yaml"), "--dependents").exit_code == 1
+    (tmp_path / "t.yaml").write_text("apiVersion: {{ .Values.api }}\nkind: Deployment\nmetadata: {name: p}\n")
+    assert run(str(tmp_path)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text", [f"{SCHEMA}kind: X\n", '{\n  "$schema": "https://trainspec.org/x.schema.json",\n  "a": 1}']
+)
+def test_a_text_that_a_schema_of_ours_is_given_for_is_ours(tmp_path: Path, text: str) -> None:
+    name = "a.json" if text.startswith("{") else "a.yaml"
+    (tmp_path / name).write_text(text)
+    assert "error[TS-DOC-004]" in run(str(tmp_path)).stdout

@@ -159,6 +159,9 @@ def test_ranks_share_a_package(findings) -> None:
         ({"reserve_bytes": None}, "memory"),
         ({"reserve_bytes": None, "allocator": "arena"}, None),
         ({"reserve_bytes": None, "predicted_peak_bytes": None}, None),
+        ({"reserve_bytes": 6, "predicted_peak_bytes": None}, "memory.reserve_bytes"),
+        ({"reserve_bytes": 0, "predicted_peak_bytes": None}, "memory.reserve_bytes"),
+        ({"reserve_bytes": 6, "predicted_peak_bytes": None, "allocator": "arena"}, None),
     ],
 )
 def test_reserve(findings, keys, place) -> None:

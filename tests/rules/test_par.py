@@ -156,6 +156,18 @@ CASES: list[tuple[str, str, set[str]]] = [
         {f"{M}.num_active_parameters"},
     ),
     ("TS-PAR-020", GPT_OSS_120B.replace("5.1e9", "51e9"), {f"{M}.num_active_parameters"}),
+    # latent attention has what the others leave of num_parameters
+    *(
+        ("TS-PAR-020", DEEPSEEK_V3.replace(*slip), {f"{M}.num_active_parameters"})
+        for slip in (
+            ("37e9", "54.79e9"),
+            ("37e9", "25e9"),
+            ("37e9", "3.7e9"),
+            ("num_active_experts: 8", "num_active_experts: 1"),
+            ("num_active_experts: 8", "num_active_experts: 2"),
+        )
+    ),
+    *(("TS-PAR-020", DEEPSEEK_V3.replace("37e9", count), set()) for count in ("37.5e9", "36.6e9", "38e9")),
     # synchrony
     ("TS-PAR-021", "synchrony: {max_staleness_steps: 2}", {"synchrony.max_staleness_steps"}),
     (

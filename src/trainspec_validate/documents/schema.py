@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from itertools import islice
+from operator import getitem
 from typing import Any
 
 from trainspec_validate.documents.keys import Unknown, key_paths, unknown_key
-from trainspec_validate.documents.schema_chunks import pieces
+from trainspec_validate.documents.schema_chunks import MOST_CHARACTERS, pieces
 from trainspec_validate.documents.schema_messages import bad_keys, missing_keys, shown, value_message
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.requirements import DATA_DIRECTORY
@@ -71,7 +72,7 @@ def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
     if validator.is_valid(data):
         return
     findings = _Findings(kind, data)
-    if _has_few_values(data):
+    if _is_small(data):
         for error in validator.iter_errors(data):
             findings.take(error, tuple(error.instance_path))
         yield from findings.all()
@@ -106,11 +107,14 @@ def has_place(kind: str, pointer: Pointer) -> bool:
     return True
 
 
-def _has_few_values(data: Any) -> bool:
+def _is_small(data: Any) -> bool:
+    """Whether a document has few values and no long text, so that its errors are listed in bounded memory."""
     found, pending = 0, [data]
     while pending and found <= MAX_VALUES_AT_ONCE:
         value = pending.pop()
         found += 1
+        if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+            return False
         if isinstance(value, (dict, list)):
             pending.extend(islice(value.values() if isinstance(value, dict) else value, MAX_VALUES_AT_ONCE + 1))
     return found <= MAX_VALUES_AT_ONCE
@@ -159,7 +163,9 @@ class _Findings:
                 for key, message, help_text in bad_keys(iter(error.instance), trail[-1]):
                     self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
         else:
-            self.value(keyword, pointer, error.instance, trail)
+            value = error.instance
+            is_cut = isinstance(value, str) and len(value) > MOST_CHARACTERS
+            self.value(keyword, pointer, reduce(getitem, pointer, self.data) if is_cut else value, trail)
 
     def take_first(self, validator: Any, data: Any) -> None:
         """Take the error that a whole document has and its pieces have not: it lies in a mapping that was cut."""

@@ -13,6 +13,8 @@ MAX_ITEMS = 20
 """Items of a list that one piece holds; lists lie in lists, so the values of a piece grow with its square."""
 MAX_KEYS = 1_000
 """Keys of a mapping that a piece holds; no mapping with declared keys comes near."""
+MOST_CHARACTERS = 4_096
+"""Characters at each end of a text that a piece holds; no text with a limit may have more. Errors repeat their text."""
 FREE = "extensions"
 """Key whose values the schemas leave alone."""
 
@@ -63,6 +65,8 @@ def _outline(value: Any, pointer: Pointer, shortened: set[Pointer]) -> Any:
         return {key: _outline(item, (*pointer, key), shortened) for key, item in kept}
     if isinstance(value, list):
         return [_outline(item, (*pointer, i), shortened) for i, item in enumerate(islice(value, MAX_ITEMS))]
+    if isinstance(value, str) and len(value) > 2 * MOST_CHARACTERS:
+        return value[:MOST_CHARACTERS] + value[-MOST_CHARACTERS:]
     return value
 
 

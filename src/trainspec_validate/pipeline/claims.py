@@ -18,6 +18,8 @@ from trainspec_validate.pipeline.foreign import why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
+_START_BYTES: Final = 262_144
+_FIRST_BYTES: Final = 4_096
 _FOLD = r"(?:\\\r?\n[ \t]*)?"
 """A line of a quoted YAML text that goes on on the next one."""
 
@@ -36,6 +38,11 @@ _VERSION: Final = re.compile(rb"trainspec/v\d")
 _NAME: Final = "trainspec"
 _STATED: Final = re.compile(rb"^[ \t{]*+[\"']?apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})", re.MULTILINE)
 _SCHEMA: Final = re.compile(rb"\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)")
+_SCHEMA_AT_TOP: Final = re.compile(
+    rb"^(?:#[^\n]{0,200}?|[\"']?|[ \t{]*+\"(?=\$schema\"))\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)",
+    re.MULTILINE,
+)
+"""A schema of the whole text: in a comment or a key that is not indented, or in a key of JSON."""
 _MOST_STATED: Final = 10_000
 """Versions and schemas of a text that are looked at."""
 _ALIKE: Final = 0.85
@@ -46,6 +53,8 @@ _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
+_VERSION_OPEN: Final = re.compile(rb"^apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?(?:\{\{|\{%|<%|\$\{)", re.MULTILINE)
+"""A version that a template fills in."""
 _KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", "cluster-profile"})
 """Starts of names that documents of a kind have, and now and then files of other programs."""
 _MOST_NEIGHBOURS: Final = 1_000
@@ -63,9 +72,9 @@ def claims(content: bytes) -> bool:
     )
 
 
-def _names_schema(content: bytes) -> bool:
+def _names_schema(content: bytes, place: re.Pattern[bytes] = _SCHEMA) -> bool:
     """Whether a text says that a schema of ours fits it."""
-    return any(_is_our_schema(found[1]) for found in islice(_SCHEMA.finditer(content), _MOST_STATED))
+    return any(_is_our_schema(found[1]) for found in islice(place.finditer(content), _MOST_STATED))
 
 
 def _names_us(version: str) -> bool:
@@ -96,11 +105,32 @@ def _is_within(letters: str, name: str) -> bool:
     return all(letter in rest for letter in letters)
 
 
+def claimed(path: Path) -> bytes:
+    """The content of a file that claims to be ours, wherever in a text it does; empty where it does not.
+
+    Of what is no text, the start alone is looked at. A file that cannot be read claims nothing.
+    """
+    try:
+        with open_regular(path) as file:
+            start = file.read(_START_BYTES)
+            content = start + (file.read(MAX_BYTES) if _may_be_text(start) else b"")
+    except OSError:
+        return b""
+    is_ours = claims(start.replace(b"\0", b"")) or _PLAIN.search(content.replace(b"\0", b""))
+    return content if is_ours else b""
+
+
+def _may_be_text(start: bytes) -> bool:
+    """Whether content begins as a text does, be it with two or four bytes for a letter."""
+    num_zeros = start[:_FIRST_BYTES].count(0)
+    return num_zeros == 0 or 0.3 < num_zeros / len(start[:_FIRST_BYTES]) < 0.8
+
+
 def hidden_claims(path: Path) -> bool:
     """Whether a file that a search leaves out claims to be ours; false where it cannot be read."""
     try:
         with open_regular(path) as file:
-            content = file.read(MAX_BYTES)
+            content = file.read(MAX_BYTES).replace(b"\0", b"")
     except OSError:
         return False
     return bool(_VERSION.search(content) or (b"\\" in content and _ESCAPED.search(content)))
@@ -140,13 +170,20 @@ def why_no_document(path: Path) -> str | None:
         content = file.read(MAX_BYTES)
         is_longer = bool(file.read(1))
     if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
-        return None if _names_schema(content) or b"\0" in content else why_foreign(content, _names_us)
+        is_whole = b"\0" in content or _names_schema(content, _SCHEMA_AT_TOP)
+        return None if is_whole else why_foreign(content, _names_us)
     if not content.strip():
         return "is empty"
     reason = _no_text(content, is_whole=not is_longer)
-    if not reason and not _VERSION_GIVEN.search(content) and _KIND.search(content):
+    is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
+    if not reason and is_open and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
     return reason or (_TOO_LONG if is_longer else "")
+
+
+def names_kind(content: bytes) -> bool:
+    """Whether a kind of ours is a key at the beginning of a line, in whatever encoding."""
+    return bool(_KIND_AT_TOP.search(content.replace(b"\0", b"")))
 
 
 def _has_kind_at_top(content: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.archives import unpacked_start
-from trainspec_validate.pipeline.claims import claims, hidden_claims
+from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, names_kind
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     Search,
@@ -366,34 +366,20 @@ def _document_reason(file: Path) -> str:
     if is_candidate(file.name) and not name.endswith(".txt"):
         return ""
     if suffix.isascii():
-        is_ours = _claims_early(file) if may_be_renamed(file.name) else _is_whole_document(file)
+        is_ours = bool(claimed(file)) if may_be_renamed(file.name) else _is_whole_document(file)
         return "claims to be ours under a name that is not searched" if is_ours else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
 
 
 def _is_whole_document(file: Path) -> bool:
-    """Whether the whole text of a small file is a document of ours, whatever its name; programs are not looked at."""
-    if file.suffix.lower() in _OTHER_SUFFIXES:
+    """Whether the whole text of a file is a document of ours, whatever its name; programs are not looked at."""
+    content = b"" if file.suffix.lower() in _OTHER_SUFFIXES else claimed(file)
+    if not content:
         return False
-    try:
-        with open_regular(file) as opened:
-            start = opened.read(_FIRST_BYTES)
-            if b"rainspec" not in start.lower() or os.fstat(opened.fileno()).st_size > _START_BYTES:
-                return False
-            text = Text(file, start + opened.read(_START_BYTES))
-    except OSError:
-        return False
-    return claims(text.content) and text.facts.kind in KINDS
-
-
-def _claims_early(file: Path) -> bool:
-    """Whether a file claims to be ours near its start."""
-    try:
-        with open_regular(file) as opened:
-            return claims(opened.read(_START_BYTES))
-    except OSError:
-        return False
+    facts = Text(file, content).facts
+    is_wide = b"\0" in content and facts.failure is not None
+    return facts.kind in KINDS or (is_wide and names_kind(content))
 
 
 def is_packed_document(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.pipeline.archives import documents_in
-from trainspec_validate.pipeline.claims import claims
+from trainspec_validate.pipeline.claims import claimed, claims, names_kind
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
@@ -21,15 +21,11 @@ from trainspec_validate.pipeline.overlooked import (
     packed_reason,
 )
 from trainspec_validate.pipeline.texts import Text
-from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit
 from trainspec_validate.system.packings import is_archive
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
 MAX_ENTRIES = Limit("a search for files that are passed over", 200_000, "files and directories")
-_MOST_BYTES: Final = 1024**2
-"""Size of the largest file of another name that is looked at."""
-_START_BYTES: Final = 65_536
 _COPY: Final = "put the files themselves there"
 _UNPACK: Final = "unpack it"
 
@@ -116,9 +112,10 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
     if is_archive(path.name):
         yield from _archive(path, reason)
         return
-    text = Text(path, _content(path))
-    if text.content and claims(text.plain):
-        has_own_name = is_document_name(path.name) or may_be_renamed(path.name)
+    text = Text(path, claimed(path))
+    if text.content:
+        is_wide = b"\0" in text.content and names_kind(text.content)  # no reader of text parses it
+        has_own_name = is_document_name(path.name) or may_be_renamed(path.name) or is_wide
         yield PassedOver(path, reason or "has a name that is not searched", text, has_own_name)
 
 
@@ -133,15 +130,3 @@ def _archive(path: Path, reason: str) -> Iterator[PassedOver]:
         if claims(content):
             why = reason or f"is {name!r} in an archive"
             yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)
-
-
-def _content(path: Path) -> bytes:
-    """The content of a small file; empty where nothing near its start is of ours, or it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
-                return b""
-            start = file.read(_START_BYTES)
-            return start + file.read(_MOST_BYTES) if b"rainspec" in start.replace(b"\0", b"").lower() else b""
-    except OSError:
-        return b""

@@ -29,7 +29,7 @@ from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
 from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.completion import complete
-from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, SACCT, detect, of_content, search
+from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, POINTER, SACCT, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
@@ -187,13 +187,10 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     judged = judged_on(documents, selection, bound, [*ruled.outcomes, *both.outcomes], elsewhere)
     form = [*outcomes_of_form(documents, found, selection, judged), *without_input(documents, selection, elsewhere)]
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
-    taken = [*_located(documents, found, selection), *both.findings]
-    tally = silence(taken, run, waivers, recorded, terms.today)
+    tally = silence([*_located(documents, found, selection), *both.findings], run, waivers, recorded, terms.today)
     left_out = _first_of_each_path([*_left_out(arguments, documents, inputs)], completion.unreached)
     open_ = [*ruled.unjudged, *both.unjudged, *left_out]
-    if recorded is not None:
-        open_, idle = recorded.mark(open_, run)
-        tally.complaints.extend(idle)
+    open_ = recorded.mark(open_, run, tally) if recorded else open_
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
     report = Report(
@@ -363,14 +360,11 @@ def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
 
 
 def _unread(source: FoundSource) -> Unjudged:
-    usual = {
+    remedies = {
         **REMEDIES,
+        POINTER: "",
         SACCT: "",
         LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
-    }
-    remedies = {
-        **usual,
-        **REMEDIES,
         NO_STREAM: "see: trainspec import --list",
         NO_VERSION: f"write apiVersion: {API_VERSION}",
     }
@@ -427,7 +421,8 @@ def _bind(documents: DocumentSet, tree: Callable[[str], Path]) -> tuple[list[Bin
         documents.may_be_unread,
         tree,
     )
-    return bound, [failure.finding(documents.index) for failure in (*_same_names(members), *failures)]
+    found_first = sorted(members, key=lambda member: documents.files[member.path].origin == "given")
+    return bound, [failure.finding(documents.index) for failure in (*_same_names(found_first), *failures)]
 
 
 def _whole(documents: DocumentSet, bound: Sequence[Binding]) -> list[Binding]:

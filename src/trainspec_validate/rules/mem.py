@@ -138,8 +138,10 @@ def peak_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
 
 @rule("TS-MEM-005")
 def reserve(plan: TrainingPlan) -> Iterator[Violation]:
-    """Beside a predicted peak, enough memory stays free for what no framework counts."""
-    memory, _ = _peak(plan)
+    """Enough memory stays free for what no framework counts."""
+    memory = memory_of(plan)
+    if memory.predicted_peak_bytes is None and memory.reserve_bytes is None:
+        raise NotApplicable("the plan predicts no peak and states no reserve")
     if memory.allocator == "arena":
         raise NotApplicable("one arena holds everything")
     if memory.reserve_bytes is None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from trainspec_validate.documents.types import TrainingPlan, changed
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.model.units import billions, number
-from trainspec_validate.performance.costs.transformer import parameters
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.derived.families import (
     TRANSFORMERS,
     implied_parameters,
@@ -281,22 +281,43 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan gives no active parameters")
     if shape is None or model.attention in {"linear", "none"}:
         raise Unresolved(at(plan, "model"), UNCOUNTED)
-    counted = parameters(shape)
-    projections = counted.attention if model.attention == "latent" else 0
-    low = counted.active - counted.embeddings - projections
-    if _outside(model.num_active_parameters, low, counted.active):
+    low, high, visited = _visited(model, shape)
+    if _outside(model.num_active_parameters, low, high):
         yield Violation(
             at(plan, "model", "num_active_parameters"),
-            f"num_active_parameters is {billions(model.num_active_parameters)}, but a token visits "
-            f"{billions(counted.active)} in this shape, embeddings included",
-            "correct the count, or the experts that a token visits",
+            f"num_active_parameters is {billions(model.num_active_parameters)}, but a token visits {visited} in this "
+            "shape, embeddings included",
+            "correct the count, or the experts that a token visits"
+            + ("" if model.attention != "latent" else ", or num_parameters, which decides what its attention has"),
         )
 
 
-def _outside(value: float, low: float, high: float) -> bool:
+def _visited(model: Model, shape: Shape) -> tuple[float, float, str]:
+    """Least and most parameters that a token visits, embeddings counted or not, and the number in words.
+
+    Ranks of latent attention are no keys of a plan: it has what all others leave of the declared parameters, within
+    their rounding, or anything up to plain projections where these leave nothing for it.
+    """
+    counted = parameters(shape)
+    if model.attention != "latent":
+        return counted.active - counted.embeddings, counted.active, billions(counted.active)
+    left = model.num_parameters - counted.total + counted.attention
+    least, most = counted.active - counted.attention, counted.active
+    if 0 < left < counted.attention:
+        slack = _rounding(model.num_parameters) + PARAMETER_TOLERANCE * model.num_parameters
+        least, most = max(least, least + left - slack), min(most, least + left + slack)
+    return least - counted.embeddings, most, f"{billions(least)} to {billions(most)}"
+
+
+def _rounding(value: float) -> float:
+    """One unit of the last digit that a count is written with."""
     digits = Decimal(f"{value:.12g}").normalize()
     # Counts are written in thousands, millions, billions: the 0 of 70e9 is a digit like the 2 of 72e9.
     unit = 3 * (digits.adjusted() // 3)
-    rounding = min(10.0 ** min(int(digits.as_tuple().exponent), unit), MAX_ROUNDING * value)
+    return float(min(10.0 ** min(int(digits.as_tuple().exponent), unit), MAX_ROUNDING * value))
+
+
+def _outside(value: float, low: float, high: float) -> bool:
+    rounding = _rounding(value)
     least, most = low * (1 - PARAMETER_TOLERANCE), high * (1 + PARAMETER_TOLERANCE)
     return value + rounding < least or value - rounding > most

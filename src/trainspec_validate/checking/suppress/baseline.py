@@ -29,7 +29,7 @@ Mode = Literal["use", "write", "prune"]
 Key = tuple[str, str, str]
 """File relative to the baseline, requirement id, JSON pointer: nothing that moves when lines move."""
 Open = tuple[str, str]
-"""File relative to the baseline, and the id of a requirement that is not judged on it."""
+"""File relative to the baseline, and the id of a requirement that is not judged on it, or why none is: a sentence."""
 
 FORMAT_VERSION = "1"
 DEFAULT_NAME = "trainspec-baseline.json"
@@ -107,27 +107,30 @@ class Baseline:
             tally.complaints.extend(self._complaints(gone, run))
         return tally
 
-    def mark(self, entries: Iterable[Unjudged], run: Run) -> tuple[list[Unjudged], list[Complaint]]:
-        """The entries, of which those that the baseline records say so, and complaints on what it records in vain.
+    def mark(self, entries: Iterable[Unjudged], run: Run, tally: SuppressionResult) -> list[Unjudged]:
+        """The entries, of which those that the baseline records say so; what it records in vain is complained about.
 
-        An entry of which it records some requirements becomes two. A file of which nothing was judged is recorded by
-        none, as a finding that it was not read is.
+        An entry of which it records some requirements becomes two. A file of which nothing was judged is recorded with
+        the reason, so that the same file is new where it is not judged for another one.
         """
         entries = list(entries)
         self.open = {(file, _id_of(word, run.index)): place for (file, word), place in self.open.items()}
-        occurring = {(self._relative(entry.path), one) for entry in entries for one in entry.requirements}
+        occurring = {(self._relative(entry.path), one) for entry in entries for one in _words_of(entry)}
         taken = occurring if self.mode == "write" and self.takes_unjudged else self.open.keys() & occurring
         present = {_normal(self._relative(path)): path for path in run.paths}
         gone = {key for key in self.open.keys() - occurring if self._gone(key, present, run)}
         self.remaining_open = frozenset((self.open.keys() | taken) - gone)
-        marked = [part for entry in entries for part in self._parts(entry, taken)]
-        return marked, [*self._idle(gone, run)] if self.mode == "use" else []
+        tally.complaints += self._idle(gone, run) if self.mode == "use" else ()
+        return [part for entry in entries for part in self._parts(entry, taken)]
 
     def _parts(self, entry: Unjudged, taken: set[Open]) -> Iterator[Unjudged]:
         file = self._relative(entry.path)
+        if not entry.requirements:
+            yield replace(entry, recorded=self.path if (file, entry.reason) in taken else "")
+            return
         recorded = tuple(one for one in entry.requirements if (file, one) in taken)
         others = tuple(one for one in entry.requirements if (file, one) not in taken)
-        if others or not recorded:
+        if others:
             yield replace(entry, requirements=others)
         if recorded:
             yield replace(entry, requirements=recorded, recorded=self.path)
@@ -137,7 +140,9 @@ class Baseline:
         for file, identifier in sorted(gone):
             known, message, help_of_word = lookup(identifier, run.index)
             place: Pointer = ("unjudged", self.open[file, identifier])
-            if known is None:
+            if _is_reason(identifier):
+                yield Complaint(UNUSED, self.path, f"{file} is judged now, or is there no more", help_text, place)
+            elif known is None:
                 yield Complaint(UNKNOWN, self.path, message, help_of_word or help_text, place)
             else:
                 message = f"{identifier} is judged now, or nothing is left to judge, in {file}"
@@ -156,12 +161,12 @@ class Baseline:
     def _gone(self, key: Key | Open, present: dict[str, str], run: Run) -> bool:
         """Whether an entry that does not occur is proven stale, not merely out of this run's sight."""
         file, identifier = key[:2]
-        if lookup(identifier, run.index)[0] is None:
+        if not _is_reason(identifier) and lookup(identifier, run.index)[0] is None:
             return True
         path = present.get(_normal(file))
         if path is None:
             return not os.path.exists(Path(self._directory, file))  # noqa: PTH110 - Path.exists raises for long names
-        return run.judged(identifier, path)
+        return _is_reason(identifier) or run.judged(identifier, path)
 
     def _complaints(self, gone: dict[Key, int], run: Run) -> Iterator[Complaint]:
         for key, number in gone.items():
@@ -189,7 +194,10 @@ class Baseline:
         ]
         document: dict[str, Any] = {"format_version": FORMAT_VERSION, "findings": entries}
         if self.remaining_open:
-            document["unjudged"] = [{"file": file, "requirement": one} for file, one in sorted(self.remaining_open)]
+            document["unjudged"] = [
+                {"file": file, "reason" if _is_reason(word) else "requirement": word}
+                for file, word in sorted(self.remaining_open)
+            ]
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         write_atomically(self.path, text)
         return sum(self.remaining.values())
@@ -222,10 +230,21 @@ def _id_of(word: str, index: Index) -> str:
 
 
 def _open(entry: Any) -> Open:
-    file, requirement = entry["file"], entry["requirement"]
-    if not (isinstance(file, str) and isinstance(requirement, str)):
+    file, word = entry["file"], entry["reason"] if "reason" in entry else entry["requirement"]
+    if not (isinstance(file, str) and isinstance(word, str)):
         raise TypeError("not text")
-    return file, requirement
+    if _is_reason(word) != ("reason" in entry):
+        raise ValueError("a reason is a sentence, and a requirement a word")
+    return file, word
+
+
+def _is_reason(word: str) -> bool:
+    return " " in word
+
+
+def _words_of(entry: Unjudged) -> tuple[str, ...]:
+    """What a baseline records of an entry, besides its file."""
+    return entry.requirements or (entry.reason,)
 
 
 def _count(entry: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 from trainspec_validate.documents.load._base import (
     MAX_BYTES,
+    MAX_TEXT_BYTES,
     Ambiguous,
     LoadError,
     LoadErrorCode,
@@ -36,6 +38,7 @@ __all__ = [
 Format = Literal["yaml", "json"]
 _HEAD = 4096
 _SHORT = 64
+_WIDE = re.compile("[\U00010000-\U0010ffff]")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _STARTS_LIKE_JSON = re.compile(r"\s*+[\[{]").match
 
@@ -90,19 +93,27 @@ def load_file(path: Path, name: str | None = None) -> Source:
     return load_text(read_file(path), path.as_posix() if name is None else name)
 
 
-def load_text(text: str | bytes, path: str, format: Format | None = None) -> Source:  # noqa: A002
+def load_text(
+    text: str | bytes,
+    path: str,
+    format: Format | None = None,  # noqa: A002
+    *,
+    older: bool = False,
+) -> Source:
     """Load a text that was read from `path`, as JSON where the name or the text says so, otherwise as YAML.
+
+    With `older` the whole numbers of YAML are those of version 1.1, for files of programs that read that one.
 
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """
     text = _decode(text)
     if format == "yaml":
-        return _load_yaml(path, text)
+        return _load_yaml(path, text, older=older)
     if format == "json" or path.lower().endswith(".json"):
         return _load_json(path, text)
     if _STARTS_LIKE_JSON(text):
-        return _load_either(path, text)
-    return _load_yaml(path, text)
+        return _load_either(path, text, older=older)
+    return _load_yaml(path, text, older=older)
 
 
 def _load_json(path: str, text: str) -> Source:
@@ -111,19 +122,19 @@ def _load_json(path: str, text: str) -> Source:
     return Source(path, text, _json.load(text), "json")
 
 
-def _load_either(path: str, text: str) -> Source:
+def _load_either(path: str, text: str, *, older: bool) -> Source:
     from trainspec_validate.documents.load._json import NotJsonError  # noqa: PLC0415
 
     try:
         return _load_json(path, text)
     except NotJsonError:
-        return _load_yaml(path, text)
+        return _load_yaml(path, text, older=older)
 
 
-def _load_yaml(path: str, text: str) -> Source:
+def _load_yaml(path: str, text: str, *, older: bool) -> Source:
     from trainspec_validate.documents.load import _yaml  # noqa: PLC0415
 
-    data, ambiguous = _yaml.load(text)
+    data, ambiguous = _yaml.load(text, older=older)
     return Source(path, text, data, "yaml", ambiguous)
 
 
@@ -157,6 +168,8 @@ def _decode(text: str | bytes) -> str:
         before = content[: error.start].decode()
         shown = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise _not_utf8(shown, before, len(before)) from None
+    if sys.getsizeof(decoded) > MAX_TEXT_BYTES:
+        raise _wide(decoded)
     if decoded.startswith("\ufeff"):
         raise LoadError("syntax", "the file starts with two byte order marks", "remove them", span_of(decoded, 0))
     return decoded
@@ -181,6 +194,19 @@ def _too_large() -> LoadError:
         "too-large",
         f"the file is larger than {MAX_BYTES // 1024**2} MiB",
         "describe equal nodes, links and devices once, as a group with a count",
+    )
+
+
+def _wide(text: str) -> LoadError:
+    """The refusal of a long text with a character for which each of its characters takes four bytes of memory."""
+    found = _WIDE.search(text)
+    place = found.start() if found else 0
+    return LoadError(
+        "too-large",
+        f"the text has {len(text):,} characters; with one such as U+{ord(text[place]):04X} it may have "
+        f"{MAX_TEXT_BYTES // 4:,}",
+        "write the character as an escape, or describe equal things once, as a group with a count",
+        span_of(text, place),
     )
 
 

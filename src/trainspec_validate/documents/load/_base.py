@@ -34,6 +34,8 @@ MAX_VALUES = int(Limit("a document", 2_500_000, "keys and values, aliases expand
 MAX_ITEMS = int(Limit("a cluster profile, training plan or checkpoint policy", 10_000, "items of one list").most)
 MAX_LAYOUT_ITEMS = int(Limit("the layout of a cluster profile", 100_000, "items of one list").most)
 MAX_ANCHORS = int(Limit("a document", 100_000, "anchors").most)
+MAX_KEY_LENGTH = int(Limit("a document", 1_024, "characters of one key").most)
+MAX_TEXT_BYTES = int(Limit("a document", 65 * 1024 * 1024, "bytes of memory for its text").most)
 MAX_NUMBER_LENGTH = int(Limit("a document", 400, "characters of one number").most)
 """Characters of one number; Python itself refuses integers beyond 4,300 digits."""
 
@@ -135,6 +137,15 @@ def number_too_long(length: int) -> LoadError:
         "number-too-large",
         f"a number is {length:,} characters long; the limit is {MAX_NUMBER_LENGTH}",
         "write it in scientific notation, or quote it if it is text",
+    )
+
+
+def key_too_long(length: int) -> LoadError:
+    """The refusal of an absurdly long key."""
+    return LoadError(
+        "too-large",
+        f"a key is {length:,} characters long; the limit is {MAX_KEY_LENGTH:,}",
+        "write the text as a value",
     )
 
 

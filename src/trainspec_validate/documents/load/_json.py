@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from trainspec_validate.documents.load._base import (
     MAX_DEPTH,
+    MAX_KEY_LENGTH,
     MAX_NUMBER_LENGTH,
     MAX_VALUES,
     LoadError,
+    key_too_long,
     not_finite,
     number_too_long,
     span_of,
@@ -127,6 +129,9 @@ def _parse(text: str) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
+    longest = max(map(len, mapping), default=0)
+    if longest > MAX_KEY_LENGTH:
+        raise key_too_long(longest)
     if len(mapping) != len(pairs):
         raise _DuplicateKeyError
     return mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import yaml
@@ -11,10 +12,12 @@ from trainspec_validate.documents.load._base import (
     MAX_ANCHORS,
     MAX_BYTES,
     MAX_DEPTH,
+    MAX_KEY_LENGTH,
     MAX_VALUES,
     Ambiguous,
     LoadError,
     duplicate_key,
+    key_too_long,
     quoted,
     span_of,
     too_deep,
@@ -24,6 +27,7 @@ from trainspec_validate.documents.load._yaml_scalars import (
     CORE,
     read_by_older,
     resolve,
+    resolve_as_older,
     resolve_tagged,
     unsupported_tag,
 )
@@ -38,18 +42,22 @@ _Anchored = tuple[Any, int, int, int]
 """An anchored value, its number of values, its number of characters, and how deep it nests."""
 
 
-def load(text: str) -> tuple[Any, tuple[Ambiguous, ...]]:
-    """The value of the only document in the text, and what YAML 1.1 reads otherwise in it. Raises LoadError."""
+def load(text: str, *, older: bool = False) -> tuple[Any, tuple[Ambiguous, ...]]:
+    """The value of the only document in the text, and what YAML 1.1 reads otherwise in it. Raises LoadError.
+
+    With `older` whole numbers are those of YAML 1.1.
+    """
     check_characters(text)
-    builder = _Builder(text)
+    builder = _Builder(text, resolve_as_older if older else resolve)
     return builder.build(), tuple(builder.ambiguous)
 
 
 class _Builder:
     """Builds the value of one document; a refusal without a span gets that of the current event."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, resolve_plain: Callable[[str], Any]) -> None:
         self.text = text
+        self.resolve_plain = resolve_plain
         self.root: Any = _ABSENT
         self.container: Any = None
         self.key: Any = _ABSENT
@@ -124,7 +132,7 @@ class _Builder:
             raise too_many_values()
 
     def plain(self, text: str, event: Any) -> Any:
-        value = resolve(text)
+        value = self.resolve_plain(text)
         older = read_by_older(text)
         if older is not None and len(self.ambiguous) < _MAX_AMBIGUOUS:
             span = span_of(self.text, event.start_mark.index, event.end_mark.index)
@@ -137,6 +145,8 @@ class _Builder:
         if type(key) is not str:
             written = f"key {quoted(event.value)} is not text" if event.value else "a key is missing here"
             raise LoadError("non-string-key", written, f'quote it: "{event.value[:60]}"')
+        if len(key) > MAX_KEY_LENGTH:
+            raise key_too_long(len(key))
         if key in self.container:
             raise self.duplicate(key, event)
         if key == "<<" and event.implicit[0]:

@@ -76,6 +76,24 @@ def read_by_older(text: str) -> str | None:
     return None if older is None or (_INTEGER(text) and int(text) == older) else str(older)
 
 
+def resolve_as_older(text: str) -> Any:
+    """The value of a plain scalar, of which YAML 1.1 decides whether it is a whole number and which one.
+
+    Words such as `no` stay text, and floats are those of YAML 1.2, as loaders of programs with YAML 1.1 read them too.
+
+    >>> [resolve_as_older(text) for text in ("010", "1:40", "1_000", "08", "0o10", "0x10", "no", "1e-5")]
+    [8, 100, 1000, '08', '0o10', 16, 'no', 1e-05]
+
+    Raises LoadError without a span for numbers that JSON could not carry.
+    """
+    if len(text) > _MAX_AMBIGUOUS:
+        return resolve(text)
+    older = _older_integer(text)
+    if older is None and (_INTEGER(text) or text.startswith("0o")):
+        return text
+    return resolve(text) if older is None else older
+
+
 def _older_integer(text: str) -> int | None:
     match = _OLDER_INTEGER(text)
     if match is None:

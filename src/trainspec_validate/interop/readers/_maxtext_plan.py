@@ -6,6 +6,7 @@ import math
 
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
+from trainspec_validate.interop.readers._maxtext_schedule import write_optimizer
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of
 from trainspec_validate.model.finding import Pointer
 
@@ -38,6 +39,7 @@ def write_plan(draft: Draft, axes: Axes) -> None:
         draft.put(("metadata", "name"), name_of(run))
     inherits = draft.look("steps") == -1
     draft.copy(("job", "num_steps"), "learning_rate_schedule_steps" if inherits else "steps")
+    write_optimizer(draft)
     draft.copy(("job", "seed"), "init_weights_seed", least=0)
     period = draft.count("checkpoint_period")
     if period and draft.flag("enable_checkpointing") is not False:

@@ -89,13 +89,13 @@ def top_keys(text: str) -> frozenset[str]:
 
 
 def load_mapping(text: ForeignText, format: str | None = None) -> Source:  # noqa: A002
-    """A YAML or JSON text whose top is a mapping.
+    """A YAML or JSON text whose top is a mapping; whole numbers are those of YAML 1.1, which these programs read.
 
     Raises:
         ForeignFormatError: it is not.
     """
     try:
-        source = load_text(text.text, text.name, "yaml" if format == "yaml" else None)
+        source = load_text(text.text, text.name, "yaml" if format == "yaml" else None, older=True)
     except LoadError as error:
         raise ForeignFormatError(error.message, error.span.line if error.span else None, error.help) from None
     if not isinstance(source.data, dict):
