@@ -381,3 +381,18 @@ def test_digits_that_are_text_for_the_program_are_no_number(text: str) -> None:
     assert at(fragment, "batch", "accumulation_steps") == text
     assert "where a whole number of at least 1 belongs" in remarks_of(fragment)
     assert "accumulation_steps" not in join([fragment]).facts["batch"]
+
+
+def test_steps_that_the_arguments_leave_to_a_variable_are_not_those_of_the_epochs() -> None:
+    fragment = script("--max_steps $MAX_STEPS --num_train_epochs 3")
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    assert reasons["job", "num_steps"].startswith("max_steps goes before the epochs: the source refers to")
+
+
+def test_a_rate_that_the_configuration_of_deepspeed_may_state_is_not_called_missing() -> None:
+    command = "deepspeed pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 1"
+    fragment = megatron.read(
+        ForeignText("run.sh", f"{command} --seq-length 128 --deepspeed --deepspeed_config a.json\n")
+    )
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    assert "the configuration of DeepSpeed may state one" in reasons["optimizer", "learning_rate"]

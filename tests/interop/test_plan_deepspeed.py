@@ -310,3 +310,11 @@ def test_copies_and_moments_may_be_as_narrow_as_parameters(
             assert f"precision.{key}" in unknown_keys(fragment)
         else:
             assert at(fragment, "precision", key) == wanted
+
+
+def test_the_rate_of_an_optimizer_without_a_scheduler_is_said() -> None:
+    fragment = config(train_batch_size=8, optimizer={"type": "Adam", "params": {"lr": 1e-4}})
+    reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
+    told = "optimizer.params.lr is 0.0001, and the training program makes the schedule"
+    assert reasons["optimizer", "learning_rate"] == told
+    assert "optimizer.params.lr" not in remarks_of(fragment)

@@ -368,3 +368,22 @@ def test_a_base_of_another_program_is_named_as_well() -> None:
     assert at(fragment, "batch", "micro_sequences") == 4
     assert at(fragment, "batch", "accumulation_steps") is None
     assert "composed of further files, which are not read: base.yaml" in remarks_of(fragment)
+
+
+FLOW = (
+    "trainer: {devices: 8, num_nodes: 2, precision: bf16}\n"
+    "model: {tensor_model_parallel_size: 2, micro_batch_size: 1, num_layers: 4, hidden_size: 64, optim: {lr: 1.0e-4}}\n"
+)
+
+
+def test_a_model_in_braces_is_read() -> None:
+    text = ForeignText("gpt.yaml", FLOW)
+    assert recognise(text).name == "nemo-megatron-yaml"
+    assert at(read_nemo(text), "parallelism", "tensor") == 2
+    bridge = "model: {num_layers: 4, hidden_size: 64,\n  x: {y: [1, 2]}}\ntrain: {micro_batch_size: 1}\n"
+    assert recognise(ForeignText("gpt.yaml", bridge)).name == "megatron-bridge-yaml"
+
+
+def test_what_is_deeper_in_braces_makes_no_model_of_megatron() -> None:
+    text = "trainer: {devices: 8}\nmodel: {inner: {hidden_size: 64}}\n"
+    assert not looks_like_nemo(ForeignText("a.yaml", text))

@@ -247,3 +247,10 @@ def test_the_micro_batch_of_axolotl_fills_in_deepspeed() -> None:
     plan = of_axolotl({**ZERO_2, "train_micro_batch_size_per_gpu": 4}, "bf16: true")
     assert "micro_sequences" not in plan.facts["batch"]
     assert of_axolotl(ZERO_2, "bf16: true").facts["batch"]["micro_sequences"] == 2
+
+
+def test_an_argument_that_filled_in_deepspeed_is_not_called_unread() -> None:
+    inline = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3"
+    plan = joined({"args.yaml": trainer("bf16: true", "max_grad_norm: 0.2"), "acc.yaml": accelerate(inline)})
+    assert plan.facts["optimizer"]["clipping"]["threshold"] == 0.2
+    assert not any("max_grad_norm" in str(remark) for remark in plan.remarks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,26 +44,23 @@ def judge_streams(  # noqa: PLR0913
     engine: str = "local",
     num_workers: int | None = None,
     seen: Seen | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> tuple[CheckResult, list[tuple[SavedStep, ...]]]:
     """Judge the streams of every run.
 
     A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
 
     `engine` is `local` or `spark`; `num_workers` are processes, or shares on Spark; `seen` is called with the view of
-    each run that was judged.
+    each run that was judged; `names` are the files of documents by their identity.
 
     Returns:
         What came of the checks, and by run the saves that were committed and not deleted.
     """
-    from trainspec_validate.telemetry.fold.engine import Options  # noqa: PLC0415
-    from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
-
-    wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
     beside, given = belonging(documents), num_given(documents)
-    options = Options(num_workers, engine, now_us=time.time_ns() // 1_000)
+    judge = _judge_with(beside, selection, index, (num_workers, engine), names or {})
     result, saved = CheckResult(), []
     for those in runs(files):
-        run, judged, failures = readable(those, lambda some: judge_run(some, wanted, index, beside, options))
+        run, judged, failures = readable(those, judge)
         result += CheckResult(failures=failures)
         if judged is None:
             continue
@@ -74,6 +72,23 @@ def judge_streams(  # noqa: PLR0913
                 seen(view)
         result += those_judged
     return result, saved
+
+
+def _judge_with(
+    beside: Mapping[type[Document], Document],
+    selection: Selection,
+    index: Index,
+    engine: tuple[int | None, str],
+    names: Mapping[int, str],
+) -> Callable[[list[RunFile]], tuple[RunView, CheckResult]]:
+    """What judges the files of a run with these documents, on so many workers of an engine."""
+    from trainspec_validate.telemetry.fold.engine import Options  # noqa: PLC0415
+    from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
+
+    wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
+    called = {kind: name for kind, one in beside.items() if (name := names.get(id(one)))}
+    options = Options(*engine, now_us=time.time_ns() // 1_000)
+    return partial(judge_run, wanted=wanted, index=index, documents=beside, options=options, names=called)
 
 
 def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Mapping[str, int]) -> CheckResult:

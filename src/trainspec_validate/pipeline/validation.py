@@ -235,6 +235,7 @@ def _judge_streams(
         engine=terms.engine,
         num_workers=terms.num_workers,
         seen=terms.seen,
+        names={id(member.document): member.path for binding in bound for member in binding.values()},
     )
     if terms.rules is not None:
         judged = [file for file in opened if file.name in result.paths]

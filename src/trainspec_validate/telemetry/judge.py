@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from trainspec_validate.checking.answers import CheckInput, evaluate_all, severity_of
-from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.model.finding import CheckResult, CutRecord, Finding, Related, Span
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.performance.derived.groups import narrowed
@@ -20,17 +21,26 @@ from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.formats.source import lines_at
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView, StreamFile
 
+_DOCUMENT_WORDS: Mapping[type[Document], str] = {
+    TrainingPlan: "plan",
+    ClusterProfile: "profile",
+    CheckpointPolicy: "policy",
+}
+"""How messages call the documents."""
 
-def judge_run(
+
+def judge_run(  # noqa: PLR0913
     files: Sequence[RunFile],
     wanted: Iterable[Requirement],
     index: Index,
     documents: Mapping[type[Document], Document],
     options: Options | None = None,
+    *,
+    names: Mapping[type[Document], str] | None = None,
 ) -> tuple[RunView, CheckResult]:
-    """Read the streams of a run and judge them by every requirement that is wanted."""
+    """Read the streams of a run and judge them by every requirement that is wanted; `names` are files of documents."""
     view = read_run(files, options)
-    return view, judge_view(view, files, wanted, index, documents)
+    return view, judge_view(view, files, wanted, index, documents, names=names)
 
 
 def judge_view(  # noqa: PLR0913
@@ -41,8 +51,12 @@ def judge_view(  # noqa: PLR0913
     documents: Mapping[type[Document], Document],
     *,
     is_followed: bool = False,
+    names: Mapping[type[Document], str] | None = None,
 ) -> CheckResult:
-    """Judge what was folded out of the streams of a run; files that are followed may be gone, which was told."""
+    """Judge what was folded out of the streams of a run; files that are followed may be gone, which was told.
+
+    `names` are those of the files of documents, as far as they are known, for the messages of findings.
+    """
     documents = _of_the_job(documents)
     given = CheckInput(view, documents, "streams", f"of run {view.run!r}")
     requirements = list(wanted)
@@ -51,7 +65,7 @@ def judge_view(  # noqa: PLR0913
     cut = [Location(number, file.tail_offset) for number, file in enumerate(view.files) if file.tail_bytes]
     for place in cut:
         places.want(place)
-    findings = tuple(_findings(violations, index, places))
+    findings = tuple(_findings(violations, index, places, names or {}))
     cut_records = [_cut_record(view.files[place.file], place, places) for place in cut]
     return CheckResult(findings, outcomes, coverage=(coverage_of(view, documents, outcomes, cut_records),))
 
@@ -111,7 +125,29 @@ class Places:
         return self.files[place.file].name, Span(line, begin + 1, line, max(end, begin) + 1), text
 
 
-def _findings(violations: Sequence[tuple[Requirement, Violation]], index: Index, places: Places) -> Iterator[Finding]:
+def with_names(message: str, names: Mapping[type[Document], str]) -> str:
+    """A message that says which file a document is of which it says what is in it.
+
+    >>> with_names("it has 512, but the plan says 256", {TrainingPlan: "plan.yaml"})
+    'it has 512, but the plan plan.yaml says 256'
+    """
+    for kind, word in _DOCUMENT_WORDS.items():
+        if name := names.get(kind):
+            message = re.sub(rf"\bthe {word} (?=(?:says|has)\b)", rf"\g<0>{_literal(name)} ", message, count=1)
+    return message
+
+
+def _literal(text: str) -> str:
+    """A text as the replacement of a pattern, which gives backslashes a meaning."""
+    return text.replace("\\", r"\\")
+
+
+def _findings(
+    violations: Sequence[tuple[Requirement, Violation]],
+    index: Index,
+    places: Places,
+    names: Mapping[type[Document], str],
+) -> Iterator[Finding]:
     for _, violation in violations:
         places.want(violation.place)
         for place, _ in violation.related:
@@ -121,7 +157,7 @@ def _findings(violations: Sequence[tuple[Requirement, Violation]], index: Index,
         path, span, text = places.at(violation.place, violation.evidence.series)
         yield index.finding(
             requirement,
-            violation.message,
+            with_names(violation.message, names),
             violation.help,
             path,
             severity=severity_of(violation, requirement),

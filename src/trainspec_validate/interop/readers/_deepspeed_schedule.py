@@ -20,7 +20,9 @@ def write_deepspeed(draft: Draft, prefix: str) -> None:
     kind = (draft.word(f"{prefix}scheduler.type") or "").casefold()
     if not kind:
         if not prefix:
-            draft.lacks(_RATE, "the training program makes the schedule")
+            rate = draft.number("optimizer.params.lr")
+            stated = f"optimizer.params.lr is {rate:g}, and " if rate is not None else ""
+            draft.lacks(_RATE, f"{stated}the training program makes the schedule")
         return
     _put_deepspeed_peak(draft, prefix, kind)
     put_kind(draft, _DEEPSPEED_KINDS, ("", ""), f"{prefix}scheduler.type")

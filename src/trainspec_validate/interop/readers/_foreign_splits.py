@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from trainspec_validate.interop.readers._huggingface_training import OVERLAPPED
 from trainspec_validate.interop.readers._plan_parts import Draft, shown
@@ -49,8 +50,8 @@ def split_of(name: str) -> str:
     return next((axis for axis, words in _AXES.items() if words.search(last)), "")
 
 
-def leave_splits_open(draft: Draft) -> None:
-    """Leave open the degrees of ranks that an argument splits in a way of the program's own, and what follows."""
+def _split(draft: Draft) -> Iterator[tuple[str, str]]:
+    """What arguments split over ranks in a way of the program's own, each with the reason for what stays open."""
     for name in [*draft.values]:
         axis = split_of(name)
         if not axis:
@@ -60,6 +61,12 @@ def leave_splits_open(draft: Draft) -> None:
         if not reason and (size is not True and size in _IDLE):
             continue
         told = f"{reason or f'{name[:60]} is {shown(size)}'}: the program splits ranks in a way of its own ({axis})"
+        yield axis, told
+
+
+def leave_splits_open(draft: Draft) -> None:
+    """Leave open the degrees of ranks that an argument splits in a way of the program's own, and the sharding."""
+    for axis, told in _split(draft):
         draft.lacks(("parallelism", axis), told)
         if axis == "expert":  # its ranks may be data ranks, or ranks that share sequences
             draft.lacks(("parallelism", "context"), told)
@@ -68,6 +75,11 @@ def leave_splits_open(draft: Draft) -> None:
         if draft.get("parallelism", "sharding") in {None, "none"}:
             draft.drop([("parallelism", "sharding")], told)
             draft.unknown["parallelism", "sharding"] = told
+
+
+def leave_split_reduction_open(draft: Draft) -> None:
+    """Leave open how gradients are reduced where ranks are split so; another reason for it stays."""
+    for _, told in _split(draft):
         if draft.derived.get(("communication", "overlap_gradients")) == OVERLAPPED:
             draft.drop([("communication", "overlap_gradients")], told)
 

@@ -236,6 +236,10 @@ def leave_mismatches_open(draft: Draft, launched: Any) -> None:
     if launched is not None and sharding is not None and sharding != launched:
         why = f"{sharding} by the arguments of the Trainer, {launched} by the configuration of accelerate"
         draft.drop([("parallelism", "sharding"), *(("precision", key) for key in STORED)], why)
+    for setting, argument in _FILLED.items():
+        name, value = f"{DEEPSPEED}{setting}", draft.values.get(argument)
+        if name in draft.used and value is not None and draft.values.get(name) == value:
+            draft.used.add(argument)  # its value was filled in
     for name, (argument, places) in _MATCHED.items():
         inner, outer = draft.values.get(f"{DEEPSPEED}{name}"), draft.values.get(argument)
         plain = all(isinstance(value, bool | int | float) for value in (inner, outer))

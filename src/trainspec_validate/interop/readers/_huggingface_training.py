@@ -164,8 +164,6 @@ def write_training(draft: Draft) -> None:
     if embedded:
         loaded_format(draft)  # DeepSpeed casts the weights, whatever they are loaded in
         _deepspeed_plan.write_plan(draft, "deepspeed.")
-        if draft.values.get("deepspeed.scheduler.params.warmup_num_steps") == draft.values.get("warmup_steps"):
-            draft.used.add("warmup_steps")  # its value was filled in
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
@@ -338,6 +336,8 @@ def _write_rest(draft: Draft) -> None:
     steps = draft.look("max_steps")
     if isinstance(steps, int | float) and steps > 0:
         draft.copy(("job", "num_steps"), "max_steps")
+    for reason in draft.reasons("max_steps"):
+        draft.lacks(("job", "num_steps"), f"max_steps goes before the epochs: {reason}")
     epochs = draft.number("num_train_epochs")
     if epochs and not draft.get("job", "num_steps"):
         draft.lacks(("job", "num_steps"), f"{epochs:g} epochs of data whose size is not stated")

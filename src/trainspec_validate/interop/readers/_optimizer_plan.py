@@ -114,7 +114,11 @@ def put_rate(draft: Draft, *names: str) -> float | None:
     peak = draft.number(*names)
     reasons = draft.reasons(*names)
     if peak is None or peak <= 0:
-        draft.lacks((*_RATE, "peak") if reasons else _RATE, reasons[0] if reasons else "no learning rate is given")
+        elsewhere = draft.values.get("deepspeed_config") is not None
+        none = "no learning rate is given" + (
+            " here; the configuration of DeepSpeed may state one" if elsewhere else ""
+        )
+        draft.lacks((*_RATE, "peak") if reasons else _RATE, reasons[0] if reasons else none)
         return None
     draft.put((*_RATE, "peak"), peak)
     return peak

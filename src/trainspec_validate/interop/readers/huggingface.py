@@ -11,7 +11,11 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._abbreviations import complete_options, tell_completed
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._composed import leave_composed_open
-from trainspec_validate.interop.readers._foreign_splits import leave_micro_batch_open, leave_splits_open
+from trainspec_validate.interop.readers._foreign_splits import (
+    leave_micro_batch_open,
+    leave_split_reduction_open,
+    leave_splits_open,
+)
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
@@ -155,6 +159,7 @@ def _of_script(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         leave_loading_open(draft, draft.word(PROGRAM))
         launcher = started.values.get(LAUNCHER)
         leave_launch_open(draft, launcher if isinstance(launcher, str) else str(draft.values.get(LAUNCHER)))
+        leave_split_reduction_open(draft)
         return draft
 
     draft = settled(laid_over({**started.values, **launch}) if launch else started.values, make)
@@ -201,6 +206,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
             drop_unknown_program(draft, None)
         leave_loading_open(draft, None)
         leave_launch_open(draft)
+        leave_split_reduction_open(draft)
         leave_composed_open(draft)
         return draft
 

@@ -90,16 +90,25 @@ _RENAMED = {"dataset.sequence_length": "seq_length", "optimizer.optimizer": "opt
 _DATASET = frozenset({"sequence_length", "num_workers"})
 
 
+_FLOW = re.compile(r"[{}\[\]]|['\"]?(?P<key>[A-Za-z_]\w{0,100})['\"]?[ \t]*:(?=[ \t\r\n])")
+_MAX_FLOW = 64 * 1024
+
+
 def _top(head: str, name: str) -> bool:
     return bool(re.search(rf"(?m)^{name}[ \t]*:", head))
 
 
 def _keys_below(head: str, name: str) -> frozenset[str]:
-    r"""Keys right below a section at the top of a YAML text in block style.
+    r"""Keys right below a section at the top of a YAML text, in block style or in braces.
 
     >>> sorted(_keys_below("model:\n  a: 1\n  b:\n    c: 2\ntrain:\n  d: 3\n", "model"))
     ['a', 'b']
+    >>> sorted(_keys_below("model: {a: 1, b: {c: 2},\n  d: 3}\ntrain: {e: 4}\n", "model"))
+    ['a', 'b', 'd']
     """
+    flow = re.search(rf"(?m)^{name}[ \t]*:[ \t]*(?=\{{)", head)
+    if flow is not None:
+        return _keys_in_braces(head[flow.end() : flow.end() + _MAX_FLOW])
     keys: set[str] = set()
     inside, indent = False, ""
     for line in head.split("\n"):
@@ -109,6 +118,20 @@ def _keys_below(head: str, name: str) -> frozenset[str]:
             indent = indent or found[1]
             if found[1] == indent:
                 keys.add(found[2])
+    return frozenset(keys)
+
+
+def _keys_in_braces(text: str) -> frozenset[str]:
+    """The keys of the outermost mapping of a text that begins with its brace."""
+    keys: set[str] = set()
+    level = 0
+    for found in _FLOW.finditer(text):
+        if found["key"] is None:
+            level += 1 if found[0] in "{[" else -1
+            if level == 0:
+                break
+        elif level == 1:
+            keys.add(found["key"])
     return frozenset(keys)
 
 

@@ -88,9 +88,10 @@ class StreamFormat:
     """Module of its reader in this package; empty for what `parquet` reads."""
 
 
-def _search(pattern: str) -> Callable[[bytes], bool]:
+def _search(pattern: str, holds: bytes = b"") -> Callable[[bytes], bool]:
+    """Whether a text has the pattern; `holds` is a part of each match, which is found faster than the pattern."""
     compiled = re.compile(pattern.encode(), re.MULTILINE)
-    return lambda head: compiled.search(head) is not None
+    return lambda head: holds in head and compiled.search(head) is not None
 
 
 def _starts_with_brace(head: bytes) -> bool:
@@ -182,6 +183,10 @@ _DEEPSPEED_LINE = (
     r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] \[Rank 0\] "
     r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
 )
+_MEGATRON_LINE = (
+    r"iteration(?:(?<=^iteration)|(?<=\]iteration)|(?<=(?<!,) iteration)) {1,12}\d{1,15}/ {0,12}\d{1,15} \|"
+)
+"""It begins with its word, which is found faster than what can be before it."""
 _MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
 _TORCHTITAN_LINE = (
     r"^[^\n]{0,300}\d\d:\d\d:\d\d[,.]\d{3} - [\w.]{1,100} - INFO - (?:\x1b\[[0-9;]{0,20}m){0,4}"
@@ -245,7 +250,7 @@ _FORMATS = (
         module="prometheus.reader",
     ),
     StreamFormat(
-        *("mllog", "log of MLPerf, lines with :::MLLOG", _search(r"^[^\n]{0,200}:::MLLOG \{")),
+        *("mllog", "log of MLPerf, lines with :::MLLOG", _search(r"^[^\n]{0,200}:::MLLOG \{", b":::MLLOG {")),
         ordered=False,
         metrics=_MLLOG_METRICS,
         events=_INTERVALS | _EVALUATIONS,
@@ -314,7 +319,7 @@ _FORMATS = (
     ),
     StreamFormat(
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
-        _search(r"(?:^|\]|(?<!,) )iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
+        _search(_MEGATRON_LINE),
         clock="local",
         metrics=_MEGATRON_METRICS,
         events=frozenset(),
@@ -323,7 +328,11 @@ _FORMATS = (
         module="megatron",
     ),
     StreamFormat(
-        *("deepspeed-log", "log of DeepSpeed, lines with step= and skipped=", _search(_DEEPSPEED_LINE)),
+        *(
+            "deepspeed-log",
+            "log of DeepSpeed, lines with step= and skipped=",
+            _search(_DEEPSPEED_LINE, b"[Rank 0] step="),
+        ),
         clock="local",
         metrics=frozenset(
             {"train.step.count", "train.step.skipped", "train.learning_rate", "train.sample.rate", "train.token.rate"}
@@ -334,7 +343,11 @@ _FORMATS = (
         module="deepspeed_log",
     ),
     StreamFormat(
-        *("torchtitan-log", "console log of torchtitan, lines with step: and loss:", _search(_TORCHTITAN_LINE)),
+        *(
+            "torchtitan-log",
+            "console log of torchtitan, lines with step: and loss:",
+            _search(_TORCHTITAN_LINE, b" - INFO - "),
+        ),
         clock="local",
         metrics=frozenset(
             {
@@ -348,7 +361,7 @@ _FORMATS = (
         module="torchtitan_log",
     ),
     StreamFormat(
-        *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE)),
+        *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE, b"completed step: ")),
         clock="none",
         metrics=frozenset(
             {
@@ -362,7 +375,11 @@ _FORMATS = (
         module="maxtext_log",
     ),
     StreamFormat(
-        *("nemo-log", "log of NeMo, progress lines with reduced_train_loss", _search(_NEMO_LINE)),
+        *(
+            "nemo-log",
+            "log of NeMo, progress lines with reduced_train_loss",
+            _search(_NEMO_LINE, b"reduced_train_loss"),
+        ),
         clock="none",
         metrics=frozenset(
             {
@@ -378,7 +395,8 @@ _FORMATS = (
     StreamFormat(
         *("dlrover-events", "events of a trainer of DLRover"),
         _search(
-            r"^\[\d{4}-\d\d-\d\dT[\d:.]{8,15}\] (?:\[[^\]\n]{0,200}\] ){2,4}\[#\w{1,60}\] \[(?:BEGIN|END|INSTANT)\]"
+            r"^\[\d{4}-\d\d-\d\dT[\d:.]{8,15}\] (?:\[[^\]\n]{0,200}\] ){2,4}\[#\w{1,60}\] \[(?:BEGIN|END|INSTANT)\]",
+            b"] [#",
         ),
         clock="local",
         metrics=_MEGATRON_METRICS | {"train.checkpoint.duration"},
@@ -390,7 +408,7 @@ _FORMATS = (
         *(
             "nanogpt-log",
             "log of modded-nanogpt, lines with step:",
-            _search(r"^step:\d{1,12}/\d{1,12} (?:(?:train|val)_loss:|train_time:)"),
+            _search(r"^step:\d{1,12}/\d{1,12} (?:(?:train|val)_loss:|train_time:)", b"step:"),
         ),
         clock="relative",
         metrics=_NANOGPT_METRICS,
