@@ -63,7 +63,9 @@ def test_stage_2_with_offload(tmp_path: Path) -> None:
         "parallelism": {"num_accelerators": 32},
         "precision": FP32_OPERATIONS,
         "memory": {"activation_policy": "full"},
+        "optimizer": {"learning_rate": {"peak": 2e-4}},  # without warmup_max_lr the release decides
     }
+    assert "optimizer.learning_rate.peak" in unknown_keys(fragment)
     converted(document(fragment, answers))
     assert broken(document(fragment, answers), tmp_path) == set()
 

@@ -8,6 +8,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _RATE = ("optimizer", "learning_rate")
 _DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
+_USUAL_PEAK = 1e-3
 _DEEPSPEED_KINDS = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
 
 
@@ -72,11 +73,13 @@ def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:
         draft.put((*_RATE, "peak"), peak)
     elif draft.reasons(name):
         draft.lacks((*_RATE, "peak"), draft.reasons(name)[0])
+    elif name == own and peak is None and draft.number(rate) in {None, _USUAL_PEAK}:
+        draft.put((*_RATE, "peak"), _USUAL_PEAK, Default(f"warmup_max_lr, the default of {_DEEPSPEED}"))
     elif name == own and peak is None:
-        draft.put((*_RATE, "peak"), 1e-3, Default(f"warmup_max_lr, the default of {_DEEPSPEED}"))
-        if draft.number(rate) is not None:
-            told = f"{rate} has no effect: without warmup_max_lr the schedule rises to 0.001 ({_DEEPSPEED})"
-            draft.remark(told, rate)
+        told = (
+            f"without warmup_max_lr it is 0.001 ({_DEEPSPEED}), and {draft.number(rate):g}, the rate of the optimizer"
+        )
+        draft.lacks((*_RATE, "peak"), f"{told}, in later releases")
     else:
         draft.lacks((*_RATE, "peak"), "no learning rate is given")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, like
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 
@@ -110,6 +110,8 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
     inputs = _SHAPE if own is None and not more else ()
     surplus = more + (0 if own is None else own * shape.num_layers - int(counted.attention))
     counted_from = f"{_COUNTED}, and the {_MORE}" if more else _COUNTED
+    weak = not inputs and any(isinstance(draft.derived.get(place), Default) for place in _SHAPE)
+    counted_from = Default(counted_from) if weak else counted_from
     if draft.get("model", "num_parameters") is None:
         draft.follow(("model", "num_parameters"), int(counted.total) + surplus, counted_from, *inputs)
     if draft.get("model", "name") is None and not label:
@@ -120,7 +122,7 @@ def _count(draft: Draft, shape: Shape, *, label: bool) -> None:
         how = "the source names no model; made of its number of parameters"
         draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
-        how = f"{counted_from}, experts that a token visits"
+        how = like(counted_from, f"{counted_from}, experts that a token visits")
         draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus - more + active, how, *inputs)
 
 
