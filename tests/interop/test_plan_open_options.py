@@ -125,3 +125,25 @@ def test_a_file_of_deepspeed_that_is_named_decides_on_accumulation(*, named: boo
     fragment = megatron.read(ForeignText("run.sh", command + " --deepspeed_config zero.json" * named + "\n"))
     assert (at(fragment, "batch", "global_sequences") is None) is named
     assert ("batch.accumulation_steps" in unknown_keys(fragment)) is named
+
+
+@pytest.mark.parametrize("before", ["--use-flash-attn ", "--bf16 ", "--no-save-optim "])
+@pytest.mark.parametrize(
+    ("word", "assigned"),
+    [
+        ('"${A[@]}"', "mapfile -t A < options.txt"),
+        ("$OTHERS", "OTHERS=${OTHERS/2/4}"),
+    ],
+)
+def test_a_word_of_the_caller_after_a_switch_holds_further_options(before: str, word: str, assigned: str) -> None:
+    shape = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
+    batch = "--micro-batch-size 2 --train-iters 10 --lr 1e-4"
+    script = f"{assigned}\ntorchrun --nproc-per-node 8 pretrain_gpt.py {shape} {batch} {before}{word}\n"
+    fragment = megatron.read(ForeignText("run.sh", script))
+    assert at(fragment, "parallelism", "tensor") is None
+    assert at(fragment, "batch", "global_sequences") is None
+
+
+def test_a_value_of_the_caller_leaves_one_option_open() -> None:
+    fragment = run("--bf16 --seed $SEED --log-interval $EVERY --train-iters $STEPS")
+    assert at(fragment, "parallelism", "tensor") == 1

@@ -23,14 +23,8 @@ from trainspec_validate.interop.readers._shell_choices import (
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
+from trainspec_validate.interop.readers._switches import SEVERAL, is_switch
 
-_SEVERAL = frozenset(
-    {
-        *("rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type"),
-        *("num_experts", "lora_target_modules", "target_modules", "lora_target", "lora_targets", "modules_to_save"),
-    }
-)
-"""Options that take several words."""
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
@@ -92,6 +86,8 @@ class Found:
     """Whether the words are lists that no command of the script uses."""
     outside: dict[str, int] = field(default_factory=dict)
     """Words from outside the script that may hold further options, with their lines."""
+    further: list[str] = field(default_factory=list)
+    """Those of them that can be nothing else."""
 
     def set(self, name: str, possible: _Possible, ways: tuple[int, tuple[object, ...]] | None = None) -> None:
         """Give an option its values; a later one goes before an earlier one where it is given."""
@@ -191,6 +187,8 @@ class Reader:
         name, line = "", 0
         values: list[str] = []
         before = ""
+        words = list(words)
+        texts = [word.text for word in words]
         for word in words:
             program, before = before.endswith(".py"), word.text
             if program and not self._pairs and word.text.endswith((".yaml", ".yml")) and word.text[0] not in "-<":
@@ -211,9 +209,8 @@ class Reader:
                 if name:
                     yield name, line, values
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
-            elif not name or self._pairs:
-                if _UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
-                    found.outside.setdefault(_cut(word.text), word.line)
+            elif not name or self._pairs or (_UNRESOLVED.match(word.text) and is_switch(name, texts) and not values):
+                _note(word, found, is_further=bool(name) and not self._pairs)
             elif not (word.text.endswith(".py") and name in _LAUNCHER):
                 values.append(word.text)
         if name:
@@ -277,9 +274,16 @@ class Reader:
     def _possible(self, name: str, values: list[str], line: int) -> _Possible:
         if not any(map(has_marks, values)):
             return [Option(_value(name, values), line)]
-        texts, more = self.script.choices.flat(" ".join(values) if name in _SEVERAL else values[0])
+        texts, more = self.script.choices.flat(" ".join(values) if name in SEVERAL else values[0])
         found = [Option(_value(name, cut_words(text.text) or [""]), text.line or line) for text in texts]
         return _distinct([*found, Option("$(more)", line)] if more else found)
+
+
+def _note(word: Word, found: Found, *, is_further: bool) -> None:
+    """Keep a word that only the caller knows among those that may hold further options."""
+    if _UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
+        found.outside.setdefault(_cut(word.text), word.line)
+        found.further += [_cut(word.text)] if is_further else []
 
 
 def _cut(text: str) -> str:
@@ -290,7 +294,7 @@ def _cut(text: str) -> str:
 def _value(name: str, values: list[str]) -> object:
     if not values:
         return True
-    several = name in _SEVERAL and len(values) > 1
+    several = name in SEVERAL and len(values) > 1
     return [word_value(item) for item in values] if several else word_value(values[0])
 
 
@@ -465,6 +469,7 @@ def either(picked: list[Found], event: int | None) -> Found:
     for found in picked:
         whole.doubled.extend(found.doubled)
         whole.outside.update(found.outside)
+        whole.further += found.further
     for name in dict.fromkeys(name for found in picked for name in found.options):
         every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
         ways = None

@@ -45,7 +45,8 @@ def leave_unread_open(draft: Draft, started: Started) -> None:
         leave_open(draft, "the script that reads in these arguments may set it, and is not given")
         return
     shown = (started.script.choices.shown(word) for word in started.found.outside)
-    names = [word[:60] for word in shown if _LISTS.match(word) or word.startswith("--")]
+    further = {started.script.choices.shown(word) for word in started.found.further}
+    names = [word[:60] for word in shown if _LISTS.match(word) or word.startswith("--") or word in further]
     if not names:
         return
     sourced = "; the script reads in files that are not read" if started.script.sourced else ""
