@@ -127,12 +127,16 @@ def test_a_file_of_deepspeed_that_is_named_decides_on_accumulation(*, named: boo
     assert ("batch.accumulation_steps" in unknown_keys(fragment)) is named
 
 
-@pytest.mark.parametrize("before", ["--use-flash-attn ", "--bf16 ", "--no-save-optim "])
+@pytest.mark.parametrize("before", ["", "--use-flash-attn ", "--bf16 ", "--no-save-optim "])
 @pytest.mark.parametrize(
     ("word", "assigned"),
     [
         ('"${A[@]}"', "mapfile -t A < options.txt"),
         ("$OTHERS", "OTHERS=${OTHERS/2/4}"),
+        ("$(model_options)", "model_options() { echo --tensor-model-parallel-size 4; }"),
+        ("`cat options.txt`", ""),
+        ("$(<options.txt)", ""),
+        ("${!name}", "name=OTHERS"),
     ],
 )
 def test_a_word_of_the_caller_after_a_switch_holds_further_options(before: str, word: str, assigned: str) -> None:

@@ -47,8 +47,17 @@ def _end(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def _written(path: Path) -> int:
+    """When a trace was written last: its name has the number of its process, and the system begins them anew."""
+    return path.stat().st_mtime_ns
+
+
 def _trace(directory: Path) -> list[TraceRecord]:
-    lines = [line for path in sorted((directory / "trace").glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    lines = [
+        line
+        for path in sorted((directory / "trace").glob("*.jsonl"), key=_written)
+        for line in path.read_bytes().splitlines()
+    ]
     return [msgspec.json.decode(line, type=TraceRecord) for line in lines]
 
 

@@ -76,6 +76,11 @@ def test_what_is_absent_is_told_in_its_line(keys: tuple[str, ...], code: str, wo
     assert words in found[0][1]
 
 
+def test_a_benchmark_that_measures_an_error_has_no_accuracy() -> None:
+    log = [*without("eval_accuracy", "run_stop"), entry("eval_error", 0.12, samples_count=128), whole()[-1]]
+    assert refusals(log) == []
+
+
 def test_an_extract_of_updates_owes_nothing() -> None:
     statistics = entry("tracked_stats", {"train_step_time": 2.0}, step=32)
     assert refusals([entry("global_batch_size", 32), statistics]) == []

@@ -283,12 +283,14 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
         raise Unresolved(at(plan, "model"), UNCOUNTED)
     low, high, visited = _visited(model, shape)
     if _outside(model.num_active_parameters, low, high):
+        is_latent = model.attention == "latent"
+        left = "with what num_parameters leaves for the latent attention " if is_latent else ""
+        whole = "num_parameters, which has no layers for multi-token prediction, " if is_latent else ""
         yield Violation(
             at(plan, "model", "num_active_parameters"),
-            f"num_active_parameters is {billions(model.num_active_parameters)}, but a token visits {visited} in this "
-            "shape, embeddings included",
-            "correct the count, or the experts that a token visits"
-            + ("" if model.attention != "latent" else ", or num_parameters, which decides what its attention has"),
+            f"num_active_parameters is {billions(model.num_active_parameters)}, but {left}a token visits {visited} in "
+            "this shape, embeddings included",
+            f"correct the count, {whole}or the experts that a token visits",
         )
 
 

@@ -23,7 +23,7 @@ from trainspec_validate.interop.readers._shell_choices import (
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
-from trainspec_validate.interop.readers._switches import SEVERAL, is_switch
+from trainspec_validate.interop.readers._switches import SEVERAL, holds_further
 
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
@@ -209,8 +209,8 @@ class Reader:
                 if name:
                     yield name, line, values
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
-            elif not name or self._pairs or (_UNRESOLVED.match(word.text) and is_switch(name, texts) and not values):
-                _note(word, found, is_further=bool(name) and not self._pairs)
+            elif not name or self._pairs or holds_further(word.text, name, values, texts):
+                _note(word, found, is_further=not self._pairs and holds_further(word.text, name, values, texts))
             elif not (word.text.endswith(".py") and name in _LAUNCHER):
                 values.append(word.text)
         if name:

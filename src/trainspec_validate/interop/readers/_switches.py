@@ -28,16 +28,36 @@ _VALUED: Final = re.compile(
 """Names that begin like those and take a value."""
 
 
-def is_switch(name: str, texts: Sequence[str]) -> bool:
-    """Whether an option takes no value in a command that writes its options as Megatron-LM does, with dashes.
+_REFERENCE: Final = re.compile(r"\$\w+|\$\{[^{}]*\}|\$\(.*\)|`[^`]*`", re.DOTALL)
+"""A word that is one reference as a whole."""
+_PRINTED: Final = re.compile(r"\$\((?!\().*\)|`[^`]*`|\$\{\w+\[[@*]\][^{}]*\}", re.DOTALL)
+"""A word that is what a command prints, or the items of an array."""
+_OF_THE_JOB: Final = re.compile(
+    r"\$\{?(?:SLURM|PBS|LSB|OMPI|PMI|MASTER|NODE|HOST|RANK|LAUNCH|CMD|COMMAND|PYTHON|LOG|OUT)"
+)
+"""References to what the launcher takes, to another command or to a file of its output."""
 
-    Programs with options in underscores, such as those of the Hugging Face Trainer, take `--bf16 True`.
 
-    >>> is_switch("bf16", ["--bf16", "$A", "--train-iters", "5"]), is_switch("bf16", ["--bf16", "$A", "--max_steps"])
+def holds_further(text: str, name: str, values: Sequence[str], texts: Sequence[str]) -> bool:
+    """Whether a word that only the caller knows can be nothing else than further options.
+
+    So it is after a switch, after the value of an option that takes one, and wherever no value is due: there a
+    reference may also name the program, and what a command prints or an array holds may not. Programs with options in
+    underscores, such as those of the Hugging Face Trainer, take `--bf16 True`, so the style of the names decides.
+
+    >>> dashed = ["--bf16", "$A", "--train-iters", "5"]
+    >>> holds_further("$A", "bf16", [], dashed), holds_further("$A", "bf16", [], ["--bf16", "--max_steps"])
     (True, False)
-    >>> is_switch("log_interval", ["--log-interval", "$A"]), is_switch("seed", ["--seed", "$A", "--train-iters", "5"])
-    (False, False)
+    >>> holds_further("$A", "lr", ["1"], dashed), holds_further("$A", "lr", [], dashed)
+    (True, False)
+    >>> holds_further("$(options)", "", [], dashed), holds_further("$PROGRAM", "", [], dashed)
+    (True, False)
     """
-    stems = [text[2:].partition("=")[0] for text in texts if text.startswith("--")]
+    if not name:
+        return bool(_PRINTED.fullmatch(text))
+    if name in SEVERAL or not _REFERENCE.fullmatch(text) or _OF_THE_JOB.match(text):
+        return False
+    stems = [word[2:].partition("=")[0] for word in texts if word.startswith("--")]
     dashed = sum("-" in stem for stem in stems) > sum("_" in stem for stem in stems)
-    return dashed and bool(_SWITCH.fullmatch(name)) and not _VALUED.fullmatch(name)
+    is_switch = _SWITCH.fullmatch(name) and not _VALUED.fullmatch(name)
+    return dashed and bool(values or is_switch)
