@@ -138,3 +138,24 @@ def test_a_text_that_a_schema_of_ours_is_given_for_is_ours(tmp_path: Path, text:
     name = "a.json" if text.startswith("{") else "a.yaml"
     (tmp_path / name).write_text(text)
     assert "error[TS-DOC-004]" in run(str(tmp_path)).stdout
+
+
+def test_a_changed_file_that_holds_a_document_fails_where_what_is_not_judged_does(tmp_path: Path) -> None:
+    held = tmp_path / "plans.yaml"
+    held.write_text(CONFIG_MAP + indented(plan()))
+    passed = run(str(held), "--dependents")
+    assert (passed.exit_code, "holds a document in a text of another program" in passed.stderr) == (0, True)
+    assert run(str(held), "--dependents", "--fail-on", "unjudged").exit_code == 2
+    (tmp_path / "job.yaml").write_text(plan())
+    refused = run(str(held), str(tmp_path / "job.yaml"), "--dependents", "--fail-on", "unjudged")
+    assert (refused.exit_code, HELD in refused.stdout) == (1, True)
+    assert "TS-DOC-004" not in run(str(held), str(tmp_path / "job.yaml")).stdout
+
+
+def test_a_plan_under_the_version_of_another_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(plan().replace("trainspec/v1", "v1"))
+    assert "error[TS-DOC-004]" in run(str(tmp_path)).stdout
+    other = "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ClusterProfile\nspec: {displayName: x}\n"
+    (tmp_path / "job.yaml").write_text(other)
+    (tmp_path / "good.yaml").write_text(plan())
+    assert run(str(tmp_path)).exit_code == 0

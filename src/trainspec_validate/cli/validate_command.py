@@ -22,7 +22,7 @@ from trainspec_validate.cli.target import of_target, original
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
-from trainspec_validate.pipeline.detect import detect, search
+from trainspec_validate.pipeline.detect import detect, holds_document, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by
@@ -50,7 +50,7 @@ def run(request: Request) -> int:
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.dependents:
-        paths = tuple(_without_foreign(paths))
+        paths = tuple(_without_foreign(paths, UNJUDGED in words_of(request.fail_on)))
         if not paths:
             return terminal.OK
     tree = request.settings_from
@@ -89,11 +89,16 @@ def _breaks_settings(request: Request) -> bool:
     return bool(reason) and threshold_of(request.fail_on) is not None
 
 
-def _without_foreign(paths: Sequence[str]) -> list[str]:
-    """The paths without files of other programs, which whoever lists changed files names too."""
-    foreign = [path for path in paths if is_passed_over(path)]
+def _without_foreign(paths: Sequence[str], refuses_unjudged: bool) -> list[str]:
+    """The paths without files of other programs, which whoever lists changed files names too.
+
+    One that holds a document stays where what is not judged fails.
+    """
+    held = {path for path in paths if holds_document(path)}
+    foreign = [path for path in paths if is_passed_over(path) and not (path in held and refuses_unjudged)]
     for path in foreign:
-        terminal.tell(f"passed over: {path}: no TrainSpec document")
+        why = "holds a document in a text of another program" if path in held else "no TrainSpec document"
+        terminal.tell(f"passed over: {path}: {why}")
     return [path for path in paths if path not in set(foreign)]
 
 

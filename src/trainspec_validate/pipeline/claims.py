@@ -14,7 +14,7 @@ from typing import Final
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
-from trainspec_validate.pipeline.foreign import why_foreign
+from trainspec_validate.pipeline.foreign import has_our_keys, why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
@@ -178,6 +178,8 @@ def why_no_document(path: Path) -> str | None:
     is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
     if not reason and is_open and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
+    if not reason and _KIND.search(content) and has_our_keys(content):
+        return None
     return reason or (_TOO_LONG if is_longer else "")
 
 

@@ -250,17 +250,24 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
         return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
-        if words := _packed_words(file.name, is_compressed) or _state_words(file, start, is_compressed=is_compressed):
-            raise InputError(f"{file.name}: {words}")
-        if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
-            raise InputError(f"{file.name}: {_table_words(start)}")
-        if file.name.lower().endswith(_LOGS) and start.strip() and not _DOCUMENT_KEY.search(start):
-            raise InputError(f"{file.name}: {_log_words()}")
-        return Source("stream" if is_compressed else "document", file)
+        return _of_named(file, start, is_compressed=is_compressed)
     if not is_document_name(file.name):
         return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
+    """What a file is that was named and is no stream by its form: a document, where nothing else is known."""
+    if holds_document(file.name):
+        return Source("other", file, unread=HELD)
+    if words := _packed_words(file.name, is_compressed) or _state_words(file, start, is_compressed=is_compressed):
+        raise InputError(f"{file.name}: {words}")
+    if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
+        raise InputError(f"{file.name}: {_table_words(start)}")
+    if file.name.lower().endswith(_LOGS) and start.strip() and not _DOCUMENT_KEY.search(start):
+        raise InputError(f"{file.name}: {_log_words()}")
+    return Source("stream" if is_compressed else "document", file)
 
 
 def looks_like_log(start: bytes) -> bool:
@@ -336,6 +343,15 @@ def is_foreign(name: str) -> bool:
         return bool(name) and is_document_name(name) and path.is_file() and _no_document(path) in {"", HELD}
     except (OSError, ValueError):
         return False  # whoever reads it says why
+
+
+def holds_document(name: str) -> bool:
+    """Whether a YAML or JSON file of another program holds a document of ours in a text, as a ConfigMap may."""
+    try:
+        path = Path(name)
+        return is_document_name(name) and path.is_file() and _no_document(path) == HELD
+    except (OSError, ValueError):
+        return False
 
 
 def why_unread(path: Path) -> str | None:

@@ -79,5 +79,14 @@ def why_other(content: bytes) -> str | None:
     return "" if any(key == "apiVersion" and value for key, value in outline.top) else NOT_OURS
 
 
+def has_our_keys(content: bytes) -> bool:
+    """Whether a text whose version is not ours has a kind of ours and keys that each document of a kind has."""
+    outline = outline_of(content)
+    if outline is None or not any(key == "kind" and value in KINDS for key, value in outline.top):
+        return False
+    keys = {key for key, _ in outline.top}
+    return any(len(keys & required) >= _FEWEST_KEYS for required in _REQUIRED)
+
+
 def _is_version_key(key: str) -> bool:
     return SequenceMatcher(None, key.lower().replace("_", ""), _VERSION_KEY, autojunk=False).ratio() > _ALIKE
