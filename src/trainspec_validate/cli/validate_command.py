@@ -94,8 +94,9 @@ def _without_foreign(paths: Sequence[str], refuses_unjudged: bool) -> list[str]:
 
     One that holds a document stays where what is not judged fails.
     """
-    held = {path for path in paths if holds_document(path)}
-    foreign = [path for path in paths if is_passed_over(path) and not (path in held and refuses_unjudged)]
+    others = [path for path in paths if is_passed_over(path)]
+    held = {path for path in others if holds_document(path)}
+    foreign = [path for path in others if not (path in held and refuses_unjudged)]
     for path in foreign:
         why = "holds a document in a text of another program" if path in held else "no TrainSpec document"
         terminal.tell(f"passed over: {path}: {why}")
@@ -302,7 +303,7 @@ def _write_baseline(baseline: Baseline, request: Request) -> None:
         raise _undelivered(baseline.path, "baseline", error) from error
     if not request.quiet:
         num_open = len(baseline.remaining_open)
-        of_open = f" and {num_open} requirement{'' if num_open == 1 else 's'} not judged" if num_open else ""
+        of_open = f" and {num_open} entr{'y' if num_open == 1 else 'ies'} on what is not judged" if num_open else ""
         terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'}{of_open} recorded")
     if baseline.unrecorded:
         names = ", ".join(baseline.unrecorded)

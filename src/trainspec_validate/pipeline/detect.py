@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainspec_validate.documents.load import MAX_BYTES
-from trainspec_validate.pipeline.claims import is_emptied, why_no_document
+from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
@@ -259,7 +259,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
 
 def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
     """What a file is that was named and is no stream by its form: a document, where nothing else is known."""
-    if holds_document(file.name):
+    if not names_kind(start) and holds_document(file.name):  # a document of ours is not read twice
         return Source("other", file, unread=HELD)
     if words := _packed_words(file.name, is_compressed) or _state_words(file, start, is_compressed=is_compressed):
         raise InputError(f"{file.name}: {words}")
