@@ -18,6 +18,9 @@ from site_visit import ROOT
 TAG = re.compile(r"<(?P<tag>[a-z0-9]+)\b(?P<attributes>[^>]*)>")
 ATTRIBUTE = re.compile(r'\b(?P<key>href|src|id|name)="(?P<value>[^"]*)"')
 LOADING = {"script", "img", "link", "iframe", "source"}
+PLACEHOLDER = re.compile(r"//[^/]+/OWNER\b|\bexample\.(?:com|org)\b")
+MAX_BYTES = 39_000_000
+MAX_FIRST_PAGE_BYTES = 300_000
 LEADING = {"canonical", "alternate", "edit", "prev", "next"}
 
 
@@ -59,6 +62,31 @@ def test_links_lead_somewhere(built: Path) -> None:
             if not known:
                 broken.append(f"{origin.relative_to(built)}: <{tag}> {address}")
     assert broken == []
+
+
+def test_no_link_leads_to_a_placeholder(built: Path) -> None:
+    lost = [
+        f"{path.relative_to(built)}: {address}"
+        for path in sorted(built.rglob("*.html"))
+        for tag, _, address in page(path)[1]
+        if tag == "a" and PLACEHOLDER.search(address)
+    ]
+    assert lost == []
+    texts = [
+        path.relative_to(built) for path in built.rglob("*.md") if "](https://github.com/OWNER" in path.read_text()
+    ]
+    assert texts == []
+
+
+def test_the_size_of_a_version_is_bounded(built: Path) -> None:
+    assert sum(path.stat().st_size for path in built.rglob("*") if path.is_file()) < MAX_BYTES
+    text = (built / "index.html").read_text(encoding="utf-8")
+    shown = {
+        target(built / "index.html", address, built)
+        for tag, _, address in page(built / "index.html")[1]
+        if tag in LOADING and not urlsplit(address).netloc
+    }
+    assert len(text.encode()) + sum(file.stat().st_size for file in shown if file.is_file()) < MAX_FIRST_PAGE_BYTES
 
 
 def test_nothing_is_loaded_from_elsewhere(built: Path) -> None:

@@ -127,6 +127,15 @@ def test_links_out_of_the_pages_lead_to_the_repository(tmp_path: Path) -> None:
         stage.with_repository_links("[l](../../LICENCE)", page, tmp_path, "https://host/blob")
 
 
+def test_without_an_address_of_the_repository_its_files_are_named(tmp_path: Path) -> None:
+    page = tmp_path / "spec" / "v1" / "a.md"
+    page.parent.mkdir(parents=True)
+    (tmp_path / "LICENSE").touch()
+    written = "[the [full] words](../../LICENSE#mit) [`LICENSE`](../../LICENSE) [b](b.md#c)\n"
+    text = stage.with_repository_links(written, page, tmp_path, "")
+    assert text == "the [full] words (`LICENSE`) `LICENSE` [b](b.md#c)\n"
+
+
 def test_changes_are_told_between_indexes(tmp_path: Path) -> None:
     gone, kept, new = ({**entry} for entry in INDEX[:3])
     (tmp_path / "1.0.json").write_text(json.dumps({"requirements": [gone, kept]}), encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import yaml
 from site_visit import ROOT
 
 from tests.every import every
@@ -50,14 +51,27 @@ def part(row: Row) -> str:
     raise AssertionError(f"{row.target} has no place {row.anchor}")
 
 
+def test_the_page_of_alerts_lists_the_critical_ones() -> None:
+    rules = yaml.safe_load((ROOT / "integrations" / "prometheus" / "alert-rules.yaml").read_text(encoding="utf-8"))
+    critical = [
+        (rule["alert"], rule["labels"]["requirement"])
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if rule["labels"]["severity"] == "critical"
+    ]
+    text = (ROOT / "spec" / "guide" / "dashboards.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \| [^|]+ \| \[(TS-[A-Z]+-\d+)\]", text, re.MULTILINE) == critical
+
+
 def test_each_role_has_ten_questions() -> None:
     roles = [row.role for row in rows()]
     assert {role: roles.count(role) for role in roles} == {
         "Framework author": 10,
         "Operator": 10,
+        "Operator of 2,000 accelerators": 10,
         "Tester at a vendor": 10,
     }
-    assert len({row.question for row in rows()}) == 30
+    assert len({row.question for row in rows()}) == 40
 
 
 @every("row", rows(), ids=lambda row: row.question)

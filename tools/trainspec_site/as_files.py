@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 from trainspec_site.npm import IFRAME_WORKER
 
 WORKER = "iframe-worker.js"
 SEARCH = Path("search", "search_index.json")
+REPEATED = re.compile(r"rules/[A-Z]+/[^#]+#(?:bad-example|good-example|how-it-is-checked)")
+ONLY_FROM_FILES = re.compile(r'location\.protocol==="file:"(?P<load>\?\w+\(`\$\{new URL\("search/search_index\.js")')
 
 
 def write_worker(scripts: Path, cache: Path) -> None:
@@ -22,6 +26,22 @@ def write_worker(scripts: Path, cache: Path) -> None:
 
 
 def write_index(site: Path) -> None:
-    """Write the index of the search as a script too; a page that is a file cannot fetch it."""
+    """Write the index of the search as a script, and make the theme load it everywhere as it does from files.
+
+    A page that is a file cannot fetch JSON, and one copy of the index serves both kinds of readers. Examples of
+    requirements are found by their chapters; the index leaves them out where the pages of requirements repeat them.
+
+    Raises:
+        ValueError: the theme does not load the index as it did.
+    """
     index = site / SEARCH
-    index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")
+    found = json.loads(index.read_text(encoding="utf-8"))
+    found["docs"] = [entry for entry in found["docs"] if not REPEATED.match(entry["location"])]
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    index.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
+    index.unlink()
+    (script,) = (site / "assets" / "javascripts").glob("bundle.*.js")
+    bundle, num_places = ONLY_FROM_FILES.subn(r"!0\g<load>", script.read_text(encoding="utf-8"))
+    if num_places != 1:
+        raise ValueError(f"{script.name} loads the index of the search in {num_places} places, not in 1")
+    script.write_text(bundle, encoding="utf-8")

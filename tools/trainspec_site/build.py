@@ -11,13 +11,12 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import as_files, browser, plain_pages, playground_assets, print_page, stage, versions
+from trainspec_site import as_files, browser, compact, plain_pages, playground_assets, print_page, stage, versions
 from trainspec_site.npm import AssetError
 from trainspec_site.redirects import redirect, redirects
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build"
-REPOSITORY = "https://github.com/OWNER/trainspec"
 NOT_PRINTED = ("playground.md", "rules/index.md")
 
 
@@ -38,15 +37,15 @@ def build_version(site: Path) -> versions.Version:
     """Build the pages of the working tree into a folder, with the page for printing."""
     extra = settings()["extra"]
     version = versions.Version(extra["specification_version"], extra["status"])
-    repository = os.environ.get("TRAINSPEC_REPOSITORY", REPOSITORY)
+    repository = os.environ.get("TRAINSPEC_REPOSITORY", extra["repository"]).rstrip("/")
     pages = WORK / "site-pages"
-    stage.stage(ROOT, pages, f"{repository}/blob/main")
+    stage.stage(ROOT, pages, f"{repository}/blob/main" if repository else "")
     _write_what_npm_gives(pages / "assets")
     environment = os.environ | {
         "TRAINSPEC_DOCS": str(pages.relative_to(ROOT)),
         "TRAINSPEC_SITE": str(site.relative_to(ROOT)),
         "TRAINSPEC_URL": f"{settings()['site_url']}{version.name}/",
-        "TRAINSPEC_EDIT": f"{repository}/edit/main/spec/{{path}}",
+        "TRAINSPEC_EDIT": f"{repository}/edit/main/spec/{{path}}" if repository else "",
         "PYTHONPATH": str(ROOT / "tools"),
         "NO_MKDOCS_2_WARNING": "1",
     }
@@ -58,6 +57,7 @@ def build_version(site: Path) -> versions.Version:
     as_files.write_index(site)
     plain_pages.write(pages, site, settings()["nav"])
     _write_whole(site, version)
+    compact.compact(site)
     return version
 
 

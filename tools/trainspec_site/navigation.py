@@ -28,9 +28,9 @@ PARTS = {"02": "Machine", "03": "Machine", **dict.fromkeys(("04", "05", "06", "0
 """Names of the parts that several numbers make up, so that no level of the menu is long."""
 SECTIONS = {
     "guide": {
-        "Documents": ("cluster", "import", "plan", "export", "validate", "silence", "extension"),
+        "Documents": ("cluster", "import", "plan", "mixture-of-experts", "export", "validate", "silence", "extension"),
         "Runs": ("streams", "record", "adapters", "checkpoints", "run", "report", "dashboards", "device-errors"),
-        "Conformance": ("conformant", "conformance"),
+        "Conformance": ("conformant", "conformance", "per-step-recovery"),
         "Tools": ("ci", "editor", "python", "agents", "own-rules", "propose"),
     },
     "reference": {

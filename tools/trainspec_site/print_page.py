@@ -14,6 +14,9 @@ NOT_PRINTED = re.compile(
     r'<a [^>]*class="(?:md-content__button|headerlink)[^>]*>.*?</a>|<script\b.*?</script>|<aside\b.*?</aside>',
     re.DOTALL,
 )
+CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
+TOKEN = re.compile(r'<span class="[a-z][a-z0-9]{0,2}(?: [^"]*)?">(?P<text>[^<]*)</span>|<span></span>')
+"""Colours of code, which paper does not need."""
 IDENTIFIER = re.compile(r'(?P<before><[^<>]*?\s(?:id|name))="(?P<id>[^"]+)"')
 REFERENCE = re.compile(r'\b(?P<key>href|src)="(?P<target>[^"]*)"')
 TITLE = re.compile(r"<h1[^>]*>(?P<title>.*?)</h1>", re.DOTALL)
@@ -80,6 +83,7 @@ def _piece(site: Path, address: str) -> Piece:
     if article is None:
         raise ValueError(f"{address}: the built page has no article")
     body = NOT_PRINTED.sub("", article["body"])
+    body = CODE.sub(lambda code: TOKEN.sub(lambda token: token["text"] or "", code[0]), body)
     heading = TITLE.search(body)
     return Piece(address, heading["title"].strip() if heading else address, body)
 

@@ -34,7 +34,7 @@ GITHUB = "https://github.com"
 
 
 def with_source_links(text: str, own: str) -> str:
-    """The text of a page, without its fences, with each source that has an address as a link; files of `own` too."""
+    """The text of a page, without its fences, with each source that has an address as a link; those of `own` too."""
     pieces, start = [], 0
 
     def linked(part: str) -> str:
@@ -50,6 +50,8 @@ def _link(found: re.Match[str], own: str) -> str:
     words, repository = found[0], f"{GITHUB}/{found['repository'] or found['known']}"
     if found["url"]:
         return f"<{words}>"
+    if found["own"] and not own:
+        return words
     if found["numbers"]:
         folder = {"i": "issues", "p": "pull", "P": "pull", "d": "discussions"}[found["kind"][0]]
         start = found.start("numbers") - found.start()

@@ -17,6 +17,7 @@ from trainspec_site.redirects import redirects
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
 MADE_BY = re.compile(r"\A(?P<settings>---\n.*?\n---\n)?<!--.*?-->\n+", re.DOTALL)
 """The comment on how a page was made. Where it comes first, neither MkDocs nor Zensical takes the title below it."""
+WHOLE_LINK = re.compile(r"(?<!!)\[(?P<words>(?:[^\[\]]|\[[^\[\]]*\])*)" + LINK.pattern + r"(?:\{ [^}\n]*\})?")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 NOT_PAGES = ("overrides",)
 TABLES = tuple(downloads.TABLES)
@@ -74,18 +75,34 @@ def requirements(root: Path) -> list[dict[str, Any]]:
 
 
 def with_repository_links(text: str, page: Path, root: Path, repository: str) -> str:
-    """The text of this page with links to files outside the pages that lead to the repository."""
-    pages = root / "spec"
+    """The text of this page with links to files outside the pages that lead to the repository.
+
+    Where the repository has no address yet, the words stay and the path of the file follows them.
+    """
 
     def follow(link: re.Match[str]) -> str:
-        file = (page.parent / link["target"]).resolve()
-        if file.is_relative_to(pages):
-            return link[0]
-        if not file.exists():
-            raise BrokenLinkError(f"{page.relative_to(root)}: {link['target']} does not exist")
-        return f"]({repository}/{file.relative_to(root).as_posix()}{link['rest'] or ''})"
+        file = _outside(link["target"], page, root)
+        return f"]({repository}/{file}{link['rest'] or ''})" if file else link[0]
 
-    return outside_fences(text, lambda part: LINK.sub(follow, part))
+    def name(link: re.Match[str]) -> str:
+        file = _outside(link["target"], page, root)
+        if not file:
+            return link[0]
+        return link["words"] if file in link["words"] else f"{link['words']} (`{file}`)"
+
+    if repository:
+        return outside_fences(text, lambda part: LINK.sub(follow, part))
+    return outside_fences(text, lambda part: WHOLE_LINK.sub(name, part))
+
+
+def _outside(target: str, page: Path, root: Path) -> str:
+    """The path of a file that a page links to, in the repository; empty for a page of the site."""
+    file = (page.parent / target).resolve()
+    if file.is_relative_to(root / "spec"):
+        return ""
+    if not file.exists():
+        raise BrokenLinkError(f"{page.relative_to(root)}: {target} does not exist")
+    return file.relative_to(root).as_posix()
 
 
 def outside_fences(text: str, change: Callable[[str], str]) -> str:

@@ -7,9 +7,30 @@ const fetched = async (name) => {
   return answer;
 };
 
+const unpacked = async (name, type) => {
+  const packed = await fetched(`${name}.packed`);
+  return new Response(packed.body.pipeThrough(new DecompressionStream("gzip")), { headers: { "Content-Type": type } });
+};
+
+// Pyodide fetches its machine code by itself; it gets what was packed.
+const MACHINE_CODE = "pyodide.asm.wasm";
+const asIs = self.fetch.bind(self);
+self.fetch = (what, options) =>
+  new URL(what.url ?? what, import.meta.url).pathname.endsWith(`/${MACHINE_CODE}`)
+    ? unpacked(MACHINE_CODE, "application/wasm")
+    : asIs(what, options);
+
+const pyodideModule = async () => {
+  const script = await (await unpacked("pyodide.asm.mjs", "text/javascript")).blob();
+  return (await import(URL.createObjectURL(script))).default;
+};
+
 const loaded = (async () => {
   const manifest = await (await fetched("manifest.json")).json();
-  const python = await loadPyodide({ indexURL: new URL("./", import.meta.url).href });
+  const python = await loadPyodide({
+    indexURL: new URL("./", import.meta.url).href,
+    createPyodideModule: await pyodideModule(),
+  });
   const place = python.runPython("import site; site.getsitepackages()[0]");
   for (const name of manifest.archives) {
     python.unpackArchive(await (await fetched(name)).arrayBuffer(), "zip", { extractDir: place });

@@ -1,0 +1,147 @@
+"""Makes the built pages small: no idle whitespace, one copy of the parts that every page repeats, and of each icon."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Set
+from pathlib import Path
+
+PARTS = Path("assets", "javascripts", "parts.js")
+STYLES = Path("assets", "stylesheets", "trainspec.css")
+KEPT = re.compile(r"<(?P<tag>pre|textarea|script|style)\b.*?</(?P=tag)>", re.DOTALL)
+"""What keeps its whitespace."""
+BLOCK = (
+    "html|head|body|meta|link|title|header|footer|nav|main|article|section|aside|figure|figcaption|form|div|dialog|"
+    "ul|ol|li|dl|dt|dd|p|h[1-6]|table|thead|tbody|tr|th|td|pre|details|summary|hr|blockquote"
+)
+AROUND_BLOCK = re.compile(rf" ?(?P<tag></?(?:{BLOCK})\b[^>]*>) ?")
+SPACE = re.compile(r"\s+")
+BLANK_TOKEN = re.compile(r'<span class="w">(?P<space>\s*)</span>|<span></span>')
+TOKEN_CLASSES = re.compile(r'<span class="(?P<first>[a-z][a-z0-9]{0,2}) [a-zA-Z][^"]*">')
+"""Pygments adds finer classes, which the theme gives no colour of their own."""
+CLASSES = re.compile(r'\bclass="(?P<names>[^"]*)"')
+CLASS = re.compile(r"\.(-?[a-zA-Z_][\w-]*)")
+RULE = re.compile(r"(?P<selectors>[^{}@;]+)\{(?P<body>[^{}]*)\}")
+SELECTOR_END = re.compile(r",(?![^()]*\))")
+BASE = re.compile(r'<link rel="stylesheet" href="(?P<base>[^"]*)assets/stylesheets/main\.')
+ICON = re.compile(r'<svg xmlns="http://www\.w3\.org/2000/svg" viewBox="0 0 24 24"><path d="(?P<path>[^"]+)"/></svg>')
+NEEDS_SCRIPTS = tuple(
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r'<form class="md-header__option" data-md-component="palette">.*?</form>',
+        r"<script>var palette=.*?</script>",
+        r'<label class="md-header__button md-icon" for="__search">.*?(?=</nav>\s*</header>)',
+        r'<div data-md-color-scheme="default" data-md-component="outdated" hidden>.*?</script>\s*</aside>\s*</div>',
+        r"<script>var target=document\.getElementById.*?</script>",
+        r'<button type="button" class="md-top md-icon" data-md-component="top" hidden>.*?</button>',
+        r'<div class="md-dialog" data-md-component="dialog">.*?</script>(?=\s*<script src)',
+    )
+)
+"""Parts of a page that do nothing without scripts: the choice of colours, the search, the settings of the theme."""
+WRITER = """\
+// The only copy of the parts of a page that do nothing without scripts. Each page writes them where they belong.
+const tsParts = {parts};
+const tsPart = (number, base) => document.write(tsParts[number].replaceAll("{{base}}", base));
+"""
+MASK = """\
+.ts-icon-{number} {{
+  background: currentcolor;
+  forced-color-adjust: none;
+  mask: url("data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E\
+%3Cpath d='{path}'/%3E%3C/svg%3E") center / contain no-repeat;
+}}
+"""
+
+
+def compact(site: Path) -> None:
+    """Rewrite every page of a built version, and write the parts and icons that the pages share."""
+    parts: dict[str, int] = {}
+    icons: dict[str, int] = {}
+    remove_unused_styles(site)
+    for path in sorted(site.rglob("*.html")):
+        text = smaller(path.read_text(encoding="utf-8"))
+        path.write_text(with_icons(with_parts(text, parts), icons), encoding="utf-8")
+    (site / PARTS).write_text(WRITER.format(parts=json.dumps(list(parts), ensure_ascii=False)), encoding="utf-8")
+    styles = (site / STYLES).read_text(encoding="utf-8")
+    masks = [MASK.format(number=number, path=path) for path, number in icons.items()]
+    (site / STYLES).write_text("".join([styles, *masks]), encoding="utf-8")
+
+
+def remove_unused_styles(site: Path) -> None:
+    """Remove the rules of the theme for what no page has and no script makes, such as tabs, tags or posts of a blog."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
+    scripts = "".join(path.read_text(encoding="utf-8") for path in (site / "assets").rglob("*.js"))
+    used = {name for found in CLASSES.finditer(pages) for name in found["names"].split()}
+    for path in (site / "assets" / "stylesheets").glob("main.*.css"):
+        text = path.read_text(encoding="utf-8")
+        dead = {name for name in CLASS.findall(text) if name not in used and name not in scripts}
+        path.write_text(without_classes(text, dead), encoding="utf-8")
+
+
+def without_classes(styles: str, dead: Set[str]) -> str:
+    """A style sheet without the selectors that need one of the classes.
+
+    >>> without_classes("@media print{.a,.b{x:1}.a .b:is(.c,.d){x:2}}.b{x:3}", {"a"})
+    '@media print{.b{x:1}}.b{x:3}'
+    """
+
+    def kept(rule: re.Match[str]) -> str:
+        selectors = SELECTOR_END.split(rule["selectors"])
+        left = [one for one in selectors if dead.isdisjoint(CLASS.findall(one))]
+        return f"{','.join(left)}{{{rule['body']}}}" if left else ""
+
+    return RULE.sub(kept, styles)
+
+
+def smaller(text: str) -> str:
+    r"""The same page without the whitespace and the marks of code that no reader sees.
+
+    >>> smaller('<ul>\n  <li> a  <b>b</b> </li>\n</ul> <pre>x  y\n</pre>')
+    '<ul><li>a <b>b</b></li></ul><pre>x  y\n</pre>'
+    """
+    pieces, start = [], 0
+    for kept in KEPT.finditer(text):
+        pieces += [
+            _without_space(text[start : kept.start()]),
+            _plain_code(kept[0]) if kept["tag"] == "pre" else kept[0],
+        ]
+        start = kept.end()
+    return "".join([*pieces, _without_space(text[start:])])
+
+
+def _without_space(text: str) -> str:
+    return AROUND_BLOCK.sub(lambda found: found["tag"], SPACE.sub(" ", text))
+
+
+def _plain_code(text: str) -> str:
+    text = BLANK_TOKEN.sub(lambda found: found["space"] or "", text)
+    return TOKEN_CLASSES.sub(r'<span class="\g<first>">', text)
+
+
+def with_parts(text: str, parts: dict[str, int]) -> str:
+    """A page that writes what needs scripts from the shared copy; `parts` has the number of each, and grows."""
+    found = BASE.search(text)
+    if found is None:
+        return text
+    start = found["base"]
+    base = start.removesuffix("/") or "."
+
+    def shared(part: re.Match[str]) -> str:
+        words = part[0].replace(f'"../{base}"', '"../{base}"').replace(f'"{base}"', '"{base}"')
+        words = words.replace(f'"{start}assets/', '"{base}/assets/')
+        return f'<script>tsPart({parts.setdefault(words, len(parts))},"{base}")</script>'
+
+    for pattern in NEEDS_SCRIPTS:
+        text = pattern.sub(shared, text, count=1)
+    return text.replace("</head>", f'<script src="{start}{PARTS.as_posix()}"></script></head>', 1)
+
+
+def with_icons(text: str, icons: dict[str, int]) -> str:
+    """A page whose icons have their shape from the style sheet; `icons` has the number of each shape, and grows."""
+
+    def named(icon: re.Match[str]) -> str:
+        number = icons.setdefault(icon["path"], len(icons))
+        return f'<svg class="ts-icon-{number}" viewBox="0 0 24 24"></svg>'
+
+    return ICON.sub(named, text)
