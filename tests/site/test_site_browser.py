@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -137,7 +138,12 @@ def test_a_page_that_is_not_there_says_so(visit: Visit) -> None:
 
 
 def test_each_page_can_be_edited(visit: Visit) -> None:
+    from trainspec_site import build
+
     page = visit.open("draft/v1/01-documents/")
+    if not os.environ.get("TRAINSPEC_REPOSITORY", build.settings()["extra"]["repository"]):
+        assert page.locator("a[rel=edit]").count() == 0  # the repository has no address yet
+        return
     address = page.locator("a[rel=edit]").get_attribute("href") or ""
     assert address.endswith("/edit/main/spec/v1/01-documents.md")
 
