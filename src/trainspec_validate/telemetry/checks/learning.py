@@ -122,8 +122,8 @@ def _course(series: JobSeries, mine: Any, *, counts_skips: bool) -> Iterator[Vio
     for begin, before in explosions:
         message = f"rises from {number(before)} to {number(float(values[begin]))} and stays above {EXPLOSION:g} times"
         yield _violation(series, kept[begin:], message)
-    until = explosions[0][0] if explosions else len(values)
-    spikes: Any = np.flatnonzero(_is_spike(values, floor)[:until])
+    num_before = explosions[0][0] if explosions else len(values)
+    spikes: Any = np.flatnonzero(_is_spike(values, floor)[:num_before])
     if len(spikes):
         largest = float(np.abs(values[spikes]).max())
         message = f"is more than {SPIKE:g} times that of its neighbours in {counted(len(spikes), 'report')}"
