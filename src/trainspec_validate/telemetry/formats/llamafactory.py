@@ -16,8 +16,6 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _STEP = "current_steps"
 _PLACES = frozenset({_STEP, "total_steps", "percentage", "epoch", "elapsed_time", "remaining_time"})
-_RATES = {"lr": "learning_rate"}
-"""Names that the program shortens, and what the Trainer calls them."""
 _LEFT_OUT = {
     "throughput": "is a mean since the last start, of tokens with or without padding",
     "total_tokens": "counts tokens with or without padding; the file does not say which",
@@ -54,7 +52,9 @@ class Reader:
         for name in _LEFT_OUT.keys() & found.keys():
             lose("meaning", name, f"{name} {_LEFT_OUT[name]}", offset)
         outside = _PLACES | _LEFT_OUT.keys()
-        values = {_RATES.get(name, name): value for name, value in found.items() if name not in outside}
+        values = {
+            ("learning_rate" if name == "lr" else name): value for name, value in found.items() if name not in outside
+        }
         yield from self._scalars.row((offset, None, step, values))
 
     def _follow(self, offset: int, row: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import cast
 
 from trainspec_validate.documents.types.stream import AttributeValue, MetricValue
 from trainspec_validate.telemetry.formats import fit
@@ -57,7 +58,7 @@ class Reader:
         lose("step", "step", "steps are indices from 0; 1 is added", offset)
         if "mfu" in (match["rest"] or ""):
             lose("meaning", "mfu", "mfu is of the peak of an A100, whatever the accelerator is", offset)
-        values: dict[str, MetricValue] = {_LOSS: loss}
+        values: dict[str, MetricValue] = {_LOSS: cast("MetricValue", loss)}
         if self._has_evaluated:
             lose("meaning", _DURATION, "the time of an iteration has that of the evaluation before it", offset)
         else:
@@ -70,7 +71,9 @@ class Reader:
     def _evaluation(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
         step = fit.step(match["step"])
         told = {name: fit.number(match[name]) for name in ("train", "val")}
-        losses = {_EVALUATED.format(name): value for name, value in told.items() if value is not None}
+        losses = {
+            _EVALUATED.format(name): cast("MetricValue", value) for name, value in told.items() if value is not None
+        }
         if step is None or len(losses) < len(told):
             yield offset, Refusal("the line has no step or loss", "step 10: train loss 3.0, val loss 3.1", "value")
             return
