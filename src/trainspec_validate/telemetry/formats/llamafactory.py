@@ -14,7 +14,7 @@ from trainspec_validate.telemetry.formats.row_copies import COPY, RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_STEP = "current_steps"
+_STEP, _RATE = "current_steps", "lr"
 _PLACES = frozenset({_STEP, "total_steps", "percentage", "epoch", "elapsed_time", "remaining_time"})
 _LEFT_OUT = {
     "throughput": "is a mean since the last start, of tokens with or without padding",
