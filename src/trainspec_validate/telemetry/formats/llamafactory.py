@@ -10,7 +10,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.dialects import HUGGINGFACE
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
-from trainspec_validate.telemetry.formats.row_copies import COPY, RowCopies
+from trainspec_validate.telemetry.formats.row_copies import RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -45,8 +45,8 @@ class Reader:
             yield offset, Refusal(f"{_STEP} is {shown!r}", "optimizer steps completed, a whole number from 0", "value")
             return
         self._follow(offset, found)
-        if self._copies.row(step, found):
-            yield offset, COPY
+        if copy := self._copies.row(step, found):
+            yield offset, copy
         lose = self._transcript.lose
         lose("time", "time", "lines have no times; each counts as a second", offset)
         for name in _LEFT_OUT.keys() & found.keys():
