@@ -67,9 +67,7 @@ def run(request: Request) -> int:
     _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
     rules, index = _rules(request)
     selection, baseline = selection_of(request, index), _baseline(request)
-    for_people = all(output.format in FOR_PEOPLE for output in wanted if output.file is None)
-    request = replace(request, no_progress=request.no_progress or not for_people)
-    report, failures = _judge(request, paths, selection, baseline, rules)
+    report, failures = _judge(_with_progress_for(wanted, request), paths, selection, baseline, rules)
     is_recorded = baseline is not None and baseline.mode != "use" and not failures
     if baseline is not None and is_recorded:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
@@ -81,6 +79,12 @@ def run(request: Request) -> int:
         Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if _breaks_settings(request) or fails(report, request.fail_on) else terminal.OK
+
+
+def _with_progress_for(wanted: Sequence[Output], request: Request) -> Request:
+    """The request, without progress where standard output has a format for machines."""
+    is_for_people = all(output.format in FOR_PEOPLE for output in wanted if output.file is None)
+    return replace(request, no_progress=request.no_progress or not is_for_people)
 
 
 def _breaks_settings(request: Request) -> bool:

@@ -61,10 +61,7 @@ def judge_streams(  # noqa: PLR0913
     beside, given = belonging(documents), num_given(documents)
     judge = _judge_with(beside, selection, index, (num_workers, engine), names or {})
     result, saved = CheckResult(), []
-    by_run = runs(files)
-    for number, those in enumerate(by_run):
-        if progress:
-            progress(number, len(by_run))
+    for those in _counted(runs(files), progress):
         run, judged, failures = readable(those, judge)
         result += CheckResult(failures=failures)
         if judged is None:
@@ -77,6 +74,14 @@ def judge_streams(  # noqa: PLR0913
                 seen(view)
         result += those_judged
     return result, saved
+
+
+def _counted(by_run: Sequence[list[RunFile]], progress: Callable[[int, int], None] | None) -> Iterator[list[RunFile]]:
+    """The files of each run, whose number is reported as progress."""
+    for number, those in enumerate(by_run):
+        if progress:
+            progress(number, len(by_run))
+        yield those
 
 
 def _judge_with(
