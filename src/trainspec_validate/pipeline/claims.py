@@ -14,7 +14,7 @@ from typing import Final
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
-from trainspec_validate.pipeline.foreign import has_our_keys, why_foreign
+from trainspec_validate.pipeline.foreign import has_our_keys, has_our_kind, why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
@@ -51,6 +51,7 @@ _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
+_A_KIND: Final = re.compile(rf"\b(?:{'|'.join(KINDS)})\b".encode())
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
 _VERSION_OPEN: Final = re.compile(rb"^apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?(?:\{\{|\{%|<%|\$\{)", re.MULTILINE)
@@ -178,7 +179,9 @@ def why_no_document(path: Path) -> str | None:
     is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
     if not reason and is_open and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
-    if not reason and _KIND.search(content) and has_our_keys(content):
+    if not reason and _A_KIND.search(content) and has_our_keys(content):
+        return None
+    if not reason and is_open and _A_KIND.search(content) and has_our_kind(content):
         return None
     return reason or (_TOO_LONG if is_longer else "")
 
