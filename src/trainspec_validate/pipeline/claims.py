@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
 from trainspec_validate.pipeline.foreign import has_our_keys, has_our_kind, why_foreign
@@ -52,6 +53,8 @@ _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.jo
 _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
 _A_KIND: Final = re.compile(rf"\b(?:{'|'.join(KINDS)})\b".encode())
+_BEGINS_WITH_KEY: Final = re.compile(rb"\s*+(?:(?:#[^\n]*+|---[ \t]*+\r?)\n\s*+)*+(?:\{|[\"'\w-]++[ \t]*+:)")
+"""How a document begins, and no text for a person: with a key."""
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
 _VERSION_OPEN: Final = re.compile(rb"^apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?(?:\{\{|\{%|<%|\$\{)", re.MULTILINE)
@@ -156,6 +159,15 @@ def is_emptied(path: Path) -> bool:
 def is_ours(content: bytes) -> bool:
     """Whether a text claims to be a document, by its version or by a kind of ours."""
     return claims(content) or claims(content.replace(b"\0", b"")) or bool(_KIND_ANYWHERE.search(content))
+
+
+def is_document(content: bytes) -> bool:
+    """Whether the whole of a text without a name is a document of ours, be it one that cannot be read."""
+    if not claims(content):
+        return False
+    if outline_of(content) is None:
+        return names_kind(content) and bool(_BEGINS_WITH_KEY.match(content))
+    return why_foreign(content, _names_us) is None
 
 
 def why_no_document(path: Path) -> str | None:

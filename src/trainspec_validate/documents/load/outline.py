@@ -51,7 +51,7 @@ def _scalars(text: str, found: Outline) -> Iterator[tuple[int, str, str]]:
     parser = open_parser(text)
     stack: list[str | None] = []
     """For every open collection the key whose value comes next; None for a list, and empty where a key comes."""
-    anchors: dict[str, str] = {}
+    anchors: dict[str | None, str] = {}
     while parser.check_event():
         event = parser.get_event()
         if isinstance(event, yaml.CollectionEndEvent):
@@ -74,7 +74,7 @@ def _scalars(text: str, found: Outline) -> Iterator[tuple[int, str, str]]:
             stack.append("" if isinstance(event, yaml.MappingStartEvent) else None)
 
 
-def _value(event: yaml.NodeEvent, anchors: dict[str, str]) -> str:
+def _value(event: yaml.NodeEvent, anchors: dict[str | None, str]) -> str:
     """The value of a scalar or of its alias, empty for a mapping or list; anchors are added to those known."""
     if isinstance(event, yaml.AliasEvent):
         return anchors.get(event.anchor, f"{ALIAS}{event.anchor}")
