@@ -15,8 +15,10 @@ from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
 from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, names_kind
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
+    NO_STREAM,
     Search,
     detect,
+    has_own_stream_name,
     is_checkpoint,
     is_foreign,
     looks_like_log,
@@ -34,7 +36,7 @@ from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
-from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
+from trainspec_validate.system.repository import absent_submodules, absent_submodules_below, is_absent_submodule
 
 _TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
 """Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
@@ -141,6 +143,34 @@ def is_passed_over(name: str) -> bool:
         return source.kind == "other" and not (source.unread or _reason(path))
     except (InputError, OSError, ValueError):
         return False  # whoever reads it says why
+
+
+def why_left_out(name: str) -> str:
+    """Why a changed file of another program cannot be judged, or a submodule without its files; empty for the rest."""
+    try:
+        path = Path(name)
+        if not name or is_document_name(name) or has_own_stream_name(name) or is_checkpoint(name):
+            return ""
+        if path.is_dir():
+            return NO_SUBMODULE if is_absent_submodule(path) else ""
+        return _cannot_be_read(path, name) if path.is_file() else ""
+    except (OSError, ValueError):
+        return ""  # whoever reads it says why
+
+
+def _cannot_be_read(path: Path, name: str) -> str:
+    """Why no reader takes a file that was named, in the words of a search; empty where one takes it."""
+    try:
+        source = detect(File(path, name))
+        if source.format or (source.kind != "stream" and path.stat().st_size):
+            return ""
+    except InputError:
+        pass
+    try:
+        found = detect(File(path, name, argument=name))
+    except InputError:
+        return ""
+    return "" if found.kind == "document" else found.unread or _reason(path) or NO_STREAM
 
 
 def _reason(file: Path) -> str:
