@@ -31,10 +31,9 @@ from trainspec_validate.interop.readers._shell_options import (
     Started,
     draft_of,
     options_of_script,
-    trains_nothing,
-    without_training,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
+from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled
 
 _FLAG = re.compile(
