@@ -37,12 +37,14 @@ def arguments_of(script: Script, tokens: tuple[Token, ...]) -> Arguments:
         after = "${IFS}" if items.splits_openly else ""
         every.extend(Word(f"{word.text}{after}", token.line) for word in words)
         certain = certain and (items.sure or not place)
-        if whole:
-            numbered.extend(words)
-        if whole and not items.whole and place:
+        if not whole:
+            continue
+        start = len(numbered)
+        numbered.extend(words)
+        if not items.whole and place:
             whole = False
-            if not items.sure and numbered and is_settled(numbered[-1].text):
-                numbered[-1] = Word(f"${len(numbered)}", token.line)
+            if not items.sure and (len(words) > 1 or (words and is_settled(words[0].text))):
+                del numbered[start:]
             numbered.extend(Word(f"${k}", token.line) for k in range(len(numbered) + 1, 10))
     return Arguments(numbered, every, certain)
 

@@ -22,7 +22,7 @@ from trainspec_validate.interop.readers._shell_choices import (
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
-from trainspec_validate.interop.readers._switches import SEVERAL, holds_further, may_override
+from trainspec_validate.interop.readers._switches import SEVERAL, holds_further, in_list, may_override
 
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
@@ -219,7 +219,7 @@ class Reader:
             elif self._may_override(word.text, name, values) or holds_further(word.text, name, values, texts):
                 is_value = not values and not holds_further(word.text, name, values, texts)
                 yield from _ended(name, line, [word.text] if is_value else values)
-                if len(values) < 2 and self._may_override(word.text):
+                if self._may_override(word.text, name if in_list(values) else "", values):
                     found.override(word.line)
                 name, values = "", []
                 _note(word, found, is_further=not self._pairs)
@@ -231,9 +231,9 @@ class Reader:
 
     def _may_override(self, text: str, name: str = "", values: Sequence[str] = ()) -> bool:
         """Whether a word may give options again, in one of the ways that it may be."""
-        if self.script.renumbered and _NUMBERED.fullmatch(text):
-            return not name or len(values) == 1
-        return any(may_override(one.text, name, values) for one in self.script.choices.flat(text)[0])
+        own = self.script.renumbered and (not name or len(values) == 1)
+        ways = [one.text for one in self.script.choices.flat(text)[0]]
+        return any((own and _NUMBERED.fullmatch(way)) or may_override(way, name, values) for way in ways)
 
     def _pair(self, text: str) -> tuple[str, str] | None:
         if self._pairs:

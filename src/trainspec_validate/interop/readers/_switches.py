@@ -54,7 +54,16 @@ def may_override(text: str, name: str = "", values: Sequence[str] = ()) -> bool:
     """
     if _ARGUMENTS.fullmatch(text):
         return True
-    return bool(_MADE.fullmatch(text)) and not _OF_THE_JOB.match(text) and (not name or len(values) == 1)
+    return (
+        bool(_MADE.fullmatch(text))
+        and not _OF_THE_JOB.match(text)
+        and (not name or (bool(values) and not in_list(values)))
+    )
+
+
+def in_list(values: Sequence[str]) -> bool:
+    """Whether an option takes several words; words of the caller may be none."""
+    return sum(not _REFERENCE.fullmatch(value) for value in values) > 1
 
 
 def holds_further(text: str, name: str, values: Sequence[str], texts: Sequence[str]) -> bool:
