@@ -26,6 +26,7 @@ from trainspec_validate.interop.readers._shell_variables import (
     changed_names,
     is_settled,
     prepares_alone,
+    unknown_words,
 )
 from trainspec_validate.interop.readers._shell_words import Token
 
@@ -213,7 +214,7 @@ def _loop(script: Script, node: tree.Loop) -> bool:
             script.assign(node.variable, Value(item, line))
             _run(script, node.body)
         return False
-    texts = [Value(item, line) for item in items] + ([] if whole and items else [Value(f"${node.variable}", line)])
+    texts = [Value(item, line) for item in items] if whole and items else _may_be(script, node, items, line)
     appended = tree.appended(node.body)
     repeats = len(items) > 1 or not sure
 
@@ -233,6 +234,15 @@ def _loop(script: Script, node: tree.Loop) -> bool:
     if sure:
         return script.branch([all_of_it]) if items else False
     return script.branch([all_of_it, lambda: _run(script, node.condition)])
+
+
+def _may_be(script: Script, node: tree.Loop, items: Sequence[str], line: int) -> list[Value]:
+    """What a variable of a loop may be whose items are not known: one of those that are, or another."""
+    flat = [[one.text for one in script.choices.flat(item)[0]] for item in items]
+    holds_options = any(text.startswith("--") for texts in flat for text in texts)
+    single = [item for item, texts in zip(items, flat, strict=True) if all(text.split() == [text] for text in texts)]
+    other = unknown_words(node.variable) if holds_options else f"${node.variable}"
+    return [*(Value(item, line) for item in single), Value(other, line)]
 
 
 def _changed(script: Script, node: tree.Loop, once: Callable[[set[str]], bool]) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.interop.readers._shell_braces import expanded, has_braces
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, NAME, Script, is_settled
+from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, NAME, Script, is_settled, unknown_words
 from trainspec_validate.interop.readers._shell_words import Token
 
 _LIST = re.compile(rf"\$\{{({NAME})\[@\]\}}")
@@ -74,7 +74,8 @@ def _of_braces(script: Script, token: Token) -> Items:
     made = expanded(token)
     if made is None:
         value = script.value(token.pieces, token.line)
-        return Items([f"$(echo {value})"], sure=False, whole=False, braces=True)
+        text = unknown_words("braces") if value.startswith("-") else f"$(echo {value})"
+        return Items([text], sure=False, whole=False, braces=True)
     found = [_without_braces(script, each) for each in made]
     return Items(
         [text for items in found for text in items.texts],

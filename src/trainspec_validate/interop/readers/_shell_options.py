@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of, slurm_sizes
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
@@ -19,22 +19,22 @@ from trainspec_validate.interop.readers._shell_choices import (
     only_marks,
     split_marks,
 )
-from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
-from trainspec_validate.interop.readers._switches import SEVERAL, holds_further, in_list, may_override
+from trainspec_validate.interop.readers._slurm_script import script_of
+from trainspec_validate.interop.readers._switches import (
+    CHANGED_NAME,
+    NUMBERED,
+    SEVERAL,
+    holds_further,
+    in_list,
+    may_override,
+)
 
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
-_SLURM_NAMES = {
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "gpus-per-node": ("SLURM_GPUS_PER_NODE",),
-}
-"""Variables in which Slurm hands over what its lines ask for."""
 _LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
 _LAUNCHER = _LAUNCHER_SIZE | {
     *("num_processes", "num_machines", "config_file", "node_rank", "master_addr", "master_port", "rdzv_id"),
@@ -51,7 +51,6 @@ PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
-_NUMBERED = re.compile(r"\$(?:[0-9]|\{[0-9]\})")
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
@@ -188,8 +187,9 @@ class Reader:
         words = cut_words(text)
         if any(only_marks(word) and any(map(self.lists, split_marks(word))) for word in words):
             return True
-        may_be = self._pairs or (lambda word: word.startswith("--"))
-        return any(may_be(word) or may_override(word, "none") for word in words)
+        if any(may_override(word, "none") for word in words):
+            return True
+        return any(self._pairs(word) if self._pairs else word.startswith("--") for word in words)
 
     def _grouped(self, words: Iterable[Word], found: Found) -> Iterator[tuple[str, int, list[str]]]:
         """Every option with the words up to the next one; lists that a choice holds are laid over what was found."""
@@ -233,7 +233,7 @@ class Reader:
         """Whether a word may give options again, in one of the ways that it may be."""
         own = self.script.renumbered and (not name or len(values) == 1)
         ways = [one.text for one in self.script.choices.flat(text)[0]]
-        return any((own and _NUMBERED.fullmatch(way)) or may_override(way, name, values) for way in ways)
+        return any((own and NUMBERED.fullmatch(way)) or may_override(way, name, values) for way in ways)
 
     def _pair(self, text: str) -> tuple[str, str] | None:
         if self._pairs:
@@ -273,6 +273,8 @@ class Reader:
                 found.set(pair[0], [given, Option(ABSENT, 0)] if len(texts) > 1 or more else [given])
         if more:
             found.outside.setdefault(_cut(word.text), word.line)
+        if CHANGED_NAME.match(word.text):
+            found.override(word.line)
 
     def _overlay(self, word: Word, found: Found) -> None:
         """Options that choices may hold: each with the values of every alternative, or not given."""
@@ -331,18 +333,6 @@ def draft_of(found: Options) -> Draft:
     """A draft of options, by name with underscores."""
     values = {name: option.value for name, option in found.items()}
     return Draft(values, lambda names: {name: found[name].line for name in names if name in found})
-
-
-def script_of(text: str) -> Script:
-    """A script in which Slurm's variables have the sizes that its lines ask for.
-
-    Raises:
-        ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
-    """
-    sizes = slurm_sizes(text)
-    return read_script(
-        text, {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
-    )
 
 
 @dataclass(slots=True)

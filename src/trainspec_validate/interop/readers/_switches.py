@@ -13,6 +13,9 @@ SEVERAL: Final = frozenset(
     }
 )
 """Options that take several words."""
+CHANGED_NAME: Final = re.compile(r"--[\w-]*\$(?:\(|\{\w*[^\w}])")
+"""An option whose name is a part or a change of a variable, or what a command prints."""
+NUMBERED: Final = re.compile(r"\$(?:[0-9]|\{[0-9]\})")
 _SWITCH: Final = re.compile(
     r"(?:no|use|disable|enable|untie|overlap|apply|skip|calculate|check|accumulate|reset|eod|mock|log|add|init_method)_\w+"
     r"|bf16|fp16|fp8|swiglu|squared_relu|finetune|sequence_parallel|group_query_attention|multi_latent_attention"

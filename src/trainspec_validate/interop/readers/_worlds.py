@@ -102,9 +102,9 @@ def _find_causes(seen: _Seen, first: Values, make: Make) -> None:
         if len(names) > 1 and not any(str(pointer[-1]) in name for name in names):
             groups.setdefault((id(seen.worlds[pointer]), tuple(names)), []).append(pointer)
     left = _MAX_CAUSES
-    for (_, names), pointers in groups.items():
+    for (_, together), pointers in groups.items():
         world = seen.worlds[pointers[0]]
-        changed = {name: world[name] for name in names if world[name] is not first[name]}
+        changed = {name: world[name] for name in together if world[name] is not first[name]}
         if 2 * len(changed) > left:
             return
         left -= 2 * len(changed)
