@@ -159,6 +159,11 @@ class Reader:
             found.options[LAUNCHER] = self._launchers(words)
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
+            if any(
+                " --" in one.text for value in values if has_marks(value) for one in self.script.choices.flat(value)[0]
+            ):
+                found.outside.setdefault(_cut(values[0]), line)
+                found.override(line)
         return found
 
     def _launchers(self, words: list[Word]) -> _Possible:
