@@ -67,6 +67,8 @@ def run(request: Request) -> int:
     _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
     rules, index = _rules(request)
     selection, baseline = selection_of(request, index), _baseline(request)
+    for_people = all(output.format in FOR_PEOPLE for output in wanted if output.file is None)
+    request = replace(request, no_progress=request.no_progress or not for_people)
     report, failures = _judge(request, paths, selection, baseline, rules)
     is_recorded = baseline is not None and baseline.mode != "use" and not failures
     if baseline is not None and is_recorded:

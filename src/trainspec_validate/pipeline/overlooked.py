@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.types import KINDS
-from trainspec_validate.pipeline.archives import unpacked_start
+from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
 from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, names_kind
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
@@ -357,12 +357,16 @@ def _has_many_lines(text: bytes, looks_like: Callable[[bytes], bool]) -> bool:
 
 def _document_reason(file: Path) -> str:
     """Why a file is left out that claims to be ours under a name that no search takes; empty for anything else."""
+    from trainspec_validate.checkpoints.format_table import ARCHIVE  # noqa: PLC0415 - start-up
+
     if is_packed_document(file.name):
         return packed_reason(file)[0]
-    suffix = file.suffix
-    name = file.name.lower()
+    suffix, name = file.suffix, file.name.lower()
     if name.endswith(".log"):
         return _UNKNOWN_LOG
+    is_judged = is_document_name(file.name) or is_stream_name(file.name)
+    if not is_judged and (found := packed_documents(file)) is not None:
+        return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_candidate(file.name) and not name.endswith(".txt"):
         return ""
     if suffix.isascii():
@@ -393,7 +397,7 @@ def packed_reason(file: Path) -> tuple[str, bytes]:
     What cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON is
     compressed by many programs.
     """
-    start = unpacked_start(file)
+    start = unpacked_text(file)
     if start is not None:
         return PACKED_DOCUMENT if claims(start) else "", start
     is_likely = unpacked_name(file.name).lower().endswith(_YAML) or _OWN_NAME.match(file.name)

@@ -130,7 +130,8 @@ def validate(  # noqa: PLR0913
         waivers: file of accepted findings.
         baseline: file of known findings.
         today: day for which waivers count.
-        progress: called with the number of files that were read, and of all files.
+        progress: called with the number of files that were read, and of all files; then with the number of runs whose
+            streams were judged, and of all runs.
 
     Nothing is written and no setting of the process changes.
 
@@ -236,6 +237,7 @@ def _judge_streams(
         num_workers=terms.num_workers,
         seen=terms.seen,
         names={id(member.document): member.path for binding in bound for member in binding.values()},
+        progress=terms.progress,
     )
     if terms.rules is not None:
         judged = [file for file in opened if file.name in result.paths]
