@@ -59,7 +59,7 @@ def options_of(words: Sequence[str]) -> dict[str, str] | None:
             name, sign, value = word[2:].partition("=")
             name = name.replace("-", "_")
             found[name] = value or "True"
-            name, before = "" if sign else name, ""
+            name, before = ("", word) if sign else (name, "")
         elif name:
             found[name], name, before = word, "", word
         elif before:
