@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
+from trainspec_validate.checking.suppress.content import digest_of
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.model.requirements import load_index
@@ -634,7 +635,7 @@ def test_a_file_of_which_nothing_was_judged_is_recorded_with_the_reason() -> Non
     gate = (".", "--fail-on", "unjudged", "--baseline", "trainspec-baseline.json")
     assert invoke(".", "--fail-on", "unjudged", "--write-baseline", *FORM).exit_code == 0
     assert json.loads(Path("trainspec-baseline.json").read_text())["unjudged"] == [
-        {"file": "notes.yaml", "reason": "is empty"}
+        {"file": "notes.yaml", "reason": "is empty", "digest": digest_of("notes.yaml")}
     ]
     result = invoke(*gate, *FORM)
     assert (result.exit_code, "notes.yaml: not judged: is empty" in result.stdout) == (0, True), result.output
