@@ -17,7 +17,8 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-slow test-long mutants-short lint format generate check-generated promtool \
-	stacks-test mcp-test bench bench-streams evidence gpu-setup gpu-check bench-short conformance conformance-short site site-test dist lock clean
+	stacks-test mcp-test bench bench-streams evidence gpu-setup gpu-check bench-short conformance \
+	conformance-short scenarios-short minimal-short mutants-few site site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -66,9 +67,10 @@ mutants-short: $(READY)
 	@echo "== mutants, three =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(FEW_MUTANTS)
 
+# Many of them wait for processes that they have started: one more worker than cores uses that time.
 test-slow: $(READY) ## the tests that take seconds each; `.ci/run` runs them too
 	@echo "== pytest, slow =="
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not long'
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m 'slow and not long'
 
 test-long: $(READY) ## the tests that take tens of seconds each, and properties with all of their examples
 	@echo "== pytest, long =="
@@ -191,14 +193,22 @@ conformance: $(READY) ## test the reference trainers, and each mutant by every s
 	@echo "== mutants, all scenarios =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py --all --out build/mutants $(if $(SHARE),--share $(SHARE))
 
-conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, a killed rank of the minimal stacks, nine mutants
+# Three targets, so that `make --jobs 2` runs one beside another: their jobs wait more than they compute.
+conformance-short: scenarios-short minimal-short mutants-few ## the same in short: quick scenarios, one trial each, a killed rank of the minimal stacks, nine mutants
+
+scenarios-short: $(READY)
 	@echo "== conformance, short =="
-	@rm -rf $(REPORTS)/short $(REPORTS)/minimal-torch $(REPORTS)/minimal-jax
+	@rm -rf $(REPORTS)/short
 	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \
 		$(foreach name,$(QUICK_SCENARIOS),--scenario $(name))
+
+minimal-short: $(READY)
+	@rm -rf $(REPORTS)/minimal-torch $(REPORTS)/minimal-jax
 	@for stack in torch jax; do echo "== minimal-$$stack, a killed rank =="; \
 		$(CONFORM) run reference/minimal/minimal-$$stack.yaml --trials 1 --scenario kill-rank \
 		--report $(REPORTS)/minimal-$$stack || exit 1; done
+
+mutants-few: $(READY)
 	@echo "== mutants, short =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
 

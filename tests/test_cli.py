@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
+from trainspec_validate.checking.suppress.content import digest_of
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.model.requirements import load_index
@@ -558,6 +559,35 @@ def test_progress_counts_every_file() -> None:
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
+def test_progress_counts_every_run() -> None:
+    seen: list[tuple[int, int]] = []
+    head = '{"k":"head","apiVersion":"trainspec/v1","kind":"MetricStream","run":"%s","att":0,"emitter":"job",%s\n'
+    rest = '"time_us":1767225600000000,"scopes":["job"]}'
+    paths = [write(f"{name}.jsonl", head % (name, rest)) for name in "abc"]
+    validation.validate(paths, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3), (0, 3), (1, 3), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("formats", "wanted"),
+    [
+        ((), True),
+        (("full",), True),
+        (("json=report.json",), True),
+        (("json",), False),
+    ],
+)
+def test_progress_never_shows_next_to_formats_of_machines(
+    formats: tuple[str, ...], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[bool] = []
+    bar = terminal.Bar
+    monkeypatch.setattr(terminal, "Bar", lambda *, wanted: bars.append(wanted) or bar(wanted=wanted))
+    write("plan.yaml", GOOD)
+    invoke("plan.yaml", *(word for name in formats for word in ("--format", name)))
+    assert bars == [wanted]
+
+
 # --- baselines and waivers ----------------------------------------------------------------------------------
 
 
@@ -605,7 +635,7 @@ def test_a_file_of_which_nothing_was_judged_is_recorded_with_the_reason() -> Non
     gate = (".", "--fail-on", "unjudged", "--baseline", "trainspec-baseline.json")
     assert invoke(".", "--fail-on", "unjudged", "--write-baseline", *FORM).exit_code == 0
     assert json.loads(Path("trainspec-baseline.json").read_text())["unjudged"] == [
-        {"file": "notes.yaml", "reason": "is empty"}
+        {"file": "notes.yaml", "reason": "is empty", "digest": digest_of("notes.yaml")}
     ]
     result = invoke(*gate, *FORM)
     assert (result.exit_code, "notes.yaml: not judged: is empty" in result.stdout) == (0, True), result.output

@@ -160,6 +160,7 @@ def test_every_unreadable_file_has_its_line_and_nothing_is_written() -> None:
     assert lines[1] == "Error: strange.txt: fits no known format (`trainspec import --list` shows what is read)"
     assert lines[2] == "Error: binary.out: this is a binary file, not text (name a text file)"
     assert lines[3].startswith("Error: gone.xml: the file cannot be read: no such file or directory")
+    assert lines[4] == "Error: nothing was imported; tree.conf can be imported without these files"
     assert not Path("out.yaml").exists()
 
 

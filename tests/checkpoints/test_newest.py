@@ -368,3 +368,75 @@ def test_a_copy_of_a_sealed_older_save_is_passed_over(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "checkpoint-30")
     shutil.copytree(tmp_path / "checkpoint-10", tmp_path / "checkpoint-30")
     assert newest(tmp_path) == "checkpoint-20"
+
+
+# --- whole files that are not the ones to resume from
+
+
+def reason(directory: Path) -> str:
+    """Why the first checkpoint of a directory that is looked at is refused; empty where it is not."""
+    return "".join(next(judged_newest_first(directory)).faults[:1])
+
+
+STALE = [
+    ("step-{}/model.pt", "step:200"),
+    ("step_{}/model.pt", "global_step:200"),
+    ("checkpoint-{}/model.pt", "step:200"),
+    ("iter-{}/ckpt.pt", "iter_num:200"),
+]
+
+
+@pytest.mark.parametrize(("place", "step"), STALE)
+def test_a_state_that_is_older_than_its_name_is_refused(place: str, step: str, tmp_path: Path) -> None:
+    build(tmp_path, f"{place.format(100)}  torch model=F32[8] {step.split(':', maxsplit=1)[0]}:100\n")
+    build(tmp_path, f"{place.format(300)}  torch model=F32[8] {step}\n")
+    assert reason(tmp_path).endswith(f"({step.split(':', maxsplit=1)[0]}) is 200, older than 300 of the name")
+    assert newest(tmp_path) == place.format(100).split("/")[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "word"),
+    [
+        ("step-300/model.pt", "step:300"),
+        ("step-300/model.pt", "step:299"),
+        ("step-300/model.pt", "step:301"),
+        ("iter-300/model.pt", "step:75"),
+        ("step-300/model.pt", "iteration:75"),
+        ("epoch-3/model.pt", "step:1"),
+        ("300/model.pt", "step:75"),
+    ],
+)
+def test_steps_that_agree_or_count_something_else_are_not_refused(place: str, word: str, tmp_path: Path) -> None:
+    build(tmp_path, f"{place}  torch model=F32[8] {word}\n")
+    assert reason(tmp_path) == ""
+
+
+def test_a_count_next_to_no_model_is_not_the_step(tmp_path: Path) -> None:
+    build(tmp_path, "step-300/model.pt  torch w=F32[8]\nstep-300/random_states_0.pt  torch seed:1 step:20\n")
+    assert reason(tmp_path) == ""
+
+
+def test_names_that_count_something_else_in_all_checkpoints_are_not_refused(tmp_path: Path) -> None:
+    for step in (100, 200, 300):
+        build(tmp_path, f"step-{step}/model.pt  torch model=F32[8] step:{step // 4}\n")
+    assert reason(tmp_path) == ""
+
+
+def test_a_file_of_lightning_without_a_model_is_refused(tmp_path: Path) -> None:
+    state = "global_step:{} pytorch-lightning_version:2"
+    build(tmp_path, f"step=20.ckpt  torch state_dict=F32[8] {state.format(20)}\n")
+    build(tmp_path, f"step=30.ckpt  torch {state.format(30)}\n")
+    assert reason(tmp_path).endswith("the state of Lightning has no state_dict, so no model")
+    assert newest(tmp_path) == "step=20.ckpt"
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "adapter_config.json"])
+@pytest.mark.parametrize("text", ["", "{", '{"a": 1}}', "<html>"])
+def test_settings_that_are_no_json_are_refused(name: str, text: str, tmp_path: Path) -> None:
+    for step in (20, 30):
+        huggingface(tmp_path, step)
+        (tmp_path / f"checkpoint-{step}" / name).write_text('{"model_type": "llama"}')
+    assert reason(tmp_path) == ""
+    (tmp_path / "checkpoint-30" / name).write_text(text)
+    assert f"checkpoint-30/{name}: the file is no JSON" in reason(tmp_path)
+    assert newest(tmp_path) == "checkpoint-20"

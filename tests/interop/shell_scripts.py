@@ -321,3 +321,130 @@ def scripts(draw: st.DrawFn) -> str:
     first = [f"{name}={draw(st.integers(0, 4))}" for name in draw(st.sampled_from(["", "AB", "ABC"]))]
     first += draw(st.sampled_from([[], ["L=(2 4 8)"]]))
     return "\n".join([*first, *draw(st.lists(lines(), min_size=1, max_size=6))])
+
+
+OPTION_LISTS = (
+    "--LR 4",
+    "--lr=4",
+    "lr=4",
+    "X--lr=4",
+    "--tp=5 --lr 6",
+    "7",
+    "",
+    "--lr=4X",
+    "L=R",
+)
+OPTION_WORDS = (
+    *(
+        '"$@"',
+        "$@",
+        "$*",
+        "${{@:2}}",
+        '"${{@:1:1}}"',
+        "${{@}}",
+        "${{@: -1}}",
+        "${{@/3/--lr=3}}",
+        "${{*,,}}",
+        "${{@:-x}}",
+    ),
+    *("--lr {number}", "--lr={number}", "--tp $A", "--lr ${{B:-5}}", "$FROM_OUTSIDE", "$E", "${{B:+--lr=5}}"),
+    *("${{E,,}}", "${{E^^}}", "${{E@Q}}", "${{E#X}}", "${{E%X}}", "${{E/lr/--lr}}", "${{E//R/}}", "${{E:0:6}}"),
+    *(
+        "${{L[@]}}",
+        "${{L[0]}}",
+        "${{L[@]:1}}",
+        "${{L[@],,}}",
+        "${{!V}}",
+        "${{L[@]/#/--lr=}}",
+        "${{L[*]}}",
+        "${{L[@]@Q}}",
+    ),
+    *(
+        "--{{lr,tp}}={number}",
+        "--lr={{1,2}}",
+        "--{{l,t}}{{r,p}}={number}",
+        "{{--lr=4,}}",
+        "--lr={{1..3}}",
+        "--{{lr,tp}}={{$A,$B}}",
+    ),
+    *(
+        "--{{lr=1,tp}}{{,=2}}",
+        "'--{{lr,tp}}=1'",
+        "--lr={{1}}",
+        "--lr={{1..03}}",
+        '--lr="{{1,2}}"',
+        "--l{{r=1,r=$E}}",
+        "--{{lr,{{tp,x}}}}=8",
+    ),
+    *(
+        "--${{O,,}}={number}",
+        "--${{O}}={number}",
+        "$(echo --lr 4)",
+        "`# remark`",
+        "`echo --tp 4`",
+        "$'--lr=4'",
+        '$"--tp=4"',
+        "$'\\x2d-lr=9'",
+    ),
+    *("--lr=$1", "--tp=${{2:-6}}", "$2", "--lr=$#", "${{O@L}}"),
+)
+"""Words that are options, that make them, or that hold them."""
+CALLS = (
+    *(["prog {place} {words}"] * 2),
+    *(["fn() {{ prog {place} {words}; }}\nfn {args}"] * 3),
+    "fn() {{ shift; prog {place} {words}; }}\nfn {args}",
+    "fn() {{ local A=$1; shift 2; prog {place} {words}; }}\nfn x {args}",
+    "fn() {{ set -- --tp 9 {args}; prog {place} {words}; }}\nfn --lr 8",
+    'inner() {{ prog {place} {words}; }}\nfn() {{ inner "$@" --tp 7; }}\nfn {args}',
+    'inner() {{ prog {place} {words}; }}\nfn() {{ inner "${{@:2}}" $1; }}\nfn {args}',
+    'fn() {{ ARGS=("$@"); prog {place} {words} "${{ARGS[@]}}"; }}\nfn {args}',
+    "fn() {{ local ARGS=$*; prog {place} {words} $ARGS; }}\nfn {args}",
+    'fn() {{ if {test}; then set -- --lr 1 "$@"; fi; prog {place} {words}; }}\nfn {args}',
+    'fn() {{ "$@"; }}\nfn prog {place} {words}',
+    "fn() {{ while [ $# -gt 1 ]; do shift; done; prog {place} {words}; }}\nfn {args}",
+    'fn() {{ for W in "$@"; do prog {place} {words} $W; done; }}\nfn {args}',
+    "fn() {{ for W in a b; do prog {place} {words}; shift; done; }}\nfn {args}",
+    "fn() {{ prog {place} {words}; }}\nF=fn\n$F {args}\nfn --tp 3",
+    "fn() {{ prog {place} {words}; }}\nCMD='fn {args}'\n$CMD",
+    "fn() {{ prog {place} {words}; }}\neval 'fn {args}'",
+    'fn() {{ IFS=,; prog {place} {words} "$*"; }}\nfn {args}',
+    "set -- {args}\nprog {place} {words}",
+    'set -- {args}\nset -- "$@" --tp 8\nprog {place} {words}',
+    "set -- {args}\nshift\nprog {place} {words}",
+    "if {test}; then set -- {args}; fi\nprog {place} {words}",
+    "echo {args} | xargs prog {place} {words}",
+    "echo {args} | xargs -n 1 prog {place} {words}",
+    "echo {number} | xargs -I % prog {place} --lr % {words}",
+    "echo {number} | xargs -I{{}} prog {place} {words} --tp={{}}",
+    "echo --lr=8 | xargs -I{{}} prog {place} {words} {{}}",
+    "find . -maxdepth 0 -exec prog {place} {words} --lr 3 {{}} +",
+    'L=({args})\nfn() {{ prog {place} {words}; }}\nfn "${{L[@]}}"',
+    'L=(prog {place} {words})\n"${{L[@]}}"',
+    'L=({words})\nL+=({args})\nprog {place} "${{L[@]}}"',
+    "CMD='prog {place}'\n$CMD {words}",
+    "P=({{prog,}})\n$P {place} {words}",
+)
+"""Ways to a command with options."""
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> str:
+    """A script that calls `prog` with options."""
+    name, number = draw(st.sampled_from(NAMES)), draw(st.integers(0, 9))
+    first = [f"{each}={draw(st.integers(0, 4))}" for each in draw(st.sampled_from(["", "A", "AB"]))]
+    listed = draw(st.sampled_from(OPTION_LISTS))
+    first += ["O=LR", "V=E", f"E='{listed}'", draw(st.sampled_from([f"L=({listed})", "L=(lr --lr=2 3)"]))]
+    more = draw(st.sampled_from([[], ["if [ $B ]; then E=--lr=1; fi"], ["if [ $B ]; then O=TP; fi"]]))
+    words = draw(st.lists(st.sampled_from(OPTION_WORDS), min_size=1, max_size=4))
+    start = draw(st.sampled_from(["--num-layers 2 --lr 3", "--num_layers 2 --lr=3 --tp 1", "--num-layers=2"]))
+    given = draw(
+        st.lists(st.sampled_from(("--lr 4", "--tp=2", "3", "$A", "$E", "--lr=5", "$FROM_OUTSIDE")), max_size=3)
+    )
+    call = draw(st.sampled_from(CALLS)).format(
+        place=draw(st.integers(10, 10**6)),
+        words=" ".join([start, *(word.format(number=number) for word in words)]),
+        args=" ".join(given),
+        number=number,
+        test=draw(st.sampled_from(TESTS)).format(name),
+    )
+    return "\n".join([*first, *more, call])

@@ -236,3 +236,24 @@ def test_multiquery_attention_has_the_heads_that_the_program_is_given() -> None:
     assert at(of_megatron(f"{start} --n-head-kv 2"), "model", "num_key_value_heads") == 2
     assert at(of_megatron(start), "model", "num_key_value_heads") == 1
     assert at(of_megatron("H=$1", f"{start} --n-head-kv $H"), "model", "num_key_value_heads") is None
+
+
+def test_of_settings_that_vary_together_the_one_that_decides_is_named() -> None:
+    shape = "--num-layers $N --hidden-size 64 --num-attention-heads 4 --seq-length 128 --vocab-size 1024"
+    script = (
+        "if [ $1 = small ]; then N=2; DTYPE=--bf16; MORE=--swiglu; else N=4; DTYPE=; MORE=; fi\n"
+        f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} --micro-batch-size 1 --train-iters 10 $DTYPE $MORE\n"
+    )
+    fragment = megatron.read(ForeignText("run.sh", script))
+    told = {".".join(map(str, item.pointer)): item.reason for item in fragment.unknown}
+    assert "it follows from bf16, which is" in told["precision.master_parameters"]
+    assert "it follows from swiglu, which is" in told["model.gated_ffn"]
+    assert "it follows from num_layers, which is" in told["model.num_layers"]
+
+
+def test_a_value_that_is_auto_names_its_setting() -> None:
+    fragment = deepspeed.read(
+        ForeignText("zero.json", '{"gradient_clipping": "auto", "zero_optimization": {"stage": 2}}')
+    )
+    told = {".".join(map(str, item.pointer)): item.reason for item in fragment.unknown}
+    assert told["optimizer.clipping"] == "gradient_clipping says auto: the program that starts the job fills it in"

@@ -151,6 +151,22 @@ def test_a_recipe_by_name() -> None:
     assert "names the recipe" in remarks_of(fragment)
 
 
+@pytest.mark.parametrize(
+    ("stated", "schedule"),
+    [
+        ("", None),
+        ("  virtual_pipeline_model_parallel_size: null\n", None),
+        ("  virtual_pipeline_model_parallel_size: 2\n", "interleaved-1f1b"),
+        ("  virtual_pipeline_model_parallel_size: null\n  pipeline_model_parallel_layout: null\n", "1f1b"),
+    ],
+)
+def test_a_recipe_of_bridge_may_split_stages_into_chunks(stated: str, schedule: str | None) -> None:
+    text = f"model:\n  pipeline_model_parallel_size: 4\n  num_layers: 32\n{stated}train:\n  train_iters: 100\n"
+    fragment = read_bridge(ForeignText("override.yaml", text))
+    assert at(fragment, "parallelism", "schedule") == schedule
+    assert ("parallelism.schedule" in unknown_keys(fragment)) is (schedule is None)
+
+
 def test_bridge_says_how_gradients_are_reduced() -> None:
     text = "mixed_precision:\n  bf16: true\n  grad_reduce_in_fp32: {}\nmodel:\n  hidden_size: 64\n"
     for word, format_ in (("true", "fp32"), ("false", "bf16")):

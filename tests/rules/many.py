@@ -9,9 +9,9 @@ from typing import Any
 
 from trainspec_validate.documents import schema
 from trainspec_validate.documents.types import read
-from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.finding import Severity, Verdict
 from trainspec_validate.model.requirements import load_index
-from trainspec_validate.pipeline.engine import Member, run_rules
+from trainspec_validate.pipeline.engine import Binding, Member, run_rules
 from trainspec_validate.pipeline.references import bindings
 from trainspec_validate.rules import all_rules
 
@@ -221,6 +221,21 @@ Complaint = tuple[str, str, tuple[str | int, ...]]
 
 def complaints(data: Data) -> dict[Complaint, Severity]:
     """What the rules say of a set of plain documents that are of good form, with the heaviest severity."""
+    found: dict[Complaint, Severity] = {}
+    for finding in run_rules(all_rules().values(), _bound(data), load_index())[0]:
+        key = (finding.requirement, Path(finding.path).name, _general(finding.pointer))
+        found[key] = max(found.get(key, Severity.NOTE), finding.severity, key=lambda severity: severity.rank)
+    return found
+
+
+def verdict_on(data: Data, requirement: str) -> Verdict:
+    """The verdict on one requirement for a set of plain documents that are of good form."""
+    rules = [rule for rule in all_rules().values() if rule.requirement == requirement]
+    ((outcome,)) = run_rules(rules, _bound(data), load_index())[1]
+    return outcome.verdict
+
+
+def _bound(data: Data) -> list[Binding]:
     members = {}
     for path, value in data.items():
         if value.get("kind") not in ("ClusterProfile", "TrainingPlan", "CheckpointPolicy"):
@@ -229,12 +244,7 @@ def complaints(data: Data) -> dict[Complaint, Severity]:
         assert not failures, (path, failures)
         members[path] = Member(path, read(value["kind"], value))
     by_path = {Path(path).resolve(): member for path, member in members.items()}
-    bound, _ = bindings(list(members.values()), lambda path: by_path.get(Path(path).resolve()))
-    found: dict[Complaint, Severity] = {}
-    for finding in run_rules(all_rules().values(), bound, load_index())[0]:
-        key = (finding.requirement, Path(finding.path).name, _general(finding.pointer))
-        found[key] = max(found.get(key, Severity.NOTE), finding.severity, key=lambda severity: severity.rank)
-    return found
+    return bindings(list(members.values()), lambda path: by_path.get(Path(path).resolve()))[0]
 
 
 def _general(pointer: tuple[str | int, ...]) -> tuple[str | int, ...]:

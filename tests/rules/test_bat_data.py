@@ -123,3 +123,37 @@ def test_epochs_of_a_small_part_of_the_mixture(findings) -> None:
         datasets = {**WEB, "weight": 1 - weight, "num_tokens": TOKENS}, {**small, "weight": weight}
         found = findings(plan=data(*datasets), select=("TS-BAT-045",))
         assert found == ({("TS-BAT-045", "data.datasets.1.num_tokens")} if wrong else set())
+
+
+@pytest.mark.parametrize(
+    ("requirement", "parts", "answer"),
+    [
+        # whatever the split, each part lasts, the parts together do not, or the weights decide
+        ("TS-BAT-039", ({"num_tokens": TOKENS, "max_epochs": 1}, {"num_tokens": TOKENS, "max_epochs": 1}), "pass"),
+        ("TS-BAT-039", ({"num_tokens": TOKENS, "max_epochs": 1}, {"num_tokens": TOKENS / 2, "max_epochs": 1}), "open"),
+        (
+            "TS-BAT-039",
+            ({"num_tokens": TOKENS / 8, "max_epochs": 4}, {"num_tokens": TOKENS / 8, "max_epochs": 3}),
+            "fail",
+        ),
+        (
+            "TS-BAT-039",
+            ({"num_tokens": TOKENS / 8, "max_epochs": 4}, {"num_tokens": TOKENS / 8, "max_epochs": 4}),
+            "open",
+        ),
+        ("TS-BAT-039", ({"num_tokens": TOKENS / 8, "max_epochs": 4}, {"num_tokens": TOKENS}), "open"),
+        ("TS-BAT-039", ({"num_tokens": TOKENS}, {"num_tokens": TOKENS}), "none"),
+        ("TS-BAT-045", ({"num_tokens": TOKENS / 10}, {"num_tokens": TOKENS}), "pass"),
+        ("TS-BAT-045", ({"num_tokens": TOKENS / 90}, {"num_tokens": TOKENS / 90}), "fail"),
+        ("TS-BAT-045", ({"num_tokens": TOKENS / 90}, {"num_tokens": TOKENS / 60}), "open"),
+        ("TS-BAT-045", ({"num_tokens": TOKENS / 90}, {}), "open"),
+    ],
+)
+def test_a_mixture_without_weights(findings, verdict, requirement, parts, answer) -> None:
+    plan = data({**WEB, **parts[0]}, {**CODE, **parts[1]})
+    fails = Verdict.FAIL if requirement == "TS-BAT-039" else Verdict.WARN
+    wanted = {"pass": Verdict.PASS, "fail": fails, "open": Verdict.NOT_RUN, "none": Verdict.NOT_APPLICABLE}
+    assert verdict(requirement, plan=plan) is wanted[answer]
+    assert findings(plan=plan, select=(requirement,)) == (
+        {(requirement, "data.datasets")} if answer == "fail" else set()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ def test_a_count_says_that_it_leaves_layers_for_multi_token_prediction_out(findi
     plan = {"model": {"num_mtp_layers": 2, "num_parameters": 90e9}}
     message, _ = said(findings, tmp_path, "TS-PAR-019", plan=plan)
     assert " without its 2 layers for multi-token prediction, of 1.98 billion or more" in message
+
+
+def test_a_count_with_latent_attention_is_a_range(findings: Findings, tmp_path: Path) -> None:
+    plan = {"model": {"attention": "latent", "num_key_value_heads": None, "num_parameters": 90e9}}
+    message, _ = said(findings, tmp_path, "TS-PAR-019", plan=plan)
+    assert re.search(r"but the shape has [\d.]+ billion to [\d.]+ billion$", message)
 
 
 def test_a_reference_to_no_document_says_among_which(findings: Findings, tmp_path: Path) -> None:

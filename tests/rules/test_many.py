@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -9,12 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from many import CHANGES, Complaint, Data, complaints, larger_group, of_kind, split_groups, two_fabrics, unused_group
+from many import (
+    CHANGES,
+    Complaint,
+    Data,
+    complaints,
+    larger_group,
+    of_kind,
+    split_groups,
+    two_fabrics,
+    unused_group,
+    verdict_on,
+)
 from overlay import overlay
 from spec_text import MARK
 
 from trainspec_validate.documents.load import LoadError, load_file, load_text
-from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.finding import Severity, Verdict
 from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +54,15 @@ ANSWERED: dict[tuple[str, str], str] = {
     **{(change, "TS-CLU-075"): UNKNOWN for change in ("unused_group", "open_group", "larger_group")},
 }
 """Findings that a change answers, by the name of the change and the requirement, with why."""
+
+MORE_ROOM: dict[tuple[str, str], str] = {
+    ("TS-CLU-002", "node_groups"): "the count that was wrong for one group is right for two",
+    **{
+        (identifier, "node_groups"): ROOM
+        for identifier in ("TS-BAT-021", "TS-BAT-049", "TS-CKP-056", "TS-CLU-034", "TS-PAR-002", "TS-TOP-012")
+    },
+}
+"""Findings that a second entry answers, by requirement and list, with why."""
 
 
 @cache
@@ -118,3 +139,43 @@ def test_equal_halves_of_a_group_are_one_machine_to_the_examples() -> None:
             said |= {identifier for identifier, *_ in complaints(halves).keys() - complaints(data).keys()}
             assert not any(plan.get("node_group") for plan in of_kind(halves, "TrainingPlan"))
     assert said <= {"TS-CLU-012", "TS-CLU-020", "TS-CLU-044", "TS-TOP-017"}
+
+
+def places_of_one(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where lists are that hold one mapping."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        yield place
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        yield from places_of_one(inner, (*place, key))
+
+
+def with_a_second(data: Data, file: str, place: tuple[str | int, ...], *, first: bool) -> Data:
+    changed = copy.deepcopy(dict(data))
+    entries = changed[file]
+    for key in place:
+        entries = entries[key]
+    named = {"name": "another"} if "name" in entries[0] else {}
+    entries.insert(0 if first else 1, {**copy.deepcopy(entries[0]), **named})
+    return changed
+
+
+@pytest.mark.slow
+def test_a_second_entry_in_a_list_of_one_passes_no_bad_example() -> None:
+    """What was wrong with one entry is wrong with an equal one next to it, or is named as not judged."""
+    num_tried, passed = 0, set()
+    for rule in RULES:
+        data = bad_examples(rule.id)
+        if data is None or verdict_on(data, rule.id) in (Verdict.PASS, Verdict.NOT_APPLICABLE):
+            continue
+        for file, document in data.items():
+            for place in places_of_one(document):
+                for first in (True, False):
+                    num_tried += 1
+                    try:
+                        verdict = verdict_on(with_a_second(data, file, place, first=first), rule.id)
+                    except AssertionError:  # of a form that no document has
+                        continue
+                    if verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
+                        passed.add((rule.id, ".".join(map(str, place))))
+    assert num_tried > 1000
+    assert passed == set(MORE_ROOM)

@@ -18,6 +18,7 @@ STARTS = {
     "mllog": b'0: :::MLLOG {"key": "init_start", "time_ms": 1}\n',
     "torchtitan": b'{"rank": 0, "log_type_name": "step_start", "time_us": 1, "seq_id": 0}\n',
     "trainer-state": b'{"global_step": 5, "log_history": [{"loss": 2.5, "step": 5}]}\n',
+    "llamafactory": b'{"current_steps": 5, "total_steps": 90, "loss": 2.5, "lr": 1e-05, "elapsed_time": "0:00:24"}\n',
     "tensorboard": trainer_events(1),
     "lightning-csv": b"epoch,step,train_loss\n0,49,2.5\n",
     "wandb-history": b'{"_step": 0, "_timestamp": 1700000000.5, "loss": 2.5}\n',
@@ -31,6 +32,7 @@ STARTS = {
     "megatron-log": b"starting\n [default7]: iteration       10/     100 | consumed samples:   640 |\n",
     "dlrover-events": b'[2025-04-21T23:31:09.074419] [426] [22b7ca89] [Trainer] [#step] [BEGIN] {"global_step": 1}\n',
     "nanogpt-log": b"import torch\nstep:0/6200 val_loss:10.9 train_time:285ms step_avg:nanms\n",
+    "nanogpt-iterations-log": b"step 0: train loss 10.9, val loss 10.9\niter 0: loss 10.8, time 250.00ms\n",
     "kernel-log": b"[    1.5] pci 0000:05:00.0: BAR\n[    9.5] NVRM: Xid (PCI:0000:05:00): 79, GPU fallen off\n",
     "slurm-accounting": b"JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n7|train|gpu|ml|8|FAILED|1:0\n",
     "kubernetes-list": (

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from reading import read_text
+
+from trainspec_validate.pipeline.validation import validate
 
 LOSS = "train.loss.mean{train.loss.name=lm}"
 
@@ -135,3 +139,54 @@ def test_values_that_are_no_number(value: str) -> None:
     found = read_text(line(5, f"lm loss: {value}"))
     assert not found.values(LOSS)
     assert found.lost["value", "lm loss"] == 1
+
+
+# --- a program that starts again in the same log
+
+LOADED = "  successfully loaded checkpoint from /run/checkpoints [ t 1/4, p 1/2 ] at iteration {}\n"
+STARTS = {
+    "loaded": LOADED.format(20),
+    "older release": " loading checkpoint from /run/checkpoints at iteration 20\n",
+    "world size": "using world size: 16, data-parallel size: 2, tensor-model-parallel size: 4\n",
+    "all": "using world size: 16, data-parallel size: 2\n"
+    + LOADED.format(20)
+    + "[before the start of training step]\n",
+}
+
+
+def lines(first: int, last: int) -> str:
+    return "".join(
+        line(step, f"consumed samples: {64 * step}", f"lm loss: {5 - step / 100:.6E}")
+        for step in range(first, last + 1)
+    )
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_restart_that_the_log_shows_begins_an_attempt(start: str, tmp_path: Path) -> None:
+    text = STARTS[start] + lines(1, 30) + STARTS[start] + lines(21, 40)
+    found = read_text(text)
+    assert [head.att for head in found.heads] == [0, 1]
+    assert [sample.step for sample in found.samples if sample.att == 1] == list(range(21, 41))
+    (tmp_path / "train.log").write_text(text)
+    assert {finding.requirement for finding in validate([str(tmp_path / "train.log")]).findings} == set()
+
+
+def test_a_restart_from_the_last_iteration_begins_an_attempt() -> None:
+    found = read_text(lines(1, 20) + LOADED.format(20) + lines(21, 30))
+    assert [head.att for head in found.heads] == [0, 1]
+    assert [head.att for head in read_text(line(20) + LOADED.format(20) + lines(21, 30)).heads] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "saving checkpoint at iteration 20 to /run\n", LOADED.format(25), LOADED.format(90)]
+)
+def test_iterations_that_fall_without_a_restart_are_no_attempt(shown: str, tmp_path: Path) -> None:
+    text = LOADED.format(0) + lines(1, 30) + shown + lines(21, 40)
+    assert [head.att for head in read_text(text).heads] == [0]
+    (tmp_path / "train.log").write_text(text)
+    assert "TS-TEL-024" in {finding.requirement for finding in validate([str(tmp_path / "train.log")]).findings}
+
+
+def test_a_start_before_the_first_line_or_without_a_fall_is_no_restart() -> None:
+    assert [head.att for head in read_text(STARTS["all"] + lines(1, 30)).heads] == [0]
+    assert [head.att for head in read_text(lines(1, 2) + STARTS["world size"] + lines(3, 30)).heads] == [0]

@@ -215,3 +215,15 @@ def test_an_epoch_that_falls_while_steps_go_on_is_noted() -> None:
     assert not found.refusals
     back = [*entries[:2], {**trainer_entries(10)[0], "epoch": 1}]
     assert ("meaning", "epoch") not in read_text(trainer_state(back)).lost
+
+
+def test_a_part_of_the_log_that_is_there_twice_is_reported(tmp_path: Path) -> None:
+    """The Trainer resumes with the log of its checkpoint, so that no step of a later one is in it."""
+    entries = trainer_entries(*range(10, 410, 10))
+    found = read_text(trainer_state([*entries[:30], *entries[15:]]))
+    assert [refused.message for refused in found.refusals] == [
+        "rows repeat an earlier part of the log, each with the same step and the same values"
+    ]
+    changed = [{**entry, "loss": entry["loss"] + 0.125} for entry in entries[15:]]
+    assert not read_text(trainer_state([*entries[:30], *changed])).refusals
+    assert not read_text(trainer_state([*entries[:20], *entries[12:]])).refusals

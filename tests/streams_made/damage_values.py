@@ -45,6 +45,12 @@ def exploding_loss(run: Run) -> Streams:
     return edit(run.streams, "job", change)
 
 
+@on_streams("TS-TEL-088")
+def lost_loss(run: Run) -> Streams:
+    """The loss is not a number from the middle on, and no update is skipped."""
+    return _later(run, "job", LOSS, lambda _: "NaN")
+
+
 @on_streams("TS-TEL-026")
 def loss_of_two_digits(run: Run) -> Streams:
     """The loss keeps one value of two digits from the middle on."""

@@ -169,7 +169,7 @@ def megatron(streams: Streams) -> Files:
                 f"[{_local(record.time_us)}] iteration {record.m[STEPS]:8.0f}/     160 | consumed samples: "
                 f"{record.m.get('train.sample.count', 0):12.0f} | elapsed time per iteration (ms): "
                 f"{milliseconds:.1f} | learning rate: 3.0E-04 | global batch size: {_batch(streams):5.0f} | "
-                f"lm loss: {record.m.get(LOSS, 3.0):.9E} | number of skipped iterations:   0 |\n"
+                f"lm loss: {float(record.m.get(LOSS, 3.0)):.9E} | number of skipped iterations:   0 |\n"
             )
     return {"megatron.log": "".join(lines).encode()}
 
@@ -188,7 +188,7 @@ def nanogpt(streams: Streams) -> Files:
     """The log of modded-nanogpt of the job."""
     start = _job_rows(streams)[0].time_us
     lines = [
-        f"step:{record.m[STEPS]:.0f}/160 train_loss:{record.m.get(LOSS, 3.0):.12g} "
+        f"step:{record.m[STEPS]:.0f}/160 train_loss:{float(record.m.get(LOSS, 3.0)):.12g} "
         f"train_time:{(record.time_us - start) // 1000}ms step_avg:5000.00ms\n"
         for record in _job_rows(streams)
         if STEPS in record.m

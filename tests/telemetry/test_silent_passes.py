@@ -68,6 +68,10 @@ def exploding_loss(of: Streams) -> Streams:
     return later(of, lambda r: with_values(r, LOSS, lambda v: v * 1e9))
 
 
+def lost_loss(of: Streams) -> Streams:
+    return later(of, lambda r: with_values(r, LOSS, lambda _: "NaN"))
+
+
 def frozen_loss(of: Streams) -> Streams:
     return later(of, lambda r: with_values(r, LOSS, lambda _: 2.5))
 
@@ -123,6 +127,7 @@ EXPECTED: list[tuple[Callable[[Streams], Streams], dict[str, str]]] = [
     (falling_counts, dict.fromkeys((*OWN, *LOGS), "TS-TEL-024")),
     (negative_counts, dict.fromkeys((*OWN, "prometheus", "mllog", "megatron"), "TS-TEL-012")),
     (exploding_loss, dict.fromkeys((*OWN, *LOGS), "TS-TEL-055")),
+    (lost_loss, dict.fromkeys((*OWN, *LOGS), "TS-TEL-088")),
     (frozen_loss, dict.fromkeys((*OWN, *LOGS), "TS-TEL-026")),
     (silent_tail, dict.fromkeys((*OWN, "mllog"), "TS-TEL-023")),
     (gap_of_ten_hours, dict.fromkeys((*OWN, *LOGS), "TS-TEL-033")),

@@ -15,6 +15,11 @@ from typing import BinaryIO
 
 from trainspec_validate.checkpoints.opening import open_file, open_past_memory
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 BLOCK_BYTES = 2 << 20
 _NUM_AHEAD = 16
 _NUM_BUFFERS_PER_FILE = 4
@@ -46,9 +51,15 @@ class _File:
         return done
 
     def _is_in_memory(self, offset: int) -> bool:
-        """Whether the system holds the page there, so that asking the storage would only take longer."""
+        """Whether the system holds the page there, so that asking the storage would only take longer.
+
+        A page that is not in memory is read by being asked for, and often arrives before the system has answered: so
+        an answer counts only where this thread read nothing for it.
+        """
+        before = _num_reads()
         try:
-            return os.preadv(self._number, [bytearray(_PAGE_BYTES)], offset, os.RWF_NOWAIT) > 0
+            is_there = os.preadv(self._number, [bytearray(_PAGE_BYTES)], offset, os.RWF_NOWAIT) > 0
+            return is_there and _num_reads() == before
         except BlockingIOError:
             return False
         except OSError:  # The file system does not tell: network ones have caches of their own
@@ -174,6 +185,11 @@ class Reader:
     def _give_back(self, buffer: memoryview) -> None:
         self._buffers.append(buffer)
         self._left.release()
+
+
+def _num_reads() -> int:
+    """Reads from storages that this thread has asked for; 0 where the system does not count them."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 def _pages(num_bytes: int) -> mmap.mmap:

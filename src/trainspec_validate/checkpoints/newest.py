@@ -25,6 +25,7 @@ from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
+from trainspec_validate.checkpoints.usable import unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
 from trainspec_validate.model.requirements import load_index
@@ -210,6 +211,8 @@ def _judge(
     notes = [_words(each) for each in found if each not in refused]
     if not faults:
         faults += _without_state(checkpoint, older)
+    if not faults:
+        faults += unusable(checkpoint, (read_checkpoint(one.root, one.files) for one in older[:_NUM_COMPARED]))
     if not faults:
         faults += _lacking(checkpoint, older[:_NUM_COMPARED])
     if not faults:

@@ -153,6 +153,10 @@ class Checkpoint:
     """Every directory below it, those of other checkpoints included."""
     empty_folders: tuple[str, ...] = ()
     """Those of them without any entry."""
+    own_steps: list[StepClaim] = field(default_factory=list)
+    """Steps next to a model in one file, under names that programs choose, which may count something else."""
+    unusable: list[tuple[str, str]] = field(default_factory=list)
+    """Files that are whole and that their program cannot load, and why."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     unlisted: tuple[tuple[str, str], ...] = ()

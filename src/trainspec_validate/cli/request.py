@@ -17,6 +17,7 @@ from trainspec_validate.model.requirements import Index, load_index
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from trainspec_validate.model.finding import Unjudged
     from trainspec_validate.telemetry.user_rules import Engine
 
 
@@ -49,6 +50,8 @@ class Request:
     rules_engine: Engine = "duckdb"
     values: bool = False
     dependents: bool = False
+    left_out: tuple[Unjudged, ...] = ()
+    """Changed files that cannot be judged."""
     settings_from: str | None = None
     config: str | None = None
     settings: str = ""

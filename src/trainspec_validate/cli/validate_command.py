@@ -25,7 +25,7 @@ from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, holds_document, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
-from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by
+from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by, why_left_out
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
@@ -51,7 +51,10 @@ def run(request: Request) -> int:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.dependents:
         paths = tuple(_without_foreign(paths, UNJUDGED in words_of(request.fail_on)))
-        if not paths:
+        left_out = {path: reason for path in paths if (reason := why_left_out(path))}
+        request = replace(request, left_out=tuple(Unjudged(*entry, "", ()) for entry in left_out.items()))
+        paths = tuple(path for path in paths if path not in left_out)
+        if not (paths or left_out):
             return terminal.OK
     tree = request.settings_from
     if tree is not None:
@@ -67,7 +70,7 @@ def run(request: Request) -> int:
     _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
     rules, index = _rules(request)
     selection, baseline = selection_of(request, index), _baseline(request)
-    report, failures = _judge(request, paths, selection, baseline, rules)
+    report, failures = _judge(_with_progress_for(wanted, request), paths, selection, baseline, rules)
     is_recorded = baseline is not None and baseline.mode != "use" and not failures
     if baseline is not None and is_recorded:
         _write_baseline(baseline, request)  # first, since the report calls findings recorded
@@ -79,6 +82,12 @@ def run(request: Request) -> int:
         Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if _breaks_settings(request) or fails(report, request.fail_on) else terminal.OK
+
+
+def _with_progress_for(wanted: Sequence[Output], request: Request) -> Request:
+    """The request, without progress where standard output has a format for machines."""
+    is_for_people = all(output.format in FOR_PEOPLE for output in wanted if output.file is None)
+    return replace(request, no_progress=request.no_progress or not is_for_people)
 
 
 def _breaks_settings(request: Request) -> bool:
@@ -241,6 +250,7 @@ def _judge(
             rules=rules,
             values=request.values,
             dependents=request.dependents,
+            left_out=request.left_out,
             settings=request.settings,
             from_settings=request.from_settings,
             settings_from=request.settings_from,
@@ -332,6 +342,8 @@ def _list_files(paths: Sequence[str], request: Request) -> int:
     kept, refused = without_links_out(paths) if judges_change else (list(paths), [])
     found = search(kept)
     failures = [str(failure) for failure in (*refused, *found.failures)]
+    for entry in request.left_out:
+        terminal.tell(f"left out: {entry.path}: it {entry.reason}")
     names = [request.stdin_filename or STDIN_NAME] if STDIN in paths else []
     names += sorted(member.as_posix() for group in found.checkpoints for member in group.members)
     for file in found.files:

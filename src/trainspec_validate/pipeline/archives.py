@@ -12,8 +12,10 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Final
+from typing import BinaryIO, Final
 
+from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.pipeline.claims import is_document
 from trainspec_validate.pipeline.files import is_document_name
 from trainspec_validate.system.boundary import open_regular
 
@@ -26,6 +28,9 @@ _MOST_ENTRIES: Final = 10_000
 _START_BYTES: Final = 262_144
 _MOST_MEMORY_BYTES: Final = 128 * 1024**2
 _GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"
+_LZMA, _ZIP, _ZIP_END, _ZIP64 = b"\x5d\0\0", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
+_MOST_END_BYTES: Final = 65_535 + 42
+"""Bytes from the locator of a large container to the end of the longest comment."""
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, KeyError),
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
@@ -43,39 +48,74 @@ def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             return None
-        found = _zipped(content) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
+        found = _zipped(io.BytesIO(content)) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
         return list(islice(found, _MOST_DOCUMENTS))
     except _DAMAGE:
         return None
 
 
-def unpacked_start(path: Path) -> bytes | None:
-    """The start of a compressed file, unpacked; None where it is damaged or no reader of its compression is here."""
-    from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
+def unpacked_text(path: Path) -> bytes | None:
+    """The text in a compressed file, up to the size of a document; None where it is damaged or cannot be unpacked.
+
+    Of content that is no text in UTF-8 nothing is unpacked but its start.
+    """
+    from trainspec_validate.telemetry.formats.source import SourceError, head_of, pieces_of  # noqa: PLC0415 - start-up
 
     try:
         with open_regular(path) as file:
             content = file.read(_MOST_BYTES_OF_ONE)
         if content.startswith((_GZIP, _ZSTD)):
-            return head_of(path)
+            start = head_of(path)
+            is_longer = len(start) >= _START_BYTES and b"\0" not in start
+            return b"".join(pieces_of(path, MAX_BYTES)) if is_longer else start
         start = _unpacked(content, path.name, _START_BYTES)
-        start.decode("utf-8", "replace" if len(start) == _START_BYTES else "strict")
+        is_longer = len(start) == _START_BYTES
+        start.decode("utf-8", "replace" if is_longer else "strict")
+        if b"\0" in start or (content and not start):
+            return None
+        return _unpacked(content, path.name, MAX_BYTES) if is_longer else start
     except (SourceError, *_DAMAGE):
         return None
-    return None if b"\0" in start or (content and not start) else start
+
+
+def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
+    """The documents of ours in a file that begins as a compressed file or an archive does, whatever its name is.
+
+    The name is empty for the content of a compressed file. The list is empty for files of other programs, such as those
+    of offices and packages. None for what is not packed, or is damaged.
+    """
+    try:
+        with open_regular(path) as file:
+            start = file.read(len(_XZ))
+            if start.startswith(_ZIP):
+                found = islice(_zipped(file) if _has_small_directory(file) else (), _MOST_DOCUMENTS)
+                return [(name, content) for name, content in found if is_document(content)]
+    except _DAMAGE:
+        return None
+    text = unpacked_text(path) if start.startswith((_GZIP, _ZSTD, _BZIP2, _XZ, _LZMA)) else None
+    return None if text is None else [("", text)] if is_document(text) else []
+
+
+def _has_small_directory(file: BinaryIO) -> bool:
+    """Whether the list of entries at the end of a zip container is short enough to be read."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - _MOST_END_BYTES))
+    tail = file.read(_MOST_END_BYTES)
+    place = tail.rfind(_ZIP_END)
+    return place >= 0 and _ZIP64 not in tail and int.from_bytes(tail[place + 12 : place + 16], "little") <= _MOST_BYTES
 
 
 def _unpacked(content: bytes, name: str, most_bytes: int) -> bytes:
     """Content without the compression of bzip2 or xz, up to a size; what has neither as it is."""
     if content.startswith(_BZIP2):
         return bz2.BZ2Decompressor().decompress(content, most_bytes)
-    if content.startswith(_XZ) or name.lower().endswith((".lzma", ".tlz")):
+    if content.startswith((_XZ, _LZMA)) or name.lower().endswith((".lzma", ".tlz")):
         return lzma.LZMADecompressor(memlimit=_MOST_MEMORY_BYTES).decompress(content, most_bytes)
     return content[:most_bytes]
 
 
-def _zipped(content: bytes) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(content) as archive:
         for entry in islice(archive.infolist(), _MOST_ENTRIES):
             if _may_be_document(entry.filename):
                 with archive.open(entry) as file:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
-from trainspec_validate.pipeline.foreign import has_our_keys, why_foreign
+from trainspec_validate.pipeline.foreign import has_our_keys, has_our_kind, why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
@@ -51,6 +52,9 @@ _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
+_A_KIND: Final = re.compile(rf"\b(?:{'|'.join(KINDS)})\b".encode())
+_BEGINS_WITH_KEY: Final = re.compile(rb"\s*+(?:(?:#[^\n]*+|---[ \t]*+\r?)\n\s*+)*+(?:\{|[\"'\w-]++[ \t]*+:)")
+"""How a document begins, and no text for a person: with a key."""
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
 _VERSION_OPEN: Final = re.compile(rb"^apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?(?:\{\{|\{%|<%|\$\{)", re.MULTILINE)
@@ -157,6 +161,15 @@ def is_ours(content: bytes) -> bool:
     return claims(content) or claims(content.replace(b"\0", b"")) or bool(_KIND_ANYWHERE.search(content))
 
 
+def is_document(content: bytes) -> bool:
+    """Whether the whole of a text without a name is a document of ours, be it one that cannot be read."""
+    if not claims(content):
+        return False
+    if outline_of(content) is None:
+        return names_kind(content) and bool(_BEGINS_WITH_KEY.match(content))
+    return why_foreign(content, _names_us) is None
+
+
 def why_no_document(path: Path) -> str | None:
     """Why the text of a file is no document of ours; None where it claims to be one.
 
@@ -178,7 +191,9 @@ def why_no_document(path: Path) -> str | None:
     is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
     if not reason and is_open and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
-    if not reason and _KIND.search(content) and has_our_keys(content):
+    if not reason and _A_KIND.search(content) and has_our_keys(content):
+        return None
+    if not reason and is_open and _A_KIND.search(content) and has_our_kind(content):
         return None
     return reason or (_TOO_LONG if is_longer else "")
 

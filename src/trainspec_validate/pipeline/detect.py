@@ -270,6 +270,11 @@ def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
     return Source("stream" if is_compressed else "document", file)
 
 
+def has_own_stream_name(name: str) -> bool:
+    """Whether no other program gives such a name, so that a stream that cannot be recognized was destroyed."""
+    return name.endswith(_OWN_SUFFIXES) or _NUMBERED.search(name) is not None
+
+
 def looks_like_log(start: bytes) -> bool:
     r"""Whether a text begins with lines of a training log: two or more with a step or an epoch, and a loss.
 

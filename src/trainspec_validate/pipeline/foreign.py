@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from itertools import islice
 from typing import Final
 
-from trainspec_validate.documents.load.outline import outline_of
+from trainspec_validate.documents.load.outline import ALIAS, outline_of
 from trainspec_validate.documents.types import KINDS
 
 HELD: Final = "holds a document in a text of another program"
@@ -57,7 +57,8 @@ def why_foreign(content: bytes, is_ours: IsOurs) -> str | None:
 
 def _names_ours(key: str, value: str, is_ours: IsOurs) -> bool:
     """Whether a key at the top names a version or a kind of ours, be it with a slip in the key."""
-    return (key == "kind" and value in KINDS) or (_is_version_key(key) and is_ours(value))
+    is_unknown = value.startswith(ALIAS)  # an alias of no anchor, which no reader of YAML takes
+    return (key == "kind" and value in KINDS) or (_is_version_key(key) and (is_unknown or is_ours(value)))
 
 
 def _is_template_of_another(content: bytes, is_ours: IsOurs) -> bool:
@@ -66,7 +67,8 @@ def _is_template_of_another(content: bytes, is_ours: IsOurs) -> bool:
     stated = [found["version"] for found in islice(_STATED.finditer(text), _MOST_STATED)]
     holes = [mark for mark in _TEMPLATE if mark in text]
     return bool(holes) and not any(
-        version is None or is_ours(version) or any(mark in version for mark in _TEMPLATE) for version in stated
+        version is None or is_ours(version) or any(mark in version for mark in (ALIAS, *_TEMPLATE))
+        for version in stated
     )
 
 
@@ -77,6 +79,12 @@ def why_other(content: bytes) -> str | None:
     if outline is None or any(len(keys & required) >= _FEWEST_KEYS for required in _REQUIRED):
         return None
     return "" if any(key == "apiVersion" and value for key, value in outline.top) else NOT_OURS
+
+
+def has_our_kind(content: bytes) -> bool:
+    """Whether a text has a kind of ours at the top, in whatever way YAML can write it."""
+    outline = outline_of(content)
+    return outline is not None and any(key == "kind" and value in KINDS for key, value in outline.top)
 
 
 def has_our_keys(content: bytes) -> bool:

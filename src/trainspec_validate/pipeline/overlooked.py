@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.types import KINDS
-from trainspec_validate.pipeline.archives import unpacked_start
+from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
 from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, names_kind
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
+    NO_STREAM,
     Search,
     detect,
+    has_own_stream_name,
     is_checkpoint,
     is_foreign,
     looks_like_log,
@@ -34,7 +36,7 @@ from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
-from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
+from trainspec_validate.system.repository import absent_submodules, absent_submodules_below, is_absent_submodule
 
 _TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
 """Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
@@ -141,6 +143,34 @@ def is_passed_over(name: str) -> bool:
         return source.kind == "other" and not (source.unread or _reason(path))
     except (InputError, OSError, ValueError):
         return False  # whoever reads it says why
+
+
+def why_left_out(name: str) -> str:
+    """Why a changed file of another program cannot be judged, or a submodule without its files; empty for the rest."""
+    try:
+        path = Path(name)
+        if not name or is_document_name(name) or has_own_stream_name(name) or is_checkpoint(name):
+            return ""
+        if path.is_dir():
+            return NO_SUBMODULE if is_absent_submodule(path) else ""
+        return _cannot_be_read(path, name) if path.is_file() else ""
+    except (OSError, ValueError):
+        return ""  # whoever reads it says why
+
+
+def _cannot_be_read(path: Path, name: str) -> str:
+    """Why no reader takes a file that was named, in the words of a search; empty where one takes it."""
+    try:
+        source = detect(File(path, name))
+        if source.format or (source.kind != "stream" and path.stat().st_size):
+            return ""
+    except InputError:
+        pass
+    try:
+        found = detect(File(path, name, argument=name))
+    except InputError:
+        return ""
+    return "" if found.kind == "document" else found.unread or _reason(path) or NO_STREAM
 
 
 def _reason(file: Path) -> str:
@@ -357,12 +387,16 @@ def _has_many_lines(text: bytes, looks_like: Callable[[bytes], bool]) -> bool:
 
 def _document_reason(file: Path) -> str:
     """Why a file is left out that claims to be ours under a name that no search takes; empty for anything else."""
+    from trainspec_validate.checkpoints.format_table import ARCHIVE  # noqa: PLC0415 - start-up
+
     if is_packed_document(file.name):
         return packed_reason(file)[0]
-    suffix = file.suffix
-    name = file.name.lower()
+    suffix, name = file.suffix, file.name.lower()
     if name.endswith(".log"):
         return _UNKNOWN_LOG
+    is_judged = is_document_name(file.name) or is_stream_name(file.name)
+    if not is_judged and (found := packed_documents(file)) is not None:
+        return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_candidate(file.name) and not name.endswith(".txt"):
         return ""
     if suffix.isascii():
@@ -393,7 +427,7 @@ def packed_reason(file: Path) -> tuple[str, bytes]:
     What cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON is
     compressed by many programs.
     """
-    start = unpacked_start(file)
+    start = unpacked_text(file)
     if start is not None:
         return PACKED_DOCUMENT if claims(start) else "", start
     is_likely = unpacked_name(file.name).lower().endswith(_YAML) or _OWN_NAME.match(file.name)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainspec_validate.pipeline.archives import documents_in
+from trainspec_validate.pipeline.archives import documents_in, packed_documents
 from trainspec_validate.pipeline.claims import claimed, claims, names_kind
-from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name
+from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name, is_stream_name
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
     NO_SUBMODULE,
+    PACKED_DOCUMENT,
     is_of_a_tool,
     is_packed_document,
     link_reason,
@@ -112,7 +113,11 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
     if is_archive(path.name):
         yield from _archive(path, reason)
         return
-    text = Text(path, claimed(path))
+    packed = None if is_stream_name(path.name) else packed_documents(path)
+    for name, content in packed or ():
+        why = reason or (f"is {name!r} in an archive" if name else PACKED_DOCUMENT)
+        yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)
+    text = Text(path, claimed(path) if packed is None else b"")
     if text.content:
         is_wide = b"\0" in text.content and names_kind(text.content)  # no reader of text parses it
         has_own_name = is_document_name(path.name) or may_be_renamed(path.name) or is_wide

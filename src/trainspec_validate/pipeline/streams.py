@@ -45,13 +45,15 @@ def judge_streams(  # noqa: PLR0913
     num_workers: int | None = None,
     seen: Seen | None = None,
     names: Mapping[int, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[CheckResult, list[tuple[SavedStep, ...]]]:
     """Judge the streams of every run.
 
     A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
 
     `engine` is `local` or `spark`; `num_workers` are processes, or shares on Spark; `seen` is called with the view of
-    each run that was judged; `names` are the files of documents by their identity.
+    each run that was judged; `names` are the files of documents by their identity; `progress` is called with the number
+    of runs that were judged, and of all runs.
 
     Returns:
         What came of the checks, and by run the saves that were committed and not deleted.
@@ -59,7 +61,7 @@ def judge_streams(  # noqa: PLR0913
     beside, given = belonging(documents), num_given(documents)
     judge = _judge_with(beside, selection, index, (num_workers, engine), names or {})
     result, saved = CheckResult(), []
-    for those in runs(files):
+    for those in _counted(runs(files), progress):
         run, judged, failures = readable(those, judge)
         result += CheckResult(failures=failures)
         if judged is None:
@@ -72,6 +74,14 @@ def judge_streams(  # noqa: PLR0913
                 seen(view)
         result += those_judged
     return result, saved
+
+
+def _counted(by_run: Sequence[list[RunFile]], progress: Callable[[int, int], None] | None) -> Iterator[list[RunFile]]:
+    """The files of each run, whose number is reported as progress."""
+    for number, those in enumerate(by_run):
+        if progress:
+            progress(number, len(by_run))
+        yield those
 
 
 def _judge_with(

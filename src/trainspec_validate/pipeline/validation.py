@@ -93,6 +93,8 @@ class Terms:
     """Rules of the user, beside those of the specification."""
     dependents: bool = False
     """Whether documents of the tree that name one of these, or one that is not there, are judged too."""
+    left_out: tuple[Unjudged, ...] = ()
+    """What was named and is not judged, such as changed files of other programs."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings: str = ""
@@ -130,7 +132,8 @@ def validate(  # noqa: PLR0913
         waivers: file of accepted findings.
         baseline: file of known findings.
         today: day for which waivers count.
-        progress: called with the number of files that were read, and of all files.
+        progress: called with the number of files that were read, and of all files; then with the number of runs whose
+            streams were judged, and of all runs.
 
     Nothing is written and no setting of the process changes.
 
@@ -170,7 +173,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     selection, recorded = terms.selection, _baseline(terms.baseline)
     arguments, refused = without_links_out(arguments) if terms.judges_change else (arguments, [])
     documents, inputs = _read_all(index, arguments, terms, stack, refused)
-    if not (documents.files or inputs.streams or inputs.checkpoints):
+    if not (documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments)):
         named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
         raise InputError(*(inputs.failures or [_NOTHING + named]), *_named([*_left_out(arguments, documents, inputs)]))
     documents, waivers = _with_waivers(documents, terms)
@@ -188,7 +191,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     form = [*outcomes_of_form(documents, found, selection, judged), *without_input(documents, selection, elsewhere)]
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     tally = silence([*_located(documents, found, selection), *both.findings], run, waivers, recorded, terms.today)
-    left_out = _first_of_each_path([*_left_out(arguments, documents, inputs)], completion.unreached)
+    left_out = _first_of_each_path([*_left_out(arguments, documents, inputs), *terms.left_out], completion.unreached)
     open_ = [*ruled.unjudged, *both.unjudged, *left_out]
     open_ = recorded.mark(open_, run, tally) if recorded else open_
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
@@ -236,6 +239,7 @@ def _judge_streams(
         num_workers=terms.num_workers,
         seen=terms.seen,
         names={id(member.document): member.path for binding in bound for member in binding.values()},
+        progress=terms.progress,
     )
     if terms.rules is not None:
         judged = [file for file in opened if file.name in result.paths]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
 from trainspec_validate.documents.types.data import Data, Dataset
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.plan import job_steps, job_tokens
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
 
 WEIGHT_TOLERANCE = 1e-3
 """Published weights are rounded to a tenth of a per cent."""
@@ -84,21 +84,19 @@ def order_seed(plan: TrainingPlan) -> Iterator[Violation]:
 def dataset_epochs(plan: TrainingPlan) -> Iterator[Violation]:
     """A dataset holds what its weight takes in the epochs that are allowed."""
     data = _data(plan)
-    judged = False
-    for position, dataset in enumerate(data.datasets):
-        epochs = _epochs(plan, dataset, alone=len(data.datasets) == 1)
-        if epochs is None or dataset.max_epochs is None:
+    limits = [dataset.max_epochs for dataset in data.datasets]
+    none = "no dataset states its size and its largest number of epochs, or the job no length"
+    for position, epochs in _overruns(plan, data, limits, none):
+        if position is None:
+            yield _too_small(plan, epochs, "their largest numbers of epochs allow")
             continue
-        judged = True
-        if epochs > dataset.max_epochs * (1 + LENGTH_TOLERANCE):
-            yield Violation(
-                at(plan, "data", "datasets", position, "max_epochs"),
-                f"the job takes {number(round(epochs, 3))} epochs of {dataset.name}, but "
-                f"{number(dataset.max_epochs)} are allowed",
-                "lower its weight or the length of the job, or allow more epochs",
-            )
-    if not judged:
-        raise NotApplicable("no dataset states its size and its largest number of epochs, or the job no length")
+        dataset = data.datasets[position]
+        yield Violation(
+            at(plan, "data", "datasets", position, "max_epochs"),
+            f"the job takes {number(round(epochs, 3))} epochs of {dataset.name}, but "
+            f"{number(dataset.max_epochs or 0)} are allowed",
+            "lower its weight or the length of the job, or allow more epochs",
+        )
 
 
 @rule("TS-BAT-045")
@@ -107,26 +105,59 @@ def repeated_data(plan: TrainingPlan) -> Iterator[Violation]:
     data = _data(plan)
     if plan.model.vocabulary_size is None or plan.lora or plan.num_parameters_trained:
         raise NotApplicable("the job does not train a language model from its start")
-    judged = False
-    for position, dataset in enumerate(data.datasets):
-        epochs = _epochs(plan, dataset, alone=len(data.datasets) == 1)
-        if epochs is None or dataset.max_epochs is not None or dataset.num_tokens is None:
+    limits = [MOST_EPOCHS if one.max_epochs is None and one.num_tokens else None for one in data.datasets]
+    none = "no dataset states its tokens without its largest number of epochs, or the job no length"
+    for position, epochs in _overruns(plan, data, limits, none):
+        if position is None:
+            yield _too_small(plan, epochs, f"{MOST_EPOCHS} epochs of each have")
             continue
-        judged = True
-        if epochs > MOST_EPOCHS * (1 + LENGTH_TOLERANCE):
-            yield Violation(
-                at(plan, "data", "datasets", position, "num_tokens"),
-                f"the job takes {number(float(f'{epochs:.3g}'))} epochs of {dataset.name}, whose "
-                f"num_tokens is {number(dataset.num_tokens)}",
-                f"correct num_tokens, weight or job; where more than {MOST_EPOCHS} are intended, state max_epochs",
-            )
+        dataset = data.datasets[position]
+        yield Violation(
+            at(plan, "data", "datasets", position, "num_tokens"),
+            f"the job takes {number(float(f'{epochs:.3g}'))} epochs of {dataset.name}, whose "
+            f"num_tokens is {number(dataset.num_tokens or 0)}",
+            f"correct num_tokens, weight or job; where more than {MOST_EPOCHS} are intended, state max_epochs",
+        )
+
+
+def _too_small(plan: TrainingPlan, times: float, limit: str) -> Violation:
+    return Violation(
+        at_key(plan, "data", "datasets"),
+        f"whatever the weights of the datasets, the job takes {number(float(f'{times:.3g}'))} times what {limit}",
+        "correct the sizes or the length of the job, or state max_epochs where more are intended",
+    )
+
+
+def _overruns(
+    plan: TrainingPlan, data: Data, limits: Sequence[float | None], none: str
+) -> Iterator[tuple[int | None, float]]:
+    """Each dataset that the job takes more epochs of than its limit: its position and the epochs.
+
+    A mixture without weights is over its limits where all of them together hold less than the job takes: without a
+    position, and how many times as much it takes. Where one dataset could be over its limit, the weights decide.
+    """
+    is_open = len(data.datasets) > 1 and all(dataset.weight is None for dataset in data.datasets)
+    whole = 1.0 if is_open or len(data.datasets) == 1 else None
+    taken = [_epochs(plan, dataset, whole) for dataset in data.datasets]
+    known = [(at, epochs, limit) for at, (epochs, limit) in enumerate(zip(taken, limits, strict=True))]
+    judged = [(at, epochs, limit) for at, epochs, limit in known if epochs is not None and limit is not None]
     if not judged:
-        raise NotApplicable("no dataset states its tokens without its largest number of epochs, or the job no length")
+        raise NotApplicable(none)
+    over = [(at, epochs) for at, epochs, limit in judged if epochs > limit * (1 + LENGTH_TOLERANCE)]
+    if not is_open:
+        yield from over
+        return
+    held = sum(limit / epochs for _, epochs, limit in judged)
+    if len(judged) == len(known) and held * (1 + LENGTH_TOLERANCE) < 1:
+        yield None, 1 / held
+    elif over:
+        reason = "gives datasets without weights, which decide how often each is read"
+        raise Unresolved(at_key(plan, "data", "datasets"), reason, "give each dataset its weight")
 
 
-def _epochs(plan: TrainingPlan, dataset: Dataset, *, alone: bool) -> float | None:
-    """Epochs of a dataset that the job takes; None where a length is not known."""
-    weight = 1.0 if alone and dataset.weight is None else dataset.weight
+def _epochs(plan: TrainingPlan, dataset: Dataset, whole: float | None) -> float | None:
+    """Epochs of a dataset that the job takes, with a weight of `whole` where it has none; None without a length."""
+    weight = whole if dataset.weight is None else dataset.weight
     if weight is None:
         return None
     tokens = job_tokens(plan)

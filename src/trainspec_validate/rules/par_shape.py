@@ -224,11 +224,19 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     if _outside(model.num_parameters, low, high):
         yield Violation(
             at(plan, "model", "num_parameters"),
-            f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(likely)}"
+            f"num_parameters is {billions(model.num_parameters)}, but the shape has {_counted(model, implied)}"
             + _without_mtp(model)
             + (f", or {billions(low)} where layers share weights" if low < likely and model.family == "hybrid" else ""),
             _other_flag(model) or "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
         )
+
+
+def _counted(model: Model, implied: tuple[float, float, float]) -> str:
+    """The parameters of a shape in words; a range for latent attention, whose ranks are no keys of a plan."""
+    low, likely, _ = implied
+    if model.attention == "latent" and low < likely:
+        return f"{billions(low)} to {billions(likely)}"
+    return billions(likely)
 
 
 def _without_mtp(model: Model) -> str:
@@ -248,7 +256,7 @@ def _other_flag(model: Model) -> str:
             right = f"write {billions(likely)}"
             return f"count the embeddings, and not the layers for multi-token prediction: {right}"
     found = [
-        f"{key}: {value}, with which the shape has {billions(implied[1])}"
+        f"{key}: {value}, with which the shape has {_counted(other, implied)}"
         for key, value, other in _other_shapes(model)
         if (implied := implied_parameters(other)) is not None
         and not _outside(model.num_parameters, implied[0], implied[2])

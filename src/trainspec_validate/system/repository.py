@@ -90,6 +90,13 @@ def absent_submodules_below(directory: Path) -> Iterator[Path]:
                 yield directory / place.relative_to(real)
 
 
+def is_absent_submodule(directory: Path) -> bool:
+    """Whether a directory is a submodule of Git that holds nothing."""
+    real = Path(os.path.realpath(directory))
+    top = top_of(real.parent, (".git",))
+    return top is not None and real in map(Path, map(os.path.realpath, absent_submodules(top)))
+
+
 def superproject_of(directory: str | os.PathLike[str]) -> Path | None:
     """The repository that has the repository at `directory` as a submodule; None where there is none."""
     real = Path(os.path.realpath(directory))

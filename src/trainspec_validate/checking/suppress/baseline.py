@@ -19,6 +19,7 @@ from trainspec_validate.checking.suppress.common import (
     home_of,
     lookup,
 )
+from trainspec_validate.checking.suppress.content import digest_of
 from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind, Unjudged
 from trainspec_validate.model.requirements import Index
@@ -54,6 +55,8 @@ class Baseline:
         self.counts: Counter[Key] = Counter()
         self.open: dict[Open, int] = {}
         """What is recorded as not judged, and where in the file."""
+        self.digests: dict[Open, str] = {}
+        """Of the content of files of which nothing was judged, where the baseline has them."""
         self.source: Source | None = None
         self._places: dict[Key, int] = {}
         if mode != "write" or Path(path).exists():
@@ -80,6 +83,7 @@ class Baseline:
                 self._places.setdefault(_key(entry), index)
             for index, entry in enumerate(data.get("unjudged", [])):
                 self.open.setdefault(_open(entry), index)
+                self.digests |= {_open(entry): str(entry["digest"])} if "digest" in entry else {}
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{self.path}: an entry lacks file, requirement, pointer or count; {how}") from error
 
@@ -111,15 +115,16 @@ class Baseline:
         """The entries, of which those that the baseline records say so; what it records in vain is complained about.
 
         An entry of which it records some requirements becomes two. A file of which nothing was judged is recorded with
-        the reason, so that the same file is new where it is not judged for another one.
+        the reason and a digest, so that the same file is new where it is not judged for another one, or has changed.
         """
         entries = list(entries)
         self.open = {(file, _id_of(word, run.index)): place for (file, word), place in self.open.items()}
         occurring = {(self._relative(entry.path), one) for entry in entries for one in _words_of(entry)}
-        taken = occurring if self.mode == "write" and self.takes_unjudged else self.open.keys() & occurring
+        known = {key for key in self.open.keys() & occurring if not self._has_changed(key)}
         present = {_normal(self._relative(path)): path for path in run.paths}
-        gone = {key for key in self.open.keys() - occurring if self._gone(key, present, run)}
-        self.remaining_open = frozenset((self.open.keys() | taken) - gone)
+        gone = {key for key in self.open.keys() - known if self._gone(key, present, run)}
+        taken = occurring if self.mode == "write" and self.takes_unjudged else known
+        self.remaining_open = frozenset((self.open.keys() - gone) | taken)
         tally.complaints += self._idle(gone, run) if self.mode == "use" else ()
         return [part for entry in entries for part in self._parts(entry, taken)]
 
@@ -141,7 +146,9 @@ class Baseline:
             known, message, help_of_word = lookup(identifier, run.index)
             place: Pointer = ("unjudged", self.open[file, identifier])
             if _is_reason(identifier):
-                yield Complaint(UNUSED, self.path, f"{file} is judged now, or is there no more", help_text, place)
+                is_changed = self._has_changed((file, identifier)) and os.path.lexists(Path(self._directory, file))
+                what = "has changed since it was recorded" if is_changed else "is judged now, or is there no more"
+                yield Complaint(UNUSED, self.path, f"{file} {what}", help_text, place)
             elif known is None:
                 yield Complaint(UNKNOWN, self.path, message, help_of_word or help_text, place)
             else:
@@ -163,10 +170,23 @@ class Baseline:
         file, identifier = key[:2]
         if not _is_reason(identifier) and lookup(identifier, run.index)[0] is None:
             return True
+        if self._has_changed((file, identifier)):
+            return True
         path = present.get(_normal(file))
         if path is None:
             return not os.path.exists(Path(self._directory, file))  # noqa: PTH110 - Path.exists raises for long names
         return _is_reason(identifier) or run.judged(identifier, path)
+
+    def _digest(self, key: Open) -> str:
+        return digest_of(Path(self._directory, key[0])) if _is_reason(key[1]) else ""
+
+    def _written_digest(self, key: Open) -> str:
+        """The digest to write: an entry of a run that prunes keeps its own."""
+        return self.digests.get(key, "") if self.mode == "prune" else self._digest(key)
+
+    def _has_changed(self, key: Open) -> bool:
+        """Whether a file of which nothing was judged has another content than the baseline has a digest of."""
+        return key in self.digests and self.digests[key] != self._digest(key)
 
     def _complaints(self, gone: dict[Key, int], run: Run) -> Iterator[Complaint]:
         for key, number in gone.items():
@@ -196,6 +216,7 @@ class Baseline:
         if self.remaining_open:
             document["unjudged"] = [
                 {"file": file, "reason" if _is_reason(word) else "requirement": word}
+                | ({"digest": digest} if (digest := self._written_digest((file, word))) else {})
                 for file, word in sorted(self.remaining_open)
             ]
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -11,7 +11,7 @@ from trainspec_validate.checkpoints.pickle_code import code_after, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
-from trainspec_validate.checkpoints.view import Archive, Checkpoint
+from trainspec_validate.checkpoints.view import Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
 
@@ -23,6 +23,14 @@ _ZIP_START = b"PK"
 _LIGHTNING = "pytorch-lightning_version"
 _STEP = "global_step"
 _ITERATION = "iteration"
+_STATE = "state_dict"
+_MODELS = frozenset({"model", "state_dict", "model_state_dict", "module"})
+"""Keys of a model next to which programs save its step; other files count calls of their own."""
+_OWN_STEPS = ("step", "global_step", "iteration", "iter_num")
+_HAS_MODEL = ""
+"""Key of the note that a state has a model."""
+_WITHOUT_STATE = frozenset({"meta.pt", "metadata.pt"})
+"""Files of Lightning whose model is in files of PyTorch DCP next to them."""
 _OF_A_RANK = "model_optim_rng.pt"
 """The file that Megatron-LM writes for each rank in its own format."""
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
@@ -64,7 +72,8 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
 
 def _of_steps(value: Any) -> dict[str, Any]:
     state = value.texts() if isinstance(value, Pairs) else {}
-    return {key: state[key] for key in (_LIGHTNING, _STEP, _ITERATION) if key in state}
+    found = {key: state[key] for key in (_LIGHTNING, *_OWN_STEPS) if key in state}
+    return {**found, _STATE: _STATE in state, _HAS_MODEL: not _MODELS.isdisjoint(state)} if state else {}
 
 
 def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
@@ -74,6 +83,18 @@ def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
     step = state.get(_STEP)
     if _LIGHTNING in state and checkpoint.claim(path, step, f"{path} (global_step)") and checkpoint.step is None:
         checkpoint.step = step
+    if _LIGHTNING in state:
+        _claim_state(checkpoint, path, state)
+    elif state.get(_HAS_MODEL):
+        known = ((key, state[key]) for key in _OWN_STEPS if key in state)
+        checkpoint.own_steps += [StepClaim(path, step, f"{path} ({key})") for key, step in known if is_count(step)]
+
+
+def _claim_state(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
+    """Note a file of Lightning without the model that Lightning restores from it."""
+    is_sharded = path.rpartition("/")[2] in _WITHOUT_STATE or any(name.endswith(".distcp") for name in checkpoint.files)
+    if not state[_STATE] and not is_sharded:
+        checkpoint.unusable.append((path, f"the state of Lightning has no {_STATE}, so no model"))
 
 
 def read_bare(checkpoint: Checkpoint, path: str) -> None:

@@ -32,6 +32,8 @@ from trainspec_validate.system.budget import Limit
 MAX_FILES = int(Limit("an import", 1_000, "files").most)
 MAX_NUM_NODES = 1_000_000
 _MAX_NAME = 128
+_MAX_NAMED = 4
+"""Files that an error names."""
 
 
 def _show_formats(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -167,6 +169,9 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
             found.append(_read(path, shown, chosen, inputs))
         except ForeignFormatError as error:
             (failures if explicit else skipped).append(_told(path, error))
+    if failures and found:
+        others = ", ".join(text.name for _, text in found[:_MAX_NAMED])
+        failures.append(f"nothing was imported; {others} can be imported without these files")
     if failures or not found:
         raise Failure(*(failures or skipped))
     for line in skipped:

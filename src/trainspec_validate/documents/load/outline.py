@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import yaml
 
+from trainspec_validate.documents.load._base import MAX_ANCHORS
 from trainspec_validate.documents.load._yaml_walk import open_parser
+
+ALIAS: Final = "*"
+"""How the value of an alias begins that names no anchor above it."""
 
 
 @dataclass(slots=True)
@@ -23,10 +28,14 @@ class Outline:
 
 
 def outline_of(content: bytes) -> Outline | None:
-    """The outline of a text in UTF-8; None where it cannot be read. No alias is followed.
+    r"""The outline of a text in UTF-8; None where it cannot be read.
+
+    An alias has the value of its scalar, an alias of a mapping or list is empty, and one of no anchor is as written.
 
     >>> outline_of(b"image: trainspec/v1").top, outline_of(b"a: [")
     ([('image', 'trainspec/v1')], None)
+    >>> outline_of(b"x: &v trainspec/v1\napiVersion: *v").top
+    [('x', 'trainspec/v1'), ('apiVersion', 'trainspec/v1')]
     """
     found = Outline()
     try:
@@ -42,15 +51,18 @@ def _scalars(text: str, found: Outline) -> Iterator[tuple[int, str, str]]:
     parser = open_parser(text)
     stack: list[str | None] = []
     """For every open collection the key whose value comes next; None for a list, and empty where a key comes."""
+    anchors: dict[str | None, str] = {}
     while parser.check_event():
         event = parser.get_event()
         if isinstance(event, yaml.CollectionEndEvent):
             stack.pop()
             continue
+        if isinstance(event, yaml.DocumentStartEvent):
+            anchors.clear()
         is_start = isinstance(event, yaml.CollectionStartEvent)
         if not is_start and not isinstance(event, yaml.NodeEvent):
             continue
-        value = event.value if isinstance(event, yaml.ScalarEvent) else ""
+        value = _value(event, anchors)
         if stack and stack[-1] == "" and not is_start:
             stack[-1] = value or "?"
         else:
@@ -60,3 +72,13 @@ def _scalars(text: str, found: Outline) -> Iterator[tuple[int, str, str]]:
         if is_start:
             found.num_mappings += not stack and isinstance(event, yaml.MappingStartEvent)
             stack.append("" if isinstance(event, yaml.MappingStartEvent) else None)
+
+
+def _value(event: yaml.NodeEvent, anchors: dict[str | None, str]) -> str:
+    """The value of a scalar or of its alias, empty for a mapping or list; anchors are added to those known."""
+    if isinstance(event, yaml.AliasEvent):
+        return anchors.get(event.anchor, f"{ALIAS}{event.anchor}")
+    value: str = event.value if isinstance(event, yaml.ScalarEvent) else ""
+    if event.anchor is not None and (event.anchor in anchors or len(anchors) < MAX_ANCHORS):
+        anchors[event.anchor] = value
+    return value

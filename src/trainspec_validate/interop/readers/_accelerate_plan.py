@@ -96,7 +96,7 @@ def _write_deepspeed(draft: Draft) -> None:
     if path:
         place = "deepspeed_config.deepspeed_config_file"
         draft.remark(f"{NAMES_DEEPSPEED} {path[:120]}, which is not read: import it as well", place)
-        draft.lacks(("parallelism", "sharding"), f"it is in {path[:120]}")
+        draft.lacks(("parallelism", "sharding"), f"the file {path[:120]} decides it, which is not read")
         return
     stage = draft.look("deepspeed_config.zero_stage")
     if isinstance(stage, int) and stage in _STAGES:

@@ -127,7 +127,7 @@ def _write_formats(draft: Draft, prefix: str) -> None:
         sent = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
         draft.put(("precision", "reduction"), sent)
         for key in ("compute", "parameters", "gradients", "reduction"):
-            draft.lacks(("precision", key), "the source says auto: the program that starts the job fills it in")
+            draft.lacks(("precision", key), "fp16 or bf16 says auto: the program that starts the job fills it in")
         return
     if half and brain:
         draft.remark("fp16 and bf16 are both enabled; DeepSpeed refuses that. fp16 was taken", f"{prefix}fp16.enabled")

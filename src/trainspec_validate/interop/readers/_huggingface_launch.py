@@ -12,7 +12,7 @@ from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
 from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown, word_value
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_options import PROGRAM
+from trainspec_validate.interop.readers._shell_options import PROGRAM, Option, Started
 from trainspec_validate.model.finding import Pointer
 
 ACCELERATE, DEEPSPEED = "accelerate.", "deepspeed."
@@ -270,3 +270,14 @@ def leave_loaded_open(draft: Draft) -> None:
         return
     why = f"{stored} with DDP, fp32 for the copy and its moments with FSDP or DeepSpeed; how the job starts decides"
     draft.drop([("precision", key) for key in STORED], why)
+
+
+def add_launch_variables(started: Started) -> None:
+    """The processes of a node and the nodes, which ms-swift takes from the environment and hands to torchrun."""
+    variables, places = started.script.variables, started.script.places
+    if "NPROC_PER_NODE" not in variables:
+        return
+    for name, option in (("NPROC_PER_NODE", "nproc_per_node"), ("NNODES", "nnodes")):
+        text = variables.get(name, "1")
+        value = word_value(text) if not has_marks(text) else f"${{{name}}}"
+        started.options.setdefault(option, Option(value, places.get(name, 0)))

@@ -167,7 +167,7 @@ def write_training(draft: Draft) -> None:
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
-            draft.lacks(pointer, f"it is in {path[:120]}")
+            draft.lacks(pointer, f"the file {path[:120]} decides it, which is not read")
         if compute != "fp32" or not write_loaded(draft):
             write_deepspeed_formats(draft, compute, how)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
@@ -122,19 +123,20 @@ def _quantised(draft: Draft) -> str:
     return ""
 
 
-def leave_frozen_open(draft: Draft) -> None:
-    """Leave open how many parameters are trained, where an argument freezes a part of the model."""
-    tuned = {name: not _is_off(draft.values[name]) for name in draft.values if _TUNED.fullmatch(name)}
+def leave_frozen_open(draft: Draft, given: Mapping[str, Any] | None = None) -> None:
+    """Leave open how many parameters are trained, where an argument freezes a part of the model, or may freeze it."""
+    values = draft.values if given is None else given
+    tuned = {name: not _is_off(values[name]) for name in values if _TUNED.fullmatch(name)}
     language = tuned.keys() & _LANGUAGE
-    names = sorted(name for name in draft.values if _FROZEN.fullmatch(name) and not _is_off(draft.values[name]))
+    names = sorted(name for name in values if _FROZEN.fullmatch(name) and not _is_off(values[name]))
     if language:  # each part has a switch, so that the parts whose switch is off are the frozen ones
         off = sorted(name for name, on in tuned.items() if not on)
         names = off + [name for name in names if name not in tuned]
         draft.used.update(tuned)
-    parts = str(draft.values.get("mm_tunable_parts") or "").split(",")
+    parts = str(values.get("mm_tunable_parts") or "").split(",")
     if any(parts) and not all(any(word in part for part in parts) for word in ("vision", "adapter", "language")):
         names.append("mm_tunable_parts")
-    names.sort(key=lambda name: draft.values[name] != "frozen")
+    names.sort(key=lambda name: values[name] != "frozen")
     if names:
         draft.lacks(("num_parameters_trained",), f"{names[0][:60]} leaves a part of the model as it is")
 

@@ -14,6 +14,14 @@ _BERT_TIES = (
     "untie_embeddings_and_output_weights says; the version and its switches decide"
 )
 _PADDING = 128
+_TOKENIZERS = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/tokenizers/utils/build_tokenizer.py"
+_SIZED_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer", "TikTokenizer"})
+"""Tokenizers that take their size from `vocab_size`; every other one has its own."""
+_NULL = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
+_END_OF_DOCUMENT = (
+    "such a tokenizer adds a token for the end of a document in some releases and forks "
+    "(NVIDIA/Megatron-LM before c9dfe347, flagos-ai/Megatron-LM-FL@175ae90e) and none in others"
+)
 _OTHER_MODELS = ("decoder_seq_length", "decoder_num_layers", "vision_model_type", "img_h", "bert_binary_head")
 """Arguments of models with a part beside the decoder."""
 _OTHER_PROGRAMS = re.compile(
@@ -199,9 +207,18 @@ def _write_vocabulary(draft: Draft) -> None:
     if draft.flag("should_pad_vocab") is False:
         draft.put(("model", "vocabulary_size"), size)
         return
+    kind = draft.word("tokenizer_type")
+    if kind and kind not in _SIZED_TOKENIZERS:
+        why = f"the tokenizer decides it: {kind[:60]} takes no vocab_size ({_TOKENIZERS})"
+        draft.lacks(("model", "vocabulary_size"), why)
+        return
     multiple = (step or _PADDING) * (draft.count("tensor_model_parallel_size") or 1)
+    padded = -(-size // multiple) * multiple
+    if kind in _NULL and padded == size:
+        draft.lacks(("model", "vocabulary_size"), f"{size} or {size + multiple}: {_END_OF_DOCUMENT}")
+        return
     how = f"{size} padded to a multiple of {multiple}, after {ARGUMENTS}"
-    draft.put(("model", "vocabulary_size"), -(-size // multiple) * multiple, how if size % multiple else "")
+    draft.put(("model", "vocabulary_size"), padded, how if size % multiple else "")
 
 
 def _write_experts(draft: Draft, layers: int | None) -> None:

@@ -113,7 +113,7 @@ CUT = "<cut off>"
 """The value of a setting whose line is cut off."""
 
 
-def why_open(value: object) -> str | None:
+def why_open(value: object, name: str = "the source") -> str | None:
     """Why a value is none: a reference that only the framework resolves, or a placeholder.
 
     >>> why_open("${model.hidden_size}")
@@ -127,7 +127,7 @@ def why_open(value: object) -> str | None:
         return "the log cuts its line before the value"
     if value == "???":
         return "the source leaves it to the person who starts the job"
-    return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
+    return f"{name} says auto: the program that starts the job fills it in" if value == "auto" else None
 
 
 _STATED_ELSEWHERE = frozenset({"batch", "optimizer", "memory"})
@@ -195,7 +195,7 @@ class Draft:
             value = self.values[name]
             if value is None:
                 continue
-            reason = why_open(value)
+            reason = why_open(value, name)
             self.taken.add(name)
             others = present[present.index(name) + 1 :]
             self.passed.update(other for other in others if self.values[other] not in (None, value))

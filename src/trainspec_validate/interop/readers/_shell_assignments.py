@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.readers._shell_braces import has_braces
 from trainspec_validate.interop.readers._shell_builtins import DECLARES, declare, name_at, open_entry
 from trainspec_validate.interop.readers._shell_choices import Value
 from trainspec_validate.interop.readers._shell_items import items_of
@@ -45,6 +46,8 @@ def take(script: Script, command: list[Word], tokens: tuple[Token, ...], positio
     start = None
     if not text and len(token.pieces) == 1 and after < len(tokens) and tokens[after].kind == "open":
         text, start, after = _array(script, assigns[1], tokens, after)
+    if command and has_braces(token):
+        text = f"${assigns[1]}"  # `export A={1,2}` assigns several times
     if assigns[2]:
         text, start = _appended(script, assigns[1], text, start)
     if len(text) > MAX_VALUE:
@@ -81,7 +84,8 @@ def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
     value = script.value(pieces, token.line)
     items = items_of(script, token) if "$" in token.text or "{" in token.text else None
     if items and items.braces and not keep_quoted:
-        yield from (Word(text, token.line) for text in items.texts)
+        after = "${IFS}" if items.splits_openly else ""
+        yield from (Word(f"{text}{after}", token.line) for text in items.texts)
         return
     if items and items.splits_openly and not keep_quoted:
         value = f"{value}${{IFS}}"

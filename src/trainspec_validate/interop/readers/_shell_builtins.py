@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from trainspec_validate.interop.readers import _shell_tree as tree
+from trainspec_validate.interop.readers._shell_arguments import set_arguments, shift
 from trainspec_validate.interop.readers._shell_choices import Value
 from trainspec_validate.interop.readers._shell_variables import NAME, Script, Word, is_settled
 
@@ -93,7 +94,7 @@ def built_in(script: Script, command: list[Word]) -> None:
     kind, words = command[0].text, command[1:]
     known: dict[str, Callable[[], None]] = {
         "unset": lambda: _unset(script, words),
-        "shift": lambda: open_positional(script, command[0].line),
+        "shift": lambda: shift(script, words, command[0].line),
         "alias": lambda: _alias(script, words),
     }
     if kind in DECLARES:
@@ -233,10 +234,4 @@ def _set(script: Script, words: Sequence[Word]) -> None:
         place += 2 if words[place].text[-1] == "o" else 1
     script.options.update(word.text for word in words[:place])
     if place < len(words):
-        open_positional(script, words[0].line)
-
-
-def open_positional(script: Script, line: int) -> None:
-    """`shift` or `set --`: the arguments are others."""
-    for k in range(1, 10):
-        script.scopes[-1][str(k)] = Value(f"${k}", line)
+        set_arguments(script, words[place:], words[0].line)

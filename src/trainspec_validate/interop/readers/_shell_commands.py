@@ -10,19 +10,23 @@ from collections.abc import Callable, Sequence
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
+from trainspec_validate.interop.readers._shell_arguments import Arguments, arguments_of, hand_over
 from trainspec_validate.interop.readers._shell_assignments import ASSIGNS, assignment, take
 from trainspec_validate.interop.readers._shell_builtins import DECLARES, built_in, name_at, sets_variables
 from trainspec_validate.interop.readers._shell_choices import Value
 from trainspec_validate.interop.readers._shell_conditions import decide, matches
 from trainspec_validate.interop.readers._shell_items import items_of, quoted_glob, test_words
+from trainspec_validate.interop.readers._shell_runners import with_read_words
 from trainspec_validate.interop.readers._shell_variables import (
     NAME,
+    POSITIONAL,
     Scope,
     Script,
     Word,
     changed_names,
     is_settled,
     prepares_alone,
+    unknown_words,
 )
 from trainspec_validate.interop.readers._shell_words import Token
 
@@ -210,7 +214,7 @@ def _loop(script: Script, node: tree.Loop) -> bool:
             script.assign(node.variable, Value(item, line))
             _run(script, node.body)
         return False
-    texts = [Value(item, line) for item in items] + ([] if whole and items else [Value(f"${node.variable}", line)])
+    texts = [Value(item, line) for item in items] if whole and items else _may_be(script, node, items, line)
     appended = tree.appended(node.body)
     repeats = len(items) > 1 or not sure
 
@@ -230,6 +234,15 @@ def _loop(script: Script, node: tree.Loop) -> bool:
     if sure:
         return script.branch([all_of_it]) if items else False
     return script.branch([all_of_it, lambda: _run(script, node.condition)])
+
+
+def _may_be(script: Script, node: tree.Loop, items: Sequence[str], line: int) -> list[Value]:
+    """What a variable of a loop may be whose items are not known: one of those that are, or another."""
+    flat = [[one.text for one in script.choices.flat(item)[0]] for item in items]
+    holds_options = any(text.startswith("--") for texts in flat for text in texts)
+    single = [item for item, texts in zip(items, flat, strict=True) if all(text.split() == [text] for text in texts)]
+    other = unknown_words(node.variable) if holds_options else f"${node.variable}"
+    return [*(Value(item, line) for item in single), Value(other, line)]
 
 
 def _changed(script: Script, node: tree.Loop, once: Callable[[set[str]], bool]) -> set[str]:
@@ -277,17 +290,14 @@ def _may_have_changed(script: Script, name: str, spaced: bool | None) -> None:
         script.scopes[-1][f"{name}[0]"] = Value(f"${name}", first.line)
 
 
-def _call(script: Script, name: str, args: list[Word] | None, line: int) -> bool:
+def _call(script: Script, name: str, args: Arguments | None, line: int) -> bool:
     """Follow a function with its own `$1` and so on; whether the script ends in it. None for unknown arguments."""
     script.called.append(name)
     if script.called.count(name) > _MAX_CALLS:
         script.unsettle()
         return False
-    script.outer.append({str(k): script.get(str(k)) for k in range(1, 10)})
-    for k in range(1, 10):
-        beyond = f"${k}" if args is None else ""
-        text = args[k - 1].text if args is not None and k <= len(args) else beyond
-        script.scopes[-1][str(k)] = Value(text, line)
+    script.outer.append({key: script.get(key) for key in POSITIONAL})
+    hand_over(script, args, name, line)
 
     def way(body: tree.Body | None) -> bool:
         return body is not None and _run(script, body)
@@ -331,8 +341,8 @@ def _command(script: Script, command: list[Word], tokens: tuple[Token, ...], ass
     """A command, for which alone some variables were assigned before its name; whether the script ends with it."""
     first = command[0].text
     if first in script.functions:
-        return _with(script, assigned, lambda: _call(script, first, _arguments(script, tokens), command[0].line))
-    script.commands.append(command)
+        return _with(script, assigned, lambda: _call(script, first, arguments_of(script, tokens), command[0].line))
+    script.commands.append(with_read_words(command))
     place = name_at(command)
     name, words = command[place].text, command[place + 1 :]
     if f"alias {name}" in script.options and "expand_aliases" in script.options:
@@ -364,20 +374,6 @@ def _with(script: Script, assigned: Scope, run: Callable[[], bool]) -> bool:
         again = Value(f"${name}", 0) if changed or (value is None and not name.endswith("]")) else value
         script.scopes[-1][name] = again
     return stopped
-
-
-def _arguments(script: Script, tokens: tuple[Token, ...]) -> list[Word]:
-    """The arguments of a function; open ones behind a word that may be several."""
-    found: list[Word] = []
-    for token in [token for token in tokens if token.kind == "word"][1:]:
-        items = items_of(script, token)
-        found.extend(Word(text, token.line) for text in items.texts)
-        if not items.whole:
-            if not items.sure and found and is_settled(found[-1].text):
-                found[-1] = Word(f"${len(found)}", token.line)
-            found.extend(Word(f"${k}", token.line) for k in range(len(found) + 1, 10))
-            break
-    return found
 
 
 def _evaluate(script: Script, words: Sequence[Word]) -> bool:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainspec_validate.interop.readers._shell_braces import expanded, has_braces
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_variables import NAME, Script, is_settled
+from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, NAME, Script, is_settled, unknown_words
 from trainspec_validate.interop.readers._shell_words import Token
 
 _LIST = re.compile(rf"\$\{{({NAME})\[@\]\}}")
 _SEVERAL = re.compile(r"\$@|\$\{[^{}]*(?:@\]|[@*])[^{}]*\}")
 """Expansions that are several items even between quotes."""
-_BRACES = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
-_RANGE = re.compile(r"\{(0|-?[1-9][0-9]{0,5})\.\.(0|-?[1-9][0-9]{0,5})\}")
+_EVERY_WORD = frozenset({"$@", "${@}"})
 _GLOB = re.compile(r"[*?\[~]")
-_MAX_RANGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +34,17 @@ class Items:
 
 def items_of(script: Script, token: Token) -> Items:
     """The items that a word becomes."""
+    return _of_braces(script, token) if has_braces(token) else _without_braces(script, token)
+
+
+def _without_braces(script: Script, token: Token) -> Items:
     value = script.value(token.pieces, token.line)
     if all(piece.quoted or piece.plain for piece in token.pieces):
         return _quoted(script, token, value)
     bare = "".join(piece.text for piece in token.pieces if not piece.quoted and not piece.plain)
-    if found := _RANGE.fullmatch(token.text):
-        return _range(int(found[1]), int(found[2]), value)
     without = re.sub(r"\$\{[^{}]*\}|\$\([^()]*\)", "", bare)
-    if _BRACES.search(without) or _GLOB.search(without):
-        return Items([f"$(echo {value})"], sure=False, whole=False, braces=bool(_BRACES.search(without)))
+    if _GLOB.search(without):
+        return Items([f"$(echo {value})"], sure=False, whole=False)
     if "$" not in bare and "`" not in bare:
         return Items([value], sure=True, whole=True)
     splits = script.splits(value)
@@ -59,19 +60,30 @@ def items_of(script: Script, token: Token) -> Items:
 def _quoted(script: Script, token: Token, value: str) -> Items:
     settled = is_settled(value)
     expanding = "".join(piece.text for piece in token.pieces if not piece.plain)
-    if found := _LIST.fullmatch(token.text):
-        sure = settled and found[1] not in script.spaced
+    found = _LIST.fullmatch(token.text)
+    if found or token.text in _EVERY_WORD:
+        sure = settled and (found[1] if found else ALL_WORDS) not in script.spaced
         return Items(value.split(), sure=sure, whole=sure)
     if _SEVERAL.search(expanding):
         return Items([value], sure=False, whole=False)
     return Items([value], sure=settled, whole=True)
 
 
-def _range(first: int, last: int, value: str) -> Items:
-    if abs(last - first) > _MAX_RANGE:
-        return Items([f"$(echo {value})"], sure=False, whole=False, braces=True)
-    step = 1 if last >= first else -1
-    return Items([str(k) for k in range(first, last + step, step)], sure=True, whole=True, braces=True)
+def _of_braces(script: Script, token: Token) -> Items:
+    """The items of every word that braces make of one."""
+    made = expanded(token)
+    if made is None:
+        value = script.value(token.pieces, token.line)
+        text = unknown_words("braces") if value.startswith("-") else f"$(echo {value})"
+        return Items([text], sure=False, whole=False, braces=True)
+    found = [_without_braces(script, each) for each in made]
+    return Items(
+        [text for items in found for text in items.texts],
+        sure=all(items.sure for items in found),
+        whole=all(items.whole for items in found),
+        splits_openly=any(items.splits_openly for items in found),
+        braces=len(made) != 1 or made[0].pieces != token.pieces,
+    )
 
 
 def quoted_glob(token: Token) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of, slurm_sizes
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
@@ -20,22 +19,22 @@ from trainspec_validate.interop.readers._shell_choices import (
     only_marks,
     split_marks,
 )
-from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
-from trainspec_validate.interop.readers._switches import SEVERAL, holds_further
+from trainspec_validate.interop.readers._slurm_script import script_of
+from trainspec_validate.interop.readers._switches import (
+    CHANGED_NAME,
+    NUMBERED,
+    SEVERAL,
+    holds_further,
+    in_list,
+    may_override,
+)
 
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
-_SLURM_NAMES = {
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "gpus-per-node": ("SLURM_GPUS_PER_NODE",),
-}
-"""Variables in which Slurm hands over what its lines ask for."""
 _LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
 _LAUNCHER = _LAUNCHER_SIZE | {
     *("num_processes", "num_machines", "config_file", "node_rank", "master_addr", "master_port", "rdzv_id"),
@@ -50,11 +49,6 @@ _FURTHER = re.compile(
 """Words that stand for further options, by what they are called."""
 PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
-_TRAINS_NOTHING = re.compile(
-    r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
-    r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export)(?:[_.-]|$)"
-)
-"""Parts of the names of programs that use a model, or make data or checkpoints for one."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
@@ -88,6 +82,8 @@ class Found:
     """Words from outside the script that may hold further options, with their lines."""
     further: list[str] = field(default_factory=list)
     """Those of them that can be nothing else."""
+    overriding: bool = False
+    """Whether such a word may give again what was given before it."""
 
     def set(self, name: str, possible: _Possible, ways: tuple[int, tuple[object, ...]] | None = None) -> None:
         """Give an option its values; a later one goes before an earlier one where it is given."""
@@ -95,13 +91,24 @@ class Found:
         self.ways.pop(name, None)
         if ways is not None and lone:
             self.ways[name] = ways
-        before = self.options.get(name, [Option(ABSENT, 0)])
+        before = self.given(name)
         here = [option for option in possible if option.value is not ABSENT]
         whole = len(here) == len(possible)
         given = before[0].value
         if whole and len(here) == len(before) == 1 and given is not ABSENT and given != here[0].value:
             self.doubled.append((name.replace("_", "-"), here[0].line))
         self.options[name] = here if whole else _distinct([*here, *before])
+
+    def given(self, name: str) -> _Possible:
+        """The values that an option may have so far."""
+        return self.options.get(name, [Option(ABSENT, 0), *([Option("$(more)", 0)] if self.overriding else [])])
+
+    def override(self, line: int) -> None:
+        """A word may give every option again that was given before it; one of a launcher ends with the launcher."""
+        self.overriding = True
+        for name in self.options.keys() - {PROGRAM, LAUNCHER} - _LAUNCHER:
+            self.options[name] = _distinct([*self.options[name], Option("$(more)", line)])
+            self.ways.pop(name, None)
 
     def settings(self, outside: str = OUTSIDE) -> dict[str, Option]:
         """Every option with its one value, or with its alternatives; `outside` names what else may set one."""
@@ -152,6 +159,11 @@ class Reader:
             found.options[LAUNCHER] = self._launchers(words)
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
+            if any(
+                " --" in one.text for value in values if has_marks(value) for one in self.script.choices.flat(value)[0]
+            ):
+                found.outside.setdefault(_cut(values[0]), line)
+                found.override(line)
         return found
 
     def _launchers(self, words: list[Word]) -> _Possible:
@@ -180,6 +192,8 @@ class Reader:
         words = cut_words(text)
         if any(only_marks(word) and any(map(self.lists, split_marks(word))) for word in words):
             return True
+        if any(may_override(word, "none") for word in words):
+            return True
         return any(self._pairs(word) if self._pairs else word.startswith("--") for word in words)
 
     def _grouped(self, words: Iterable[Word], found: Found) -> Iterator[tuple[str, int, list[str]]]:
@@ -196,8 +210,7 @@ class Reader:
                 continue
             laid = self._laid_over(word)
             if laid is not None:
-                if name:
-                    yield name, line, values
+                yield from _ended(name, line, values)
                 name, values = "", []
                 laid(found)
                 continue
@@ -206,15 +219,26 @@ class Reader:
                 continue
             pair = self._pair(word.text)
             if pair is not None:
-                if name:
-                    yield name, line, values
+                yield from _ended(name, line, values)
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
-            elif not name or self._pairs or holds_further(word.text, name, values, texts):
-                _note(word, found, is_further=not self._pairs and holds_further(word.text, name, values, texts))
+            elif self._may_override(word.text, name, values) or holds_further(word.text, name, values, texts):
+                is_value = not values and not holds_further(word.text, name, values, texts)
+                yield from _ended(name, line, [word.text] if is_value else values)
+                if self._may_override(word.text, name if in_list(values) else "", values):
+                    found.override(word.line)
+                name, values = "", []
+                _note(word, found, is_further=not self._pairs)
+            elif not name or self._pairs:
+                _note(word, found, is_further=False)
             elif not (word.text.endswith(".py") and name in _LAUNCHER):
                 values.append(word.text)
-        if name:
-            yield name, line, values
+        yield from _ended(name, line, values)
+
+    def _may_override(self, text: str, name: str = "", values: Sequence[str] = ()) -> bool:
+        """Whether a word may give options again, in one of the ways that it may be."""
+        own = self.script.renumbered and (not name or len(values) == 1)
+        ways = [one.text for one in self.script.choices.flat(text)[0]]
+        return any((own and NUMBERED.fullmatch(way)) or may_override(way, name, values) for way in ways)
 
     def _pair(self, text: str) -> tuple[str, str] | None:
         if self._pairs:
@@ -254,6 +278,8 @@ class Reader:
                 found.set(pair[0], [given, Option(ABSENT, 0)] if len(texts) > 1 or more else [given])
         if more:
             found.outside.setdefault(_cut(word.text), word.line)
+        if CHANGED_NAME.match(word.text):
+            found.override(word.line)
 
     def _overlay(self, word: Word, found: Found) -> None:
         """Options that choices may hold: each with the values of every alternative, or not given."""
@@ -262,6 +288,10 @@ class Reader:
                 self._inner[mark] = Found()
                 self._inner[mark] = self._joined(mark, word.line)
             inner = self._inner[mark]
+            if inner.overriding:
+                found.override(word.line)
+                found.outside.update({text: line for text, line in inner.outside.items() if self._may_override(text)})
+                found.further += filter(self._may_override, inner.further)
             for name, possible in inner.options.items():
                 found.set(name, possible, inner.ways.get(name))
 
@@ -279,8 +309,14 @@ class Reader:
         return _distinct([*found, Option("$(more)", line)] if more else found)
 
 
+def _ended(name: str, line: int, values: list[str]) -> Iterator[tuple[str, int, list[str]]]:
+    """An option with its words, where one was begun."""
+    if name:
+        yield name, line, values
+
+
 def _note(word: Word, found: Found, *, is_further: bool) -> None:
-    """Keep a word that only the caller knows among those that may hold further options."""
+    """Keep a word that is not known among those that may hold further options."""
     if _UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
         found.outside.setdefault(_cut(word.text), word.line)
         found.further += [_cut(word.text)] if is_further else []
@@ -302,18 +338,6 @@ def draft_of(found: Options) -> Draft:
     """A draft of options, by name with underscores."""
     values = {name: option.value for name, option in found.items()}
     return Draft(values, lambda names: {name: found[name].line for name in names if name in found})
-
-
-def script_of(text: str) -> Script:
-    """A script in which Slurm's variables have the sizes that its lines ask for.
-
-    Raises:
-        ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
-    """
-    sizes = slurm_sizes(text)
-    return read_script(
-        text, {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
-    )
 
 
 @dataclass(slots=True)
@@ -364,21 +388,6 @@ def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Start
 
 def _num_fitting(started: Started | None, pattern: re.Pattern[str]) -> int:
     return 0 if started is None else sum(_fits(pattern, name) for name in started.options) + 1
-
-
-def trains_nothing(programs: Iterable[str]) -> bool:
-    """Whether each program that is known by name generates, evaluates or converts.
-
-    >>> [trains_nothing([name]) for name in ("run_text_generation.py", "train_and_eval.py", "eval.py", "$SCRIPT")]
-    [True, False, True, False]
-    """
-    known = [program for program in programs if not _UNRESOLVED.search(program)]
-    return bool(known) and all(_TRAINS_NOTHING.search(name) and "train" not in name for name in known)
-
-
-def without_training(program: str) -> ForeignFormatError:
-    """The error for a source that starts no training."""
-    return ForeignFormatError(f"{program[:60]} is no program that trains", help="give the script of the training")
 
 
 def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:
@@ -470,8 +479,9 @@ def either(picked: list[Found], event: int | None) -> Found:
         whole.doubled.extend(found.doubled)
         whole.outside.update(found.outside)
         whole.further += found.further
+        whole.overriding = whole.overriding or found.overriding
     for name in dict.fromkeys(name for found in picked for name in found.options):
-        every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
+        every = [found.given(name) for found in picked]
         ways = None
         if event is not None and all(len(options) == 1 for options in every):
             ways = event, tuple(options[0].value for options in every)
@@ -479,17 +489,6 @@ def either(picked: list[Found], event: int | None) -> Found:
         if ways is not None:
             whole.ways[name] = ways
     return whole
-
-
-def add_launch_variables(started: Started) -> None:
-    """The processes of a node and the nodes, which ms-swift takes from the environment and hands to torchrun."""
-    variables, places = started.script.variables, started.script.places
-    if "NPROC_PER_NODE" not in variables:
-        return
-    for name, option in (("NPROC_PER_NODE", "nproc_per_node"), ("NNODES", "nnodes")):
-        text = variables.get(name, "1")
-        value = word_value(text) if not has_marks(text) else f"${{{name}}}"
-        started.options.setdefault(option, Option(value, places.get(name, 0)))
 
 
 def _fits(pattern: re.Pattern[str], name: str) -> bool:

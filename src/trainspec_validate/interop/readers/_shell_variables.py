@@ -24,7 +24,8 @@ _IN_BRACKETS = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
 _SUBSTITUTION = re.compile(
     rf"\$\(\((?P<sum>{_IN_BRACKETS})\)\)"
     rf"|\$(?P<bare>{NAME}|[0-9])"
-    rf"|\$\{{(?P<name>{NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+])(?P<default>{_IN_BRACES}))?\}}"
+    rf"|\$(?:(?P<words>[@*])|\{{(?P<braced>[@*])(?P<part>[^{{}}]*)\}})"
+    rf"|\$\{{(?P<name>{NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+?])(?P<default>{_IN_BRACES}))?\}}"
     rf"|\$\{{[#!]?{NAME}\[(?P<entry>[^\]@*]+)\][^{{}}]*\}}"
     rf"|\$\{{(?P<list>{NAME})(?:\[[@*]\])?[:/#%^,@][^{{}}]*\}}"
 )
@@ -48,10 +49,14 @@ _OF_THE_SHELL = frozenset(
     }
 )
 """Variables that the shell itself sets at any time."""
+_PART = re.compile(r":([1-9][0-9]{0,2})(?::([0-9]{1,3}))?")
+_CASE = re.compile(rf"\$\{{(?P<name>{NAME})(?P<all>\[[@*]\])?(?P<case>,,|\^\^|@[LU])\}}")
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _DEFAULT_SPLITTING = frozenset({" \t\n", "$ \\t\\n", "$IFS", "${IFS}"})
 _BLANKS = re.compile(r"\$?(?:[ \t\n]|\\[tn])*")
-_POSITIONAL = frozenset({"0", *map(str, range(1, 10))})
+ALL_WORDS = "@"
+"""Under which the words of the script or of a function are kept."""
+POSITIONAL = (*map(str, range(1, 10)), ALL_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,15 @@ class Frame:
 def first_of(name: str) -> str:
     """Under which the first entry of an array is kept."""
     return f"{name}[0]"
+
+
+def unknown_words(of: str = "") -> str:
+    """A word that is any number of words which nothing is known of.
+
+    >>> unknown_words("launch")
+    '$(arguments-of-launch)'
+    """
+    return f"$(arguments-of-{of})" if of else "$(arguments)"
 
 
 def is_settled(text: str) -> bool:
@@ -120,6 +134,8 @@ class Script:
     """What the command that is being read declares, once all of its words are read."""
     loops: dict[int, set[str]] = field(default_factory=dict)
     """What each loop assigns, as far as it was seen."""
+    renumbered: bool = False
+    """Whether `$1` and its like are others than those of the caller of the script."""
     substituted: int = 0
     steps: int = 0
 
@@ -134,6 +150,7 @@ class Script:
         found: dict[str, Value] = {}
         for scope in (self.prefixed, *self.scopes):
             found.update({name: value for name, value in scope.items() if value is not None and "[" not in name})
+        found.pop(ALL_WORDS, None)
         return found
 
     @property
@@ -235,8 +252,10 @@ class Script:
         if found["entry"]:
             self.open_in_sum(found["entry"])
             return found[0]
+        if found["words"] or found["braced"]:
+            return self._all_words(found)
         if found["list"]:
-            return self._cut_list(found)
+            return self._cut_list(found, line)
         name = found["bare"] or found["name"]
         value = self.get(name) if found["all"] else self.scalar(name)
         if value is not None and found["all"] == "[*]" and not self.splits(" "):
@@ -244,6 +263,8 @@ class Script:
         if found["kind"] is None:
             return found[0] if value is None else value.text
         text = f"${name}" if value is None else value.text
+        if found["kind"] == "?":
+            return text
         default = self._replaced(found["default"], line).strip("\"'")
         alternatives, more = self.choices.flat(text)
         texts = [way for one in alternatives for way in _ways(found, one.text, default)]
@@ -253,14 +274,47 @@ class Script:
             return result if name not in self.fixed | self.shaped else f"${name}"
         return result
 
-    def _cut_list(self, found: re.Match[str]) -> str:
+    def _all_words(self, found: re.Match[str]) -> str:
+        """`$@`, `$*` or a part of them: the words that the script or the function that is followed is called with."""
+        value, part = self.get(ALL_WORDS), found["part"] or ""
+        joined = (found["words"] or found["braced"]) == "*"
+        if value is None:
+            return found[0]
+        if joined and not self.splits(" "):
+            return unknown_words()  # joined with another character
+        if not part:
+            return value.text
+        exact = is_settled(value.text) and ALL_WORDS not in self.spaced
+        if exact and (cut := _PART.fullmatch(part)):
+            first = int(cut[1]) - 1
+            return " ".join(value.text.split()[first : first + int(cut[2]) if cut[2] else None])
+        return found[0] if value.text == "$@" else unknown_words()
+
+    def _cut_list(self, found: re.Match[str], line: int) -> str:
         """A part of a list of options, or the list after a replacement: its options with open values, or none."""
         value = self.get(found["list"])
-        if value is None or "--" not in value.text:
+        if value is None:
             return found[0]
-        words = value.text.split()
+        if (case := _CASE.fullmatch(found[0])) and (cased := self._cased(value, case, line)) is not None:
+            return cased
+        if "--" not in value.text and not has_marks(value.text):
+            return found[0]
+        texts, _ = self.choices.flat(value.text)
+        words = [word for text in texts for word in text.text.split()]
+        if not any(word.startswith("--") for word in words):
+            return found[0]
         kept = [word if word.startswith("--") and "=" not in word else found[0] for word in words]
-        return self._either([" ".join(kept), found[0]], value.line, found[0])
+        others = [" ".join(kept)] if any(word.startswith("--") for word in kept) else []
+        return self._either([*others, unknown_words(f"{found['list']}-changed")], value.line, found[0])
+
+    def _cased(self, value: Value, found: re.Match[str], line: int) -> str | None:
+        """A text in lower or upper case, for each of the values that it may have; None where one is open."""
+        value = value if found["all"] else self.scalar(found["name"]) or value
+        texts, more = self.choices.flat(value.text)
+        if more or not all(is_settled(one.text) and one.text.isascii() for one in texts):
+            return None
+        change = str.lower if found["case"] in {",,", "@L"} else str.upper
+        return self._either([change(one.text) for one in texts], line, found[0])
 
     def _either(self, texts: list[str], line: int, fallback: str) -> str:
         return self.choices.mark([Value(text, line) for text in texts], fallback)
@@ -301,7 +355,7 @@ class Script:
     def unsettle(self) -> None:
         """What an unknown file may have changed: every variable may have another value from here on."""
         names = {name for scope in self.scopes for name in scope}
-        for name in sorted(names - _POSITIONAL):
+        for name in sorted(names - {"0", *POSITIONAL}):
             before = self.get(name)
             if before is None or name.startswith("SLURM_"):
                 continue

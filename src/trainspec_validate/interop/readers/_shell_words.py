@@ -21,6 +21,9 @@ _MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
 """Characters that `_shell_choices` has a meaning for."""
 _CLOSE = "close it here, or close an earlier quote that ends on this line"
 _IN_COMMAND = re.compile(r"""\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|['"()]""", re.DOTALL)
+_ESCAPING = re.compile(r"'(?:[^'\\]|\\.)*'", re.DOTALL)
+_REMARK = re.compile(r"`[ \t]*#[^\n]*`")
+"""A comment between the words of a command, which becomes no word."""
 _IN_NAME = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|["{}]""", re.DOTALL)
 """What counts, and what is quoted, in `$( )` and in `${ }`."""
 _LONGEST_SUBSTITUTION = 4096
@@ -123,6 +126,22 @@ class _Scanner:
         self.flush(plain=True, quoted=True, empty=True)
         self.step()
 
+    def dollar_quoted(self) -> None:
+        """A `$'...'`, which is open where it has a backslash, or a `$"..."`, which is no more than `"..."`."""
+        self.step()
+        if self.text[self.at] == '"':
+            self.double_quoted()
+            return
+        found = _ESCAPING.match(self.text, self.at)
+        if found is None or "\\" not in found[0]:
+            self.single_quoted()
+            return
+        self.flush(plain=False, quoted=False)
+        text = self.step(found.end() - self.at)[1:-1].replace("\\t", "\t").replace("\\n", "\n")
+        is_open = "\\" in text
+        self.buffer.append("$(printf escapes)" if is_open else text)
+        self.flush(plain=not is_open, quoted=True)
+
     def double_quoted(self) -> None:
         """Between double quotes the shell substitutes, but does not cut."""
         start = self.line
@@ -164,11 +183,15 @@ class _Scanner:
                 self.double_quoted()
             elif character == "\\":
                 self.escape(quoted=False)
+            elif character == "$" and self.text[self.at + 1 : self.at + 2] in {"'", '"'}:
+                self.dollar_quoted()
             elif character == "$":
                 self.substitution()
             elif character == "`":
                 end = self.text.find("`", self.at + 1)
-                self.buffer.append(self.step(max(end - self.at, 0) + 1))
+                text = self.step(max(end - self.at, 0) + 1)
+                if not _REMARK.fullmatch(text):
+                    self.buffer.append(text)
             else:
                 self.buffer.append(self.step())
         self.flush(plain=False, quoted=False)

@@ -13,6 +13,9 @@ SEVERAL: Final = frozenset(
     }
 )
 """Options that take several words."""
+CHANGED_NAME: Final = re.compile(r"--[\w-]*\$(?:\(|\{\w*[^\w}])")
+"""An option whose name is a part or a change of a variable, or what a command prints."""
+NUMBERED: Final = re.compile(r"\$(?:[0-9]|\{[0-9]\})")
 _SWITCH: Final = re.compile(
     r"(?:no|use|disable|enable|untie|overlap|apply|skip|calculate|check|accumulate|reset|eod|mock|log|add|init_method)_\w+"
     r"|bf16|fp16|fp8|swiglu|squared_relu|finetune|sequence_parallel|group_query_attention|multi_latent_attention"
@@ -32,10 +35,38 @@ _REFERENCE: Final = re.compile(r"\$\w+|\$\{[^{}]*\}|\$\(.*\)|`[^`]*`", re.DOTALL
 """A word that is one reference as a whole."""
 _PRINTED: Final = re.compile(r"\$\((?!\().*\)|`[^`]*`|\$\{\w+\[[@*]\][^{}]*\}", re.DOTALL)
 """A word that is what a command prints, or the items of an array."""
+_MADE: Final = re.compile(r"\$\((?!\().*\)|`[^`]*`|\$\{(?:!\w+|\w+(?:[^\w{}\[]|\[[^@*]|\[[@*]\].)).*\}", re.DOTALL)
+"""A word that is what a command prints, or a part or a change of a variable."""
+_ARGUMENTS: Final = re.compile(r"\$\(arguments(?:-of-[^()\s]*)?\)")
 _OF_THE_JOB: Final = re.compile(
     r"\$\{?(?:SLURM|PBS|LSB|OMPI|PMI|MASTER|NODE|HOST|RANK|LAUNCH|CMD|COMMAND|PYTHON|LOG|OUT)"
 )
 """References to what the launcher takes, to another command or to a file of its output."""
+
+
+def may_override(text: str, name: str = "", values: Sequence[str] = ()) -> bool:
+    """Whether a word is made of texts that the script or one of its commands has, so that it may repeat an option.
+
+    A variable that the script does not set is empty unless the caller sets it. Right after the name of an option, or
+    in a list of values, such a word is a value, but for arguments that are not known, which may be anything.
+
+    >>> [may_override(text) for text in ("$A", "${A[@]}", "${A/x/--x}", "$(options)")]
+    [False, False, True, True]
+    >>> may_override("$(date)", "lr"), may_override("$(arguments)", "lr"), may_override("$(date)", "lr", ["1"])
+    (False, True, True)
+    """
+    if _ARGUMENTS.fullmatch(text):
+        return True
+    return (
+        bool(_MADE.fullmatch(text))
+        and not _OF_THE_JOB.match(text)
+        and (not name or (bool(values) and not in_list(values)))
+    )
+
+
+def in_list(values: Sequence[str]) -> bool:
+    """Whether an option takes several words; words of the caller may be none."""
+    return sum(not _REFERENCE.fullmatch(value) for value in values) > 1
 
 
 def holds_further(text: str, name: str, values: Sequence[str], texts: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ from trainspec_validate.model.finding import Pointer
 MAX_WORLDS = 400
 _MAX_PRODUCT = 64
 _MAX_LISTED = 6
+_MAX_CAUSES = 128
+_MAX_SHOWN = 3
 _PROBES: tuple[object, ...] = (ABSENT, 3, 8, True, False, "another", "bf16", "full")
 """Values that are tried for a setting of which nothing is known."""
 _TOLD = "a branch, a loop or the caller decides, so that what follows from it is left open"
@@ -35,6 +37,10 @@ class _Seen:
     base: _Facts
     by_setting: dict[Pointer, list[str]] = field(default_factory=dict)
     values: dict[Pointer, list[Any]] = field(default_factory=dict)
+    worlds: dict[Pointer, dict[str, Any]] = field(default_factory=dict)
+    """The first world in which a fact differs."""
+    causes: dict[Pointer, list[str]] = field(default_factory=dict)
+    """Of several settings that vary together the few that make a fact differ."""
     guessed: dict[Pointer, list[str]] = field(default_factory=dict)
     """Facts that differ for a tried value, with the settings."""
 
@@ -72,9 +78,12 @@ def settled(values: Values, make: Make) -> Draft:
     for settings, world in _worlds(first, choices, draft.used):
         other = make(_given(world))
         seen.compare(dict(leaves(other.facts)), settings, tried=False)
+        for pointer in seen.by_setting.keys() - seen.worlds.keys():
+            seen.worlds[pointer] = world
         told &= {message for message, _ in other.told}
     for name, world in _tried(values, first, choices, draft.used):
         seen.compare(dict(leaves(make(_given(world)).facts)), (name,), tried=True)
+    _find_causes(seen, first, make)
     gone = {str(place) for message, place in draft.told if message not in told}
     if choices:
         draft.told = [entry for entry in draft.told if entry[0] in told]
@@ -84,6 +93,34 @@ def settled(values: Values, make: Make) -> Draft:
     draft.idle = [*_idle(first, draft.used, make), *_absent(values, first, draft.used - told_of)]
     draft.elsewhere = _absent(values, first, set(values) - draft.used)
     return draft
+
+
+def _find_causes(seen: _Seen, first: Values, make: Make) -> None:
+    """Of settings that vary together, find the few that each fact follows from."""
+    groups: dict[tuple[int, tuple[str, ...]], list[Pointer]] = {}
+    for pointer, names in seen.by_setting.items():
+        if len(names) > 1 and not any(str(pointer[-1]) in name for name in names):
+            groups.setdefault((id(seen.worlds[pointer]), tuple(names)), []).append(pointer)
+    left = _MAX_CAUSES
+    for (_, together), pointers in groups.items():
+        world = seen.worlds[pointers[0]]
+        changed = {name: world[name] for name in together if world[name] is not first[name]}
+        if 2 * len(changed) > left:
+            return
+        left -= 2 * len(changed)
+
+        def differing(values: Values, pointers: Sequence[Pointer] = tuple(pointers)) -> list[Pointer]:
+            facts = dict(leaves(make(_given({**first, **values})).facts))
+            return [one for one in pointers if facts.get(one, ABSENT) != seen.base.get(one, ABSENT)]
+
+        for name, value in changed.items():
+            for pointer in differing({name: value}):
+                seen.causes.setdefault(pointer, [name])
+        others = [pointer for pointer in pointers if pointer not in seen.causes]
+        for name in list(changed) if others else []:
+            fewer = {other: value for other, value in changed.items() if other != name}
+            changed = fewer if len(differing(fewer, others)) == len(others) else changed
+        seen.causes.update({pointer: list(changed) for pointer in others})
 
 
 def _keep_settings(draft: Draft, choices: Mapping[str, Alternatives], gone: set[str]) -> None:
@@ -208,7 +245,8 @@ def _open(draft: Draft, values: Values, seen: _Seen) -> None:
 def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str:
     known = [value for value in seen.values.get(pointer, []) if not isinstance(value, list | dict)]
     known.sort(key=lambda value: value is ABSENT)
-    cause = next((name for name in names if str(pointer[-1]) in name), "") or _cause(pointer, names)
+    causes = [name for name in names if str(pointer[-1]) in name][:1] or seen.causes.get(pointer, [])[:_MAX_SHOWN]
+    cause = causes[0] if causes else _cause(pointer, names)
     reason = why_open(values[cause])
     if reason is not None:
         return f"it follows from {cause}: {reason}"
@@ -220,7 +258,8 @@ def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str
         known = [value for value in known if value is not ABSENT] or known
     shown = [_shown(value) for value in known[:_MAX_LISTED]] + (["more"] if len(known) > _MAX_LISTED else [])
     alternatives = " or ".join([*shown, *(["another value"] if free else [])])
-    return f"{alternatives}: it follows from {cause.lstrip('$')}, which is {choice}"
+    others = [f", and from {name.lstrip('$')}, which is {values[name]}" for name in causes[1:]]
+    return f"{alternatives}: it follows from {cause.lstrip('$')}, which is {choice}{''.join(others)}"
 
 
 def _cause(pointer: Pointer, names: list[str]) -> str:

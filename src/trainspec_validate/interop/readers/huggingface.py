@@ -19,6 +19,7 @@ from trainspec_validate.interop.readers._foreign_splits import (
 from trainspec_validate.interop.readers._huggingface_launch import (
     ACCELERATE,
     DEEPSPEED,
+    add_launch_variables,
     carried,
     forget_launch,
     laid_over,
@@ -54,7 +55,6 @@ from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_options import (
     PROGRAM,
     Started,
-    add_launch_variables,
     options_of_script,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open

@@ -27,12 +27,11 @@ from trainspec_validate.interop.readers._shell_options import (
     Found,
     Option,
     Reader,
-    script_of,
-    trains_nothing,
-    without_training,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._shell_variables import Script, Word
+from trainspec_validate.interop.readers._slurm_script import script_of
+from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 1024 * 1024

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._huggingface_weights import leave_frozen_open
 from trainspec_validate.interop.readers._launched_ranks import started_ranks
 from trainspec_validate.interop.readers._megatron_count import count_biases
 from trainspec_validate.interop.readers._megatron_deepspeed import settle
@@ -31,10 +32,9 @@ from trainspec_validate.interop.readers._shell_options import (
     Started,
     draft_of,
     options_of_script,
-    trains_nothing,
-    without_training,
 )
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
+from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled
 
 _FLAG = re.compile(
@@ -122,6 +122,7 @@ def read(text: ForeignText) -> Fragment:
     # The name of a file that the script itself writes needs no directory.
     named_here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}
     draft = settled({**started.values, **named_here}, make)
+    leave_frozen_open(draft, started.values)
     leave_unread_open(draft, started)
     leave_configuration_open(draft)
     started.tell(draft)
@@ -207,6 +208,7 @@ def _read_log(text: ForeignText) -> Fragment:
     drop_after_exit(draft)
     count_biases(draft)
     _take_counted(draft, text.text)
+    leave_frozen_open(draft)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)
 

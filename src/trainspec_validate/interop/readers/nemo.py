@@ -36,6 +36,7 @@ _BRIDGE_MODEL = frozenset(
     }
 )
 """Settings right below `model` of Megatron Bridge; other programs also have sections `model` and `train`."""
+_BY_RECIPE = "the file overrides a recipe and does not say; the recipe decides"
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _NEURON = re.compile(r"(?m)^(?:distributed_strategy|strategy|plugins)[ \t]*:")
 """Sections that NeMo 2 and its descendant for Neuron devices have in place of the settings that are read here."""
@@ -346,12 +347,23 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     if whole:
         drop_defaults(draft)
     else:
-        drop_all_defaults(draft, "the file overrides a recipe and does not say; the recipe decides")
+        drop_all_defaults(draft, _BY_RECIPE)
+        _leave_chunks_open(draft)
     write_megatron(draft, defaults=False)
     count_stated(draft)
     leave_composed_open(draft)
     complete(draft)
     return draft
+
+
+def _leave_chunks_open(draft: Draft) -> None:
+    """Leave the schedule open where a recipe may split the stages into chunks that the file does not state."""
+    stated = draft.count("virtual_pipeline_model_parallel_size") or draft.values.get("pipeline_model_parallel_layout")
+    if stated or draft.values.keys() >= {"virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout"}:
+        return
+    draft.drop([("parallelism", "schedule")], _BY_RECIPE)
+    for key in ("schedule", "num_virtual_stages", "stage_layers"):
+        draft.lacks(("parallelism", key), _BY_RECIPE)
 
 
 def _number_format(target: object) -> object:

@@ -1,4 +1,4 @@
-"""Checks the course of the loss: finite values, no explosion, no spikes, and an end below the start."""
+"""Checks the course of the loss: finite values at its end, no explosion, no spikes, and an end below the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
-from trainspec_validate.telemetry.checks._job import stretches
+from trainspec_validate.telemetry.checks._job import held_at, stretches
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot
 from trainspec_validate.telemetry.checks._words import counted, few, number
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
@@ -31,7 +31,22 @@ FEWEST_OF_COURSE = 12
 EDGE_SHARE = 0.1
 RISEN = 2.0
 """Times the least smoothed loss from which an end counts as risen."""
+MAIN_LOSSES = ("total", "lm")
+"""Names of the loss that an update descends; others are its parts."""
 HELP = "find what changed there: data, learning rate, precision, a restored state or a faulty device"
+
+
+@check("TS-TEL-088")
+def finite_end(run: RunView) -> Iterator[Violation]:
+    """A loss of the last attempt is finite in one of its last reports, unless their updates were skipped."""
+    refuse_snapshot(run)
+    losses = [series for series in run.job.values() if series.key.metric == LOSS]
+    if not any(len(_of_last_attempt(run, series)) >= EXPLOSION_REPORTS for series in losses):
+        raise NotApplicable(f"fewer than {EXPLOSION_REPORTS} reports of {LOSS} in the last attempt")
+    yield from few(
+        _violation(series, tail, f"is not finite in {counted(len(tail), 'report')} to the end")
+        for series, tail in _lost_losses(run)
+    )
 
 
 @check("TS-TEL-055")
@@ -42,16 +57,57 @@ def loss_course(run: RunView) -> Iterator[Violation]:
     if not judged:
         raise NotApplicable(f"fewer than {FEWEST} reports of {LOSS}")
     counts_skips = any(series.key.metric == SKIPPED for series in run.job.values())
+    lost = {str(series.key): tail for series, tail in _lost_losses(run)}
     yield from few(
         found
         for series in judged
         for attempt in np.unique(series.attempt).tolist()
-        for found in _course(series, np.flatnonzero(series.attempt == attempt), counts_skips=counts_skips)
+        for found in _course(
+            series,
+            np.setdiff1d(np.flatnonzero(series.attempt == attempt), lost.get(str(series.key), ())),
+            counts_skips=counts_skips,
+        )
     )
 
 
+def _lost_losses(run: RunView) -> list[tuple[JobSeries, Any]]:
+    """Losses that are not finite from some report of the last attempt to its end, with the places of these reports.
+
+    Where no name is that of the whole loss, parts count only where none of them is finite.
+    """
+    losses = [series for series in run.job.values() if series.key.metric == LOSS]
+    main = [series for series in losses if series.key.attribute("train.loss.name") in MAIN_LOSSES]
+    found = [(series, _bad_tail(run, series)) for series in main or losses]
+    lost = [(series, tail) for series, tail in found if len(tail) >= EXPLOSION_REPORTS]
+    if (not main and len(lost) < len(found)) or not lost:
+        return []
+    return [(series, tail) for series, tail in lost if _num_skipped(run, series, tail) < len(tail)]
+
+
+def _of_last_attempt(run: RunView, series: JobSeries) -> Any:
+    """Places of the values of a series in the last attempt of the run."""
+    last = max((span.number for span in run.attempts), default=0)
+    return np.flatnonzero(series.attempt == last)
+
+
+def _bad_tail(run: RunView, series: JobSeries) -> Any:
+    """Places of the last reports that are not finite, up to the last report."""
+    mine = _of_last_attempt(run, series)
+    good = np.flatnonzero(np.isfinite(np.asarray(series.value)[mine]))
+    return mine[int(good[-1]) + 1 if len(good) else 0 :]
+
+
+def _num_skipped(run: RunView, series: JobSeries, tail: Any) -> float:
+    """Updates that are counted as skipped while a loss was not finite."""
+    attempt = int(series.attempt[tail[0]])
+    before = series.time_us[max(int(tail[0]) - 1, 0)] if len(tail) < len(series) else 0
+    times = np.array([before, series.time_us[tail[-1]]], dtype=np.int64)
+    counts = (held_at(each, attempt, times) for each in run.job.values() if each.key.metric == SKIPPED)
+    return float(sum(np.nan_to_num(count[1]) - np.nan_to_num(count[0]) for count in counts))
+
+
 def _course(series: JobSeries, mine: Any, *, counts_skips: bool) -> Iterator[Violation]:
-    """What is wrong with the losses of one attempt, the gravest alone."""
+    """What is wrong with the losses of one attempt: values that are not finite, explosions, spikes and the end."""
     values = np.asarray(series.value)[mine]
     is_finite = np.isfinite(values)
     bad = np.flatnonzero(~is_finite)
@@ -61,29 +117,53 @@ def _course(series: JobSeries, mine: Any, *, counts_skips: bool) -> Iterator[Vio
     kept, values = mine[is_finite], values[is_finite]
     if len(values) < FEWEST:
         return
-    floor = LEAST_SHARE * float(np.median(np.abs(values[: 2 * NEIGHBOURS])))
-    exploded = _exploded(values, floor)
-    spikes: Any = np.flatnonzero(_is_spike(values, floor)) if exploded is None else ()
-    if exploded is not None:
-        begin, before = exploded
+    floor = _floor(values)
+    explosions = list(_explosions(values, floor))
+    for begin, before in explosions:
         message = f"rises from {number(before)} to {number(float(values[begin]))} and stays above {EXPLOSION:g} times"
         yield _violation(series, kept[begin:], message)
-    elif len(spikes):
+    num_before = explosions[0][0] if explosions else len(values)
+    spikes: Any = np.flatnonzero(_is_spike(values, floor)[:num_before])
+    if len(spikes):
         largest = float(np.abs(values[spikes]).max())
         message = f"is more than {SPIKE:g} times that of its neighbours in {counted(len(spikes), 'report')}"
         yield _violation(series, kept[spikes], f"{message}, up to {number(largest)}")
-    else:
+    if not explosions or not _stays_exploded(values, explosions[-1][1], floor):
         yield from _end_above(series, kept, values, floor)
 
 
-def _exploded(values: Any, floor: float) -> tuple[int, float] | None:
-    """Where a loss becomes many times the median before it and stays so, and that median."""
+def _floor(values: Any) -> float:
+    """Least loss that ratios are taken of; a spike in the first reports does not raise it."""
+    size = np.abs(values)
+    return LEAST_SHARE * float(min(np.median(size[:EXPLOSION_REPORTS]), np.median(size[: 2 * NEIGHBOURS])))
+
+
+def _edge(values: Any) -> int:
+    """Reports that make the start or the end of a course."""
+    return max(round(EDGE_SHARE * len(values)), EXPLOSION_REPORTS)
+
+
+def _explosions(values: Any, floor: float) -> Iterator[tuple[int, float]]:
+    """Where a loss becomes many times the median before it and stays so, and that median.
+
+    A loss that has not recovered since is the same explosion.
+    """
     above = np.zeros(len(values), dtype=bool)
     reference = _running_median(values)
     above[NEIGHBOURS - 2 :] = (values > EXPLOSION * np.maximum(reference, floor))[NEIGHBOURS - 2 :]
-    for begin, _ in stretches(above, EXPLOSION_REPORTS):
-        return begin, float(reference[begin])
-    return None
+    recovered = 0
+    for begin, end in stretches(above, EXPLOSION_REPORTS):
+        if begin < recovered:
+            continue
+        before = float(reference[begin])
+        yield begin, before
+        below = np.flatnonzero(values[end:] <= EXPLOSION * max(before, floor))
+        recovered = end + int(below[0]) if len(below) else len(values)
+
+
+def _stays_exploded(values: Any, before: float, floor: float) -> bool:
+    """Whether the end of a loss is many times what it was before its last explosion."""
+    return float(np.median(values[-_edge(values) :])) > EXPLOSION * max(before, floor)
 
 
 def _running_median(values: Any) -> Any:
@@ -112,8 +192,10 @@ def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Itera
     """A loss that ends above its first reports, or twice above its least."""
     if len(values) < FEWEST_OF_COURSE:
         return
-    edge = max(round(EDGE_SHARE * len(values)), EXPLOSION_REPORTS)
-    end, first = float(np.median(values[-edge:])), float(values[:edge].max())
+    edge = _edge(values)
+    start = values[:edge]
+    usual = start[np.abs(start) <= SPIKE * max(float(np.median(np.abs(start))), floor)]
+    end, first = float(np.median(values[-edge:])), float((usual if len(usual) else start).max())
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // edge, 2))]
     least = min(parts)
     if end > first + abs(first) * EDGE_SHARE:

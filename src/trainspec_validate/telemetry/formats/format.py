@@ -145,6 +145,15 @@ def _is_trainer_state(head: bytes) -> bool:
     return _IS_OF_TRAINER(head) or _TRAINER_ENTRY.search(head) is not None
 
 
+_IS_REPORT_OF_LLAMA_FACTORY = _search(
+    r'\A\s{0,8}\{(?=[^\n]{0,20000}"current_steps"\s{0,8}:\s{0,8}\d)[^\n]{0,20000}"total_steps"\s{0,8}:'
+)
+
+
+def _is_llamafactory(head: bytes) -> bool:
+    return not _is_native(head) and _IS_REPORT_OF_LLAMA_FACTORY(head)
+
+
 _IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
 _IS_HISTORY_LINE = _search(
     r'\A\s{0,8}\{(?=[^\n]{0,100000}"_step"\s{0,8}:\s{0,8}\d)[^\n]{0,100000}"_(?:runtime|timestamp)"'
@@ -273,6 +282,14 @@ _FORMATS = (
         events=frozenset(),
         has_rhythm=True,
         module="trainer_state",
+    ),
+    StreamFormat(
+        *("llamafactory", "trainer_log.jsonl of LLaMA-Factory", _is_llamafactory),
+        clock="none",
+        metrics=_TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        module="llamafactory",
     ),
     StreamFormat(
         *("tensorboard", "scalars of TensorBoard, event file", _is_event_file),
@@ -416,6 +433,19 @@ _FORMATS = (
         has_rhythm=True,
         mark=b"step:",
         module="nanogpt",
+    ),
+    StreamFormat(
+        *(
+            "nanogpt-iterations-log",
+            "log of nanoGPT, lines with iter, loss and time",
+            _search(r"^iter \d{1,12}: loss [-+\d.einfaN]{1,40}, time \d[\d.]{0,19}ms(?:[, \r]|$)", b": loss "),
+        ),
+        clock="none",
+        metrics=_NANOGPT_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        mark=b"iter ",
+        module="nanogpt_iterations",
     ),
     StreamFormat(
         *("kernel-log", "errors of devices in a kernel log: Xid, SXid, RAS of amdgpu", _search(_KERNEL_LINE)),

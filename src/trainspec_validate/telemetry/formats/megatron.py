@@ -16,6 +16,15 @@ from trainspec_validate.telemetry.formats.tally import Tally
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LINE = re.compile(r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}\d{1,15} \|(?P<fields>.*)", re.DOTALL)
+_LOADED = re.compile(
+    r"(?:successfully loaded|loading) (?:distributed |release )?checkpoint from [^\n]{1,1000} at iteration "
+    r"{1,4}(?P<step>\d{1,15})\b"
+)
+_STARTED = re.compile(
+    r"using world size: \d{1,9}, |time to initialize megatron \(seconds\)|\[before the start of training step\]"
+    r"|could not find the metadata file"
+)
+"""What the program prints once as it starts."""
 _TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\]")
 _FIELD = re.compile(r"(?P<name>[^|]*?): *(?P<value>[^|: ]+) *")
 BESIDE = (
@@ -38,6 +47,7 @@ _SOMETIMES = {
 _SECOND_US = 1_000_000
 _MAX_INTERVAL = 10_000
 _MAX_FIELDS = 1_000
+_MAX_ATTEMPTS = 10_000
 
 
 def names(tally: Tally, quantities: dict[str, float]) -> Names:
@@ -74,13 +84,18 @@ class Reader:
         self._num_lines = 0
         self._last_step = -1
         self._interval = 1
+        self._attempt = transcript.given.attempt
+        self._start: int | None = None
+        """Iteration of the checkpoint that was loaded since the last line, -1 for a start that loads none."""
         self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
+        self._lacks: dict[str, str] = {}
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
         match = _LINE.search(text)
         if not match:
+            self._note_start(text)
             self._transcript.lose("text", "text", "the file has lines that report no iteration, passed over", offset)
             return
         time_us = self._time(text[: match.start()], offset)
@@ -91,7 +106,7 @@ class Reader:
         values = self._values(offset, pairs)
         step = fit.step(int(match["step"]))
         if step is not None:
-            self._follow(step, offset)
+            yield from self._follow(step, time_us, offset)
             values["train.step.count"] = float(step)
         if not self._started:
             self._started = True
@@ -103,7 +118,7 @@ class Reader:
         if rest:
             message = f"the line is cut off after {rest[:60]!r}"
             self._held.append((offset, Refusal(message, "the text before it is taken", "cut-off")))
-        self._held.append((offset, self._transcript.sample(time_us, values, step=step)))
+        self._held.append((offset, self._sample(time_us, values, step)))
         if not self._first:
             yield from self._held
             self._held = []
@@ -114,7 +129,8 @@ class Reader:
         interval = second_step - step
         self._first = None
         self._interval = interval if 1 <= interval <= _MAX_INTERVAL else 1
-        yield offset, self._transcript.head(time_us, ("job",), unsupported=self._lacking())
+        self._lacks = self._lacking()
+        yield offset, self._transcript.head(time_us, ("job",), unsupported=self._lacks)
         yield from self._held
         self._held = []
 
@@ -172,8 +188,35 @@ class Reader:
         if samples and tokens and tokens % samples == 0 and "tokens_per_sample" not in self._given:
             self._names.quantities["tokens_per_sample"] = tokens // samples
 
-    def _follow(self, step: int, offset: int) -> None:
-        if step < self._last_step:
+    def _sample(self, time_us: int, values: dict[str, MetricValue], step: int | None) -> Sample:
+        """The record of a line; its attempt is named once the file has more than one."""
+        if self._attempt == self._transcript.given.attempt:
+            return self._transcript.sample(time_us, values, step=step)
+        more = {"att": self._attempt, "emitter": self._transcript.emitter}
+        return self._transcript.sample(time_us, values, step=step, **more)
+
+    def _note_start(self, text: str) -> None:
+        """Note that the program started, and from which checkpoint."""
+        if not self._started:
+            return
+        loaded = _LOADED.search(text)
+        if loaded:
+            self._start = int(loaded["step"])
+        elif self._start is None and _STARTED.search(text):
+            self._start = -1
+
+    def _follow(self, step: int, time_us: int, offset: int) -> Iterator[Found]:
+        """Begin another attempt where the log shows that the program started again before this line."""
+        start, self._start = self._start, None
+        is_shown = start is not None and start <= self._last_step and start < step
+        if is_shown and (start != -1 or step <= self._last_step) and self._attempt < _MAX_ATTEMPTS:
+            yield from self._begin(step) if self._first else ()
+            self._attempt += 1
+            self._iterations = Iterations()
+            message = "the program starts again, as the log shows, which begins an attempt"
+            self._transcript.lose("step", "attempt", message, offset)
+            yield offset, self._transcript.head(time_us, ("job",), att=self._attempt, unsupported=self._lacks)
+        elif step < self._last_step:
             message = "iteration falls: a restart or another run in the same file; attempts are not distinguished"
             self._transcript.lose("step", "iteration", message, offset)
         self._last_step = step

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.dialects import LIGHTNING
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
-from trainspec_validate.telemetry.formats.row_copies import COPY, RowCopies
+from trainspec_validate.telemetry.formats.row_copies import RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -89,8 +89,9 @@ class Reader:
             yield offset, Refusal("the row is of another run: its _step and its _timestamp fall", _APART, "value")
             return
         values = {name: value for name, value in row.items() if name not in self._places}
-        if time_us is None and self._copies.row(step, row):
-            yield offset, COPY
+        copy = self._copies.row(step, row) if time_us is None else None
+        if copy is not None:
+            yield offset, copy
         yield from self._scalars.row((offset, time_us, step, values))
 
     def _falls(self, step: int, time_us: int) -> bool:

@@ -76,6 +76,10 @@ class Scalars:
         if is_known or len(self._held) >= _MOST_HELD:
             yield from self._release()
 
+    def restart(self, offset: int, message: str) -> None:
+        """Note that the program was started again: the next completed step begins an attempt."""
+        self._rows.restart(offset, message)
+
     def end(self) -> Iterator[Found]:
         """The rows of a file whose program did not show."""
         if self._spoken is None:

@@ -9,7 +9,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.dialects import HUGGINGFACE
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_list import JsonList
-from trainspec_validate.telemetry.formats.row_copies import COPY, RowCopies
+from trainspec_validate.telemetry.formats.row_copies import RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -27,7 +27,7 @@ class Reader:
         self._list = JsonList(_LIST)
         self._scalars = Scalars(transcript, HUGGINGFACE)
         self._has_entries = False
-        self._copies = RowCopies()
+        self._copies = RowCopies(of_any_part=True)  # the Trainer resumes with the log of its checkpoint
         self._last_step = -1
         self._last_epoch = 0.0
         self._trained: Mapping[str, Any] | None = None
@@ -55,8 +55,8 @@ class Reader:
             words = "the entry is there twice" if same else f"step {step:,} has two entries with a loss"
             yield offset, Refusal(words, "an optimizer step is logged once", "sequence")
             return
-        if self._copies.row(step, entry):
-            yield offset, COPY
+        if copy := self._copies.row(step, entry):
+            yield offset, copy
         self._compare_epoch(offset, step, entry)
         self._trained = entry if _LOSS in entry else self._trained
         self._last_step = max(self._last_step, -1 if step is None else step)

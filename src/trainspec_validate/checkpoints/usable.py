@@ -1,0 +1,63 @@
+"""Says why a checkpoint whose files are whole is none to resume from: its step is older, or a loader fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from trainspec_validate.checkpoints.limits import LimitError, UnreadableError
+from trainspec_validate.checkpoints.opening import read_small
+from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.boundary import words_of
+
+_SETTINGS = "config.json"
+"""End of the names of files that loaders of models read as JSON: those of the model, its adapter and its tokenizer."""
+_NAMED = re.compile(r"^(?P<word>checkpoint|ckpt|step|global_step|iter)[-_]?(?P<step>\d{1,12})(?:\.\w{1,10})*$")
+_KEY = re.compile(r" \((?P<key>\w+)\)$")
+_ITERATIONS = frozenset({"iteration", "iter_num"})
+_INDEX = 1
+"""Steps that may be indices from 0, where a name counts completed steps."""
+
+
+def unusable(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[str]:
+    """Why a loader fails, or resumes from another step than the name says, in words."""
+    for path, words in checkpoint.unusable:
+        yield f"{checkpoint.place(path)}: {words}"
+    yield from _settings(checkpoint)
+    stale = list(_stale(checkpoint))
+    if stale and not any(map(_differs, older)):
+        yield from stale
+
+
+def _settings(checkpoint: Checkpoint) -> Iterator[str]:
+    """Settings of a model that are no JSON."""
+    for path, fact in checkpoint.files.items():
+        if fact.kind != "file" or "/" in path or not path.endswith(_SETTINGS):
+            continue
+        try:
+            content = read_small(checkpoint.root / path)
+        except (LimitError, UnreadableError):
+            continue
+        try:
+            json.loads(content.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            yield f"{checkpoint.place(path)}: the file is no JSON: {words_of(error)}"
+
+
+def _stale(checkpoint: Checkpoint) -> Iterator[str]:
+    """Files whose own step is older than the name of the checkpoint says, where both count the same."""
+    named = _NAMED.match(checkpoint.label)
+    if named is None:
+        return
+    for claim in checkpoint.own_steps:
+        key = _KEY.search(claim.words)
+        is_same = key is not None and (key["key"] in _ITERATIONS) == (named["word"] == "iter")
+        if is_same and claim.step + _INDEX < int(named["step"]):
+            words = f"{claim.words} is {claim.step:,}, older than {int(named['step']):,} of the name"
+            yield f"{checkpoint.place(claim.path)}: {words}"
+
+
+def _differs(checkpoint: Checkpoint) -> bool:
+    """Whether the step of an older checkpoint differs from its name too, so that names count something else."""
+    return any(True for _ in _stale(checkpoint))

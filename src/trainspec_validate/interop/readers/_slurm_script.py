@@ -1,0 +1,27 @@
+"""Reads a shell script in which the variables of Slurm have the sizes that its lines ask for."""
+
+from __future__ import annotations
+
+from trainspec_validate.interop.readers._launched_ranks import slurm_sizes
+from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_variables import Script
+
+_SLURM_NAMES = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "gpus-per-node": ("SLURM_GPUS_PER_NODE",),
+}
+"""Variables in which Slurm hands over what its lines ask for."""
+
+
+def script_of(text: str) -> Script:
+    """A script in which Slurm's variables have the sizes that its lines ask for.
+
+    Raises:
+        ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
+    """
+    sizes = slurm_sizes(text)
+    return read_script(
+        text, {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
+    )

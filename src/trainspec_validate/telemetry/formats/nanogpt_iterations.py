@@ -1,0 +1,89 @@
+"""Reads the log of nanoGPT: lines with `iter` and a loss, and lines with `step` and the losses of an evaluation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import cast
+
+from trainspec_validate.documents.types.stream import AttributeValue, MetricValue
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.step_rows import StepRows
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_ITERATION = re.compile(
+    r"iter (?P<step>\d{1,12}): loss (?P<loss>[^ ,]{1,40}), time (?P<time>[\d.]{1,20})ms(?P<rest>[, ].*)?"
+)
+_EVALUATION = re.compile(r"step (?P<step>\d{1,12}): train loss (?P<train>[^ ,]{1,40}), val loss (?P<val>[^ ,]{1,40})")
+_REPORT = re.compile(r"(?:iter|step) \d{1,12}:")
+_LOSS = "train.loss.mean{train.loss.name=total}"
+_EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
+_DURATION = "train.step.duration"
+_EXAMPLE = "iter 10: loss 3.0, time 250.00ms, mfu 30.00%"
+
+
+class Reader:
+    """Reads the lines of one log; those that report no iteration and no evaluation are passed over."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._rows = StepRows(transcript)
+        self._num_completed = 0
+        self._is_first = True
+        self._has_evaluated = False
+        """Whether an evaluation was reported since the last iteration, whose time is in that of the next one."""
+        transcript.clock = "none"
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a line."""
+        text = text.strip()
+        iteration, evaluation = _ITERATION.fullmatch(text), _EVALUATION.fullmatch(text)
+        if iteration:
+            yield from self._iteration(offset, iteration)
+        elif evaluation:
+            yield from self._evaluation(offset, evaluation)
+        elif _REPORT.match(text):
+            yield offset, Refusal("the line has no step, loss or time", _EXAMPLE, "value")
+        else:
+            self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
+
+    def _iteration(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
+        loss, milliseconds, index = fit.number(match["loss"]), fit.number(match["time"]), fit.step(match["step"])
+        if loss is None or not isinstance(milliseconds, float) or index is None:
+            yield offset, Refusal("the line has no step, loss or time", _EXAMPLE, "value")
+            return
+        lose = self._transcript.lose
+        lose("time", "time", "lines have no times; each counts as a second", offset)
+        lose("step", "step", "steps are indices from 0; 1 is added", offset)
+        if "mfu" in (match["rest"] or ""):
+            lose("meaning", "mfu", "mfu is of the peak of an A100, whatever the accelerator is", offset)
+        values: dict[str, MetricValue] = {_LOSS: cast("MetricValue", loss)}
+        if self._has_evaluated:
+            lose("meaning", _DURATION, "the time of an iteration has that of the evaluation before it", offset)
+        else:
+            values[_DURATION] = milliseconds / 1000
+        warm: dict[str, AttributeValue] = {"train.step.warmup": True} if self._is_first else {}
+        self._is_first = self._has_evaluated = False
+        self._num_completed = index + 1
+        yield from self._rows.row(offset, None, index + 1, values, trained=True, a=warm)
+
+    def _evaluation(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
+        step = fit.step(match["step"])
+        told = {name: fit.number(match[name]) for name in ("train", "val")}
+        losses = {
+            _EVALUATED.format(name): cast("MetricValue", value) for name, value in told.items() if value is not None
+        }
+        if step is None or len(losses) < len(told):
+            yield offset, Refusal("the line has no step or loss", "step 10: train loss 3.0, val loss 3.1", "value")
+            return
+        self._has_evaluated = True
+        if step < self._num_completed:
+            message = "an evaluation of an earlier step; inferred: a restart, which begins an attempt"
+            self._rows.restart(offset, message)
+            self._is_first = True
+        yield from self._rows.row(offset, None, step, losses, trained=False)
+
+    def end(self) -> Iterator[Found]:
+        """Nothing: each line is complete."""
+        yield from ()

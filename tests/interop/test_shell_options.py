@@ -1,0 +1,168 @@
+"""Options of commands are those that the shell itself hands over, or open."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.interop.shell_scripts import commands
+from trainspec_validate.interop.readers._shell_choices import ABSENT
+from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_options import Found, Reader, options_of_script
+
+BASH = shutil.which("bash")
+PROG = r"""#!/bin/sh
+printf '%s\037' "$@"
+printf '\0'
+"""
+"""Prints its words; the first is the number of the place from which it is called."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program that prints its words."""
+    made = tmp_path_factory.mktemp("programs")
+    (made / "prog").write_text(PROG)
+    (made / "prog").chmod(0o755)
+    return made
+
+
+def called(script: str, outside: str | None, folder: Path) -> list[list[str]]:
+    """The words of every call of the program; none where the script does not end well in time."""
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"} | ({} if outside is None else {"FROM_OUTSIDE": outside})
+    command = [BASH or "", "--norc", "--noprofile", "-c", script]
+    try:
+        ran = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=5, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    return [call.split("\x1f")[:-1] for call in ran.stdout.split("\0")[:-1]]
+
+
+def options_of(words: Sequence[str]) -> dict[str, str] | None:
+    """What a program takes from its words: of an option that is given several times the last.
+
+    None where several words follow an option, which none of its options takes.
+    """
+    found: dict[str, str] = {}
+    name = before = ""
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            name, sign, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            found[name] = value or "True"
+            name, before = ("", word) if sign else (name, "")
+        elif name:
+            found[name], name, before = word, "", word
+        elif before:
+            return None
+    return found
+
+
+def fits(found: Found, words: dict[str, str]) -> bool:
+    """Whether what was read leaves room for the options that a program got."""
+    for name in {*found.options, *words}:
+        values = [option.value for option in found.options.get(name, [])]
+        texts = {str(True if value is None else value) for value in values}
+        if any("$" in text or "`" in text for text in texts) or (not values and found.outside):
+            continue
+        if name not in words and ABSENT not in values:
+            return False
+        if name in words and words[name] not in texts:
+            return False
+    return True
+
+
+def wrong(text: str, outside: str | None, folder: Path) -> list[tuple[list[str], object]]:
+    """Calls of the program that differ from what was read."""
+    script = read_script(f"{text}\n")
+    reader = Reader(script)
+    read: dict[str, list[Found]] = {}
+    for command in script.commands:
+        texts = [word.text for word in command]
+        if "prog" in texts and len(texts) > texts.index("prog") + 1:
+            read.setdefault(texts[texts.index("prog") + 1], []).append(reader.read(command))
+    bad = list[tuple[list[str], object]]()
+    for place, *words in called(text, outside, folder):
+        got = None if any(" " in word for word in words) else options_of(words)
+        if got is None:
+            continue  # the program refuses them
+        ways = read.get(place, [])
+        if ways and not any(fits(found, got) for found in ways):
+            bad.append((words, [found.options for found in ways]))
+    return bad
+
+
+@pytest.mark.skipif(BASH is None, reason="bash is not installed")
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(text=commands(), outside=st.sampled_from([None, "", "3"]))
+def test_options_are_those_of_the_shell(text: str, outside: str | None, folder: Path) -> None:
+    assert not wrong(text, outside, folder)
+
+
+def settings_of(script: str) -> dict[str, str]:
+    found = options_of_script(f"{script}\n", re.compile("--"), 1)
+    assert found is not None
+    return {name: str(value) for name, value in found.values.items() if name[0] != "$"}
+
+
+TRAIN = "python pretrain_gpt.py --num-layers 2 --lr 3"
+
+
+@pytest.mark.parametrize(
+    ("script", "rate"),
+    [
+        (f'f() {{ {TRAIN} "$@"; }}\nf --lr 4', "4"),
+        (f'f() {{ {TRAIN} "$@"; }}\nf', "3"),
+        (f"f() {{ shift; {TRAIN} $*; }}\nf 1 --lr 4", "4"),
+        (f'f() {{ {TRAIN} "${{@:2}}"; }}\nf 1 --lr 4', "4"),
+        (f'f() {{ "$@"; }}\nf {TRAIN}', "3"),
+        (f'set -- --lr 4\n{TRAIN} "$@"', "4"),
+        (f"E='--LR 4'\n{TRAIN} ${{E,,}}", "4"),
+        (f"{TRAIN} --l{{r=4,s=5}}", "4"),
+        (f"{TRAIN} --lr={{5,6}}", "6"),
+        (f"{TRAIN} $'--lr=4'", "4"),
+        (f"{TRAIN} `# the rate` --tp 2", "3"),
+    ],
+)
+def test_words_that_are_handed_over_count(script: str, rate: str) -> None:
+    assert settings_of(script)["lr"] == rate
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f'f() {{ {TRAIN} "$@"; }}',
+        f"cat words | xargs {TRAIN}",
+        f"cat words | xargs -I% {TRAIN} %",
+        f"find . -name '*.txt' -exec {TRAIN} {{}} +",
+        f"parallel {TRAIN} ::: --lr=4 --lr=5",
+        f"E=X--lr=4\n{TRAIN} ${{E#X}}",
+        f"E=lr=4\n{TRAIN} ${{E/lr/--lr}}",
+        f"E=--lr=4\nV=E\n{TRAIN} ${{!V}}",
+        f"{TRAIN} $(echo --lr 4)",
+        f"{TRAIN} $'\\x2d-lr=4'",
+        f"{TRAIN} --lr={{1..03}}",
+    ],
+)
+def test_words_that_are_not_known_may_give_an_option_again(script: str) -> None:
+    assert settings_of(script)["lr"] == "3 (line 1) or what the caller or the environment sets".replace(
+        "line 1", f"line {script[: script.index(TRAIN)].count(chr(10)) + 1}"
+    )
+
+
+def test_a_list_of_values_ends_with_the_words_of_a_command() -> None:
+    found = settings_of("python pretrain_gpt.py --num-layers 2 --lr 3 --sizes 1 2 4 $(seq 8 8 64)")
+    assert (found["num_layers"], found["lr"]) == ("2", "3")
+
+
+def test_words_after_unknown_ones_are_certain() -> None:
+    assert settings_of(f"{TRAIN} $(cat options) --lr 5")["lr"] == "5"

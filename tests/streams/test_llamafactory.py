@@ -1,0 +1,71 @@
+"""`trainer_log.jsonl` of LLaMA-Factory: what a line gives, restarts, damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from reading import read_text
+
+from trainspec_validate.pipeline.validation import validate
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+EVALUATED = "train.evaluation.loss{train.evaluation.set=eval,train.loss.name=total}"
+
+
+def report(step: int, seconds: int, **values: object) -> dict[str, object]:
+    """A line as its program writes it."""
+    elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    place = {"current_steps": step, "total_steps": 100, "epoch": step / 50, "percentage": step}
+    return {**place, "elapsed_time": elapsed, "remaining_time": "1 day, 0:00:00", **values}
+
+
+def text_of(*reports: dict[str, object]) -> str:
+    return "".join(json.dumps(one) + "\n" for one in reports)
+
+
+def losses(*steps: int, since: int = 0) -> list[dict[str, object]]:
+    return [report(step, 10 * (step - since), loss=3 - step / 100, lr=1e-5) for step in steps]
+
+
+@pytest.mark.parametrize("rate", ["lr", "learning_rate"])
+def test_lines_are_records_with_their_step(rate: str) -> None:
+    one = report(10, 24, loss=2.5, throughput=812.5, total_tokens=20480) | {rate: 1e-5}
+    found = read_text(text_of(one, report(10, 30, eval_loss=2.75), report(20, 48, predict_loss=1.0)))
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (10, {LOSS: 2.5, "train.learning_rate": 1e-5, "train.step.count": 10.0}),
+        (10, {EVALUATED: 2.75}),
+    ]
+    assert found.losses.clock == "none"
+    assert {what for reason, what in found.lost if reason == "meaning"} >= {"throughput", "total_tokens"}
+    assert not found.refusals
+
+
+def test_a_restart_begins_an_attempt() -> None:
+    """The time since the start falls, also where the steps go on from the last one."""
+    for again in (losses(20, 30, since=15), losses(25, 30, since=20), losses(30, 40, since=30)):
+        assert [head.att for head in read_text(text_of(*losses(10, 20, 30), *again)).heads] == [0, 1]
+    assert [head.att for head in read_text(text_of(*losses(10, 20, 30, 40))).heads] == [0]
+
+
+@pytest.mark.parametrize("step", ["ten", None, -1, 1.5, True])
+def test_a_step_that_is_none_is_refused(step: object) -> None:
+    damaged = report(20, 48, loss=2.5) | {"current_steps": step}
+    (refused,) = read_text(text_of(report(10, 24, loss=2.5), damaged)).refusals
+    assert refused.message.startswith("current_steps is ")
+
+
+def test_a_line_that_breaks_off_is_refused() -> None:
+    text = text_of(*losses(10, 20, 30))
+    found = read_text(text[:-30])
+    assert len(found.refusals) == 1
+    assert [sample.step for sample in found.samples] == [10, 20]
+
+
+def test_a_log_that_ends_without_a_finite_loss_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_log.jsonl"
+    path.write_text(
+        text_of(*losses(*range(1, 20)), *(report(step, 10 * step, loss=float("nan")) for step in (20, 21, 22)))
+    )
+    assert [finding.requirement for finding in validate([str(path)]).findings] == ["TS-TEL-088"]

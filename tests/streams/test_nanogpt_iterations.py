@@ -1,0 +1,65 @@
+"""The log of nanoGPT: iterations, evaluations between them, restarts, damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reading import read_text
+
+from trainspec_validate.pipeline.validation import validate
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
+
+
+def iterations(first: int, last: int, every: int = 1) -> str:
+    """Lines as the program prints them."""
+    return "".join(
+        f"iter {index}: loss {10.9 - index / 100:.4f}, time {250 + index % 7:.2f}ms, mfu 107.52%\n"
+        for index in range(first, last + 1, every)
+    )
+
+
+def evaluation(step: int) -> str:
+    return f"step {step}: train loss {10.9 - step / 100:.4f}, val loss {11 - step / 100:.4f}\n"
+
+
+def test_lines_are_records_with_completed_steps() -> None:
+    found = read_text("number of parameters: 123.59M\n" + evaluation(0) + iterations(0, 1))
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (0, {EVALUATED.format("train"): 10.9, EVALUATED.format("val"): 11.0}),
+        (1, {LOSS: 10.9, "train.step.count": 1.0}),
+        (2, {LOSS: 10.89, "train.step.duration": 0.251, "train.step.count": 2.0}),
+    ]
+    assert found.losses.clock == "none"
+    assert found.lost["meaning", "mfu"] == 2
+    assert not found.refusals
+
+
+@pytest.mark.parametrize("line", ["iter 5: loss 2.5, time 250.00ms\n", "iter 5: loss nan, time 250ms, mfu 30%\r\n"])
+def test_other_spellings_of_a_line(line: str) -> None:
+    (sample,) = read_text(line).samples
+    assert (sample.step, sample.m[LOSS]) == (6, "NaN" if "nan" in line else 2.5)
+
+
+@pytest.mark.parametrize("last", [20, 25])
+def test_a_resume_begins_an_attempt(last: int, tmp_path: Path) -> None:
+    """It evaluates at the step of its checkpoint again."""
+    text = evaluation(0) + iterations(0, last) + evaluation(20) + iterations(20, 40)
+    found = read_text(text)
+    assert [head.att for head in found.heads] == [0, 1]
+    (tmp_path / "train.log").write_text(text)
+    assert validate([str(tmp_path / "train.log")]).findings == ()
+
+
+def test_evaluations_of_a_run_begin_no_attempt() -> None:
+    text = evaluation(0) + iterations(0, 199, 10) + evaluation(200) + iterations(200, 300, 10)
+    assert [head.att for head in read_text(text).heads] == [0]
+
+
+@pytest.mark.parametrize("line", ["iter 5: loss\n", "iter 5: loss x, time 250.00ms\n", "step 5: train loss 2.5\n"])
+def test_a_line_without_its_values_is_refused(line: str) -> None:
+    found = read_text(iterations(0, 4) + line)
+    assert len(found.refusals) == 1
+    assert len(found.samples) == 5

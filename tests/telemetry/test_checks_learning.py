@@ -1,0 +1,108 @@
+"""The loss of a run stays finite and close to what it was, and ends below its start."""
+
+from __future__ import annotations
+
+import pytest
+from telemetry_makers import Stream, judged, line_of, messages, refused, view
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+SKIPPED = "train.step.skipped{train.skip.reason=overflow}"
+GOOD = [2.5 + 6 * 0.9**report for report in range(60)]
+END = 40
+"""Report from which a run diverges."""
+
+
+def losses(values: list[float | str], name: str = LOSS, **head: object) -> Stream:
+    stream = Stream(**head)
+    for step, value in enumerate(values, 1):
+        stream.sample(10.0 * step, {name: value}, step=step)
+    return stream
+
+
+def changed(*parts: tuple[int, list[float]]) -> list[float | str]:
+    values: list[float | str] = list(GOOD)
+    for begin, part in parts:
+        values[begin : begin + len(part)] = part
+    return values
+
+
+SPIKES = {
+    "none": [],
+    "first report": [(0, [300.0])],
+    "third report": [(2, [300.0])],
+    "one report": [(4, [100.0])],
+    "three reports": [(4, [200.0, 190.0, 180.0])],
+    "first four reports": [(0, [300.0] * 4)],
+    "eight reports": [(10, [300.0] * 8)],
+}
+ENDS = {
+    "twice": [6.25] * 20,
+    "fourfold": [10.0] * 20,
+    "growing": [2.5 * 1.1**report for report in range(20)],
+    "hundredfold": [250.0] * 20,
+}
+
+
+@pytest.mark.parametrize("spike", SPIKES)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_run_that_diverges_is_found_whatever_came_before(spike: str, end: str) -> None:
+    recovered = messages("TS-TEL-055", view(losses(changed(*SPIKES[spike]))))
+    found = messages("TS-TEL-055", view(losses(changed(*SPIKES[spike], (END, ENDS[end])))))
+    assert set(recovered) < set(found)
+    assert any("ends at" in message or f"from step {END + 1}" in message for message in set(found) - set(recovered))
+
+
+def test_an_explosion_that_stays_has_one_finding() -> None:
+    assert messages("TS-TEL-055", view(losses(changed((END, [250.0, 400.0] * 10))))) == [
+        f"{LOSS} rises from 3.26999 to 250 and stays above 10 times from step 41 on"
+    ]
+
+
+# --- a loss that is not finite to the end
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_a_loss_that_is_not_finite_to_the_end_is_an_error(value: str) -> None:
+    stream = losses([*GOOD[:20], *[value] * 3])
+    (found,) = judged("TS-TEL-088", view(stream))
+    assert line_of(found, stream) == 21
+    assert found.message == f"{LOSS} is not finite in 3 reports to the end from step 21 on"
+    assert judged("TS-TEL-055", view(stream)) == []
+
+
+def test_a_loss_that_recovers_is_none() -> None:
+    assert judged("TS-TEL-088", view(losses([*GOOD[:20], *["NaN"] * 5, 3.0]))) == []
+    assert judged("TS-TEL-088", view(losses([*GOOD[:20], "NaN", "NaN"]))) == []
+    assert len(judged("TS-TEL-055", view(losses([*GOOD[:20], "NaN", "NaN"])))) == 1
+    assert refused("TS-TEL-088", view(losses(["NaN", "NaN"]))).startswith("fewer than 3 reports")
+
+
+def test_a_run_is_judged_by_its_last_attempt() -> None:
+    first = losses([*GOOD[:20], *["NaN"] * 5])
+    again = Stream(att=1).every((), {})
+    for step in range(20, 30):
+        again.sample(1000 + 10.0 * step, {LOSS: 3.0}, step=step)
+    assert judged("TS-TEL-088", view(first, again)) == []
+    assert len(judged("TS-TEL-055", view(first, again))) == 1
+
+
+def test_updates_that_are_counted_as_skipped_leave_the_weights() -> None:
+    def run(grows: int) -> Stream:
+        stream = Stream()
+        for step in range(1, 31):
+            bad = max(step - 20, 0)
+            values = {LOSS: "NaN" if bad else 3.0, SKIPPED: min(bad, grows)}
+            stream.sample(10.0 * step, values, step=step)
+        return stream
+
+    assert judged("TS-TEL-088", view(run(grows=30))) == []
+    assert len(judged("TS-TEL-088", view(run(grows=1)))) == 1
+
+
+@pytest.mark.parametrize("has_whole", [True, False])
+def test_a_part_of_the_loss_is_not_the_loss(has_whole: bool) -> None:
+    stream = Stream()
+    for step in range(1, 11):
+        values = {"train.loss.mean{train.loss.name=rare}": "NaN", "train.loss.mean{train.loss.name=usual}": 3.0}
+        stream.sample(10.0 * step, values | ({LOSS: 3.0} if has_whole else {}), step=step)
+    assert judged("TS-TEL-088", view(stream)) == []
