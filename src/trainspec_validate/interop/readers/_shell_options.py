@@ -159,12 +159,15 @@ class Reader:
             found.options[LAUNCHER] = self._launchers(words)
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
-            if any(
-                " --" in one.text for value in values if has_marks(value) for one in self.script.choices.flat(value)[0]
-            ):
-                found.outside.setdefault(_cut(values[0]), line)
+            for value in filter(self._holds_options, values):
+                found.outside.setdefault(_cut(value), line)
                 found.override(line)
         return found
+
+    def _holds_options(self, value: str) -> bool:
+        """Whether one of the texts that a choice stands for has options after its first word."""
+        texts = self.script.choices.flat(value)[0] if has_marks(value) else ()
+        return any(word.startswith("--") for text in texts for word in cut_words(text.text)[1:])
 
     def _launchers(self, words: list[Word]) -> _Possible:
         """What may start the program, in every branch."""
@@ -456,7 +459,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
             Word(text, script.places[name])
             for name, value in script.variables.items()
             if "--" in value or has_marks(value)
-            for text in value.split()
+            for text in cut_words(value)
         ]
         found = reader.read(words)
         found.is_list = True
