@@ -21,6 +21,8 @@ _MAX_PRODUCT = 64
 _MAX_LISTED = 6
 _MAX_CAUSES = 128
 _MAX_SHOWN = 3
+_RANKS: frozenset[Pointer] = frozenset({("parallelism", "num_accelerators"), ("parallelism", "data")})
+"""Facts that depend on the launcher wherever it varies."""
 _PROBES: tuple[object, ...] = (ABSENT, 3, 8, True, False, "another", "bf16", "full")
 """Values that are tried for a setting of which nothing is known."""
 _TOLD = "a branch, a loop or the caller decides, so that what follows from it is left open"
@@ -115,7 +117,8 @@ def _find_causes(seen: _Seen, first: Values, make: Make) -> None:
 
         for name, value in changed.items():
             for pointer in differing({name: value}):
-                seen.causes.setdefault(pointer, [name])
+                launchers = [each for each in changed if each[0] == "$"] if pointer in _RANKS else []
+                seen.causes.setdefault(pointer, list(dict.fromkeys([*launchers, name])))
         others = [pointer for pointer in pointers if pointer not in seen.causes]
         for name in list(changed) if others else []:
             fewer = {other: value for other, value in changed.items() if other != name}
