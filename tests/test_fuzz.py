@@ -17,7 +17,7 @@ from tests.fuzz.commands import COMMANDS, SPARK, Case, case
 from tests.spark_sessions import local_session
 
 SEED = 20
-NUM_SHORT, NUM_LONG = 600, 100_000
+NUM_QUICK, NUM_SHORT, NUM_LONG = 60, 800, 100_000
 NUM_PROCESSES_SHORT, NUM_PROCESSES_LONG = 25, 600
 NUM_SPARK = 150
 
@@ -37,6 +37,12 @@ def wrong_of(numbers: range, num_jobs: int, capsys: pytest.CaptureFixture[str]) 
     assert set(tallies) == {command.name for command in COMMANDS}, "each command has its share"
     assert {code for tally in tallies.values() for code in tally.codes} >= {0, 1, 2}, "some damage is harmless"
     return wrong
+
+
+def test_damaged_input_is_answered() -> None:
+    found = outcomes(SEED, range(NUM_QUICK), 1)
+    mistakes = [(number, name, outcome.mistakes) for number, name, outcome in found if outcome.mistakes]
+    assert mistakes == []
 
 
 @pytest.mark.slow

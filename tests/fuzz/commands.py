@@ -107,6 +107,33 @@ def _words(_files: Files, dice: random.Random) -> list[str]:
     )
 
 
+def _accept(_files: Files, dice: random.Random) -> list[str]:
+    wanted = dice.choice(("--output", "--statement"))
+    return ["accept", "tree/cluster.yaml", "--from", "tree/nodes", wanted, f"{OUT}/accepted", "--force"]
+
+
+def _thresholds(files: Files, dice: random.Random) -> list[str]:
+    cluster = f"tree/{'cluster.yaml' if 'cluster.yaml' in files else min(files)}"
+    return ["thresholds", cluster, "--to", dice.choice(("aicr", "cvs")), "--num-nodes", "2"]
+
+
+def _changed(files: Files, dice: random.Random) -> list[str]:
+    return ["--dependents", f"tree/{dice.choice(sorted(files))}", "--format", dice.choice(FORMATS)]
+
+
+def _ruled_by_polars(_files: Files, _dice: random.Random) -> list[str]:
+    return ["tree", "--rules", "tree/rules.yaml", "--rules-engine", "polars"]
+
+
+def _pruned(_files: Files, _dice: random.Random) -> list[str]:
+    return ["tree", "--prune-baseline", "--baseline", "tree/baseline.json"]
+
+
+def _new_baseline(_files: Files, dice: random.Random) -> list[str]:
+    least = dice.choice(("error", "unjudged"))
+    return ["tree", "--baseline", f"{OUT}/baseline.json", "--write-baseline", "--fail-on", least]
+
+
 def _documents_alone() -> tuple[Files, ...]:
     return seeds.documents()[:1]
 
@@ -122,6 +149,12 @@ COMMANDS: Final = (
     Command("validate --waivers", gate, seeds.silenced, _with("--waivers", "waivers.yaml"), 3),
     Command("validate --baseline", gate, seeds.silenced, _with("--baseline", "baseline.json"), 3),
     Command("validate --rules", gate, seeds.ruled, _with("--rules", "rules.yaml"), 2),
+    Command("validate --rules with Polars", gate, seeds.ruled, _ruled_by_polars, 1),
+    Command("validate --dependents", gate, seeds.documents, _changed, 4),
+    Command("validate --dependents of others", gate, seeds.foreign, _changed, 2),
+    Command("validate --settings-from", gate, seeds.settings, _judge("--settings-from", "tree"), 2),
+    Command("validate --write-baseline", gate, seeds.streams, _new_baseline, 2),
+    Command("prune a baseline", gate, seeds.silenced, _pruned, 2),
     Command("validate --list-files", gate, seeds.streams, _judge("--list-files"), 4),
     Command("validate standard input", gate, seeds.documents, lambda _files, _dice: ["-"], 6),
     Command("validate streams", gate, seeds.streams, _judge(), 12),
@@ -137,6 +170,8 @@ COMMANDS: Final = (
     ),
     Command("export a plan", toolbox, _documents_alone, _export, 4),
     Command("export a stream", toolbox, seeds.streams, _export_stream, 4),
+    Command("accept", toolbox, seeds.nodes, _accept, 4),
+    Command("thresholds", toolbox, _documents_alone, _thresholds, 1),
     Command("topology", toolbox, _documents_alone, _topology, 3),
     Command("plan", toolbox, _documents_alone, _plan, 1),
     Command("report", toolbox, seeds.streams, lambda _f, _d: ["report", "tree", "-o", f"{OUT}/p.html", "--force"], 3),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests import node_reports
 from tests.streams_made.foreign_logs import files as logs
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
@@ -184,3 +185,16 @@ def resumable() -> tuple[Files, ...]:
             beside = {f"step-9/{n.partition('/')[2]}": c for n, c in files.items() if n.startswith(f"{tops[0]}/")}
             found.append({**files, **beside})
     return tuple(found)
+
+
+@cache
+def nodes() -> tuple[Files, ...]:
+    """A cluster profile, and what the tools of its two nodes printed."""
+    printed = {
+        "smi.txt": node_reports.smi(),
+        "ibstat.txt": node_reports.ports(),
+        "dcgmi.txt": node_reports.diagnostic(),
+        "all_reduce.txt": node_reports.benchmark(480),
+    }
+    told = {f"nodes/node{n}/{name}": text.encode() for n in (1, 2) for name, text in printed.items()}
+    return ({"cluster.yaml": node_reports.profile(2).encode(), **told},)

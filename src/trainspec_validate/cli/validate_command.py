@@ -50,11 +50,8 @@ def run(request: Request) -> int:
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.dependents:
-        paths = tuple(_without_foreign(paths, UNJUDGED in words_of(request.fail_on)))
-        left_out = {path: reason for path in paths if (reason := why_left_out(path))}
-        request = replace(request, left_out=tuple(Unjudged(*entry, "", ()) for entry in left_out.items()))
-        paths = tuple(path for path in paths if path not in left_out)
-        if not (paths or left_out):
+        paths, request = _without_left_out(request, paths)
+        if not (paths or request.left_out):
             return terminal.OK
     tree = request.settings_from
     if tree is not None:
@@ -82,6 +79,14 @@ def run(request: Request) -> int:
         Failure(*failures).show()
         return terminal.WRONG_USE
     return terminal.FINDINGS if _breaks_settings(request) or fails(report, request.fail_on) else terminal.OK
+
+
+def _without_left_out(request: Request, paths: Sequence[str]) -> tuple[tuple[str, ...], Request]:
+    """Changed files without those of other programs, and the request with what is not judged of them."""
+    own = _without_foreign(paths, UNJUDGED in words_of(request.fail_on))
+    reasons = {path: why_left_out(path) for path in own}
+    left_out = tuple(Unjudged(path, reason, "", ()) for path, reason in reasons.items() if reason)
+    return tuple(path for path, reason in reasons.items() if not reason), replace(request, left_out=left_out)
 
 
 def _with_progress_for(wanted: Sequence[Output], request: Request) -> Request:

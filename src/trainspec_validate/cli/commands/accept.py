@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913
     if gathered.failures:
         raise Failure(*gathered.failures)
     if report.findings or not is_same:
-        sys.exit(terminal.FINDINGS)
+        click.get_current_context().exit(terminal.FINDINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,124 @@
+"""What the tools of a node print, and the profile of the cluster that it belongs to: made for tests of acceptance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEAD = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Thu Nov 26 12:00:00 2026
+Driver Version                            : {driver}
+CUDA Version                              : 12.2
+
+Attached GPUs                             : {num}
+"""
+GPU = """GPU 00000000:{bus:02X}:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    GPU UUID                              : GPU-00000000-0000-0000-0000-0000000000{bus:02x}
+    VBIOS Version                         : {vbios}
+    PCI
+        Bus                               : 0x{bus:02X}
+        GPU Link Info
+            PCIe Generation
+                Max                       : 5
+                Current                   : 1
+            Link Width
+                Max                       : 16x
+                Current                   : {width}
+    Clocks Event Reasons
+        Idle                              : Active
+        HW Slowdown                       : Not Active
+            HW Thermal Slowdown           : {thermal}
+    FB Memory Usage
+        Total                             : 81559 MiB
+    ECC Errors
+        Volatile
+            SRAM Uncorrectable Parity     : 0
+            DRAM Correctable              : 7
+            DRAM Uncorrectable            : {errors}
+        Aggregate
+            DRAM Uncorrectable            : 9
+    Remapped Rows
+        Uncorrectable Error               : 1
+        Pending                           : {pending}
+        Remapping Failure Occurred        : No
+    Max Clocks
+        SM                                : {clock} MHz
+"""
+USUAL = {
+    "vbios": "96.00.5E.00.01",
+    "width": "16x",
+    "thermal": "Not Active",
+    "errors": 0,
+    "pending": "No",
+    "clock": 1980,
+}
+PORT = """CA '{device}'
+\tCA type: MT4129
+\tNumber of ports: 1
+\tFirmware version: {firmware}
+\tHardware version: 0
+\tPort 1:
+\t\tState: {state}
+\t\tPhysical state: LinkUp
+\t\tRate: {rate}
+\t\tLink layer: InfiniBand
+"""
+DIAGNOSTIC = """Successfully ran diagnostic for group.
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+| Denylist                  | Pass                                           |
+| PCIe                      | {result}|
+| EUD Test                  | Skip - All                                     |
++---------------------------+------------------------------------------------+
+"""
+
+
+def smi(num: int = 8, driver: str = "535.183.01", **odd: Any) -> str:
+    """The report of GPUs, of which the third is odd."""
+    gpus = (GPU.format(bus=16 + 8 * i, **{**USUAL, **(odd if i == 2 else {})}) for i in range(num))
+    return HEAD.format(num=num, driver=driver) + "\n".join(gpus)
+
+
+def ports(**odd: Any) -> str:
+    """Eight ports, of which the third is odd."""
+    usual = {"firmware": "28.39.1002", "state": "Active", "rate": 400}
+    each = (PORT.format(**{"device": f"mlx5_{i}", **usual, **(odd if i == 2 else {})}) for i in range(8))
+    return "".join(each)
+
+
+def diagnostic(result: str = "Pass - All") -> str:
+    return DIAGNOSTIC.format(result=f"{result:<47}")
+
+
+def benchmark(rate: float, size: int = 8589934592) -> str:
+    ranks = "".join(f"#  Rank {i:2} Group  0 Pid  9 on node device {i} [0x{i:02x}] NVIDIA H100\n" for i in range(8))
+    head = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    row = f"  {size}  {size // 4}  float  sum  -1  {size / (rate / 1.75) / 1e3:.1f}  {rate / 1.75:.2f}  {rate:.2f}  0\n"
+    return f"# all_reduce_perf\n# Using devices\n{ranks}{head}{row}"
+
+
+def profile(num_nodes: int) -> str:
+    nics = "{name: rail, num_per_node: 8, technology: infiniband, rate_bytes_per_second: 50e9, devices: [%s]}"
+    nic = nics % ", ".join(f"mlx5_{i}" for i in range(8))
+    return f"""apiVersion: trainspec/v1
+kind: ClusterProfile
+metadata: {{name: hall-a}}
+num_nodes: {num_nodes}
+num_accelerators: {8 * num_nodes}
+node_groups:
+  - name: compute
+    num_nodes: {num_nodes}
+    num_accelerators_per_node: 8
+    accelerator: {{model: nvidia-h100-sxm-80gb}}
+    host_link: {{technology: pcie, generation: 5, num_lanes: 16}}
+    scale_up:
+      {{technology: nvlink, generation: "4", topology: switched, domain_num_accelerators: 8, num_links: 18,
+       link_bandwidth_bytes_per_second: 25e9, bandwidth_bytes_per_second: 450e9}}
+    nics:
+      - {nic}
+software:
+  driver: {{name: nvidia, version: 535.183.01}}
+"""
