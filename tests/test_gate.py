@@ -354,8 +354,8 @@ def test_a_compressed_document_that_is_named_is_refused_as_one() -> None:
         ("x.yaml.j2", BAD.encode()),
         ("plan.tgz", b"\x1f\x8b"),
         ("plan.yaml.gz", gzip.compress(PLAN.encode())),
-        ("x.jsonl", b"{}\n"),
-        ("x.log", b"step 1 loss 2.0\nstep 2 loss 1.9\n"),
+        ("x.yaml.gz", gzip.compress(PLAN.encode())),
+        ("bundle", gzip.compress(PLAN.encode())),
         ("x.safetensors", b"\x03\0\0\0\0\0\0\0{}"),
     ],
 )
@@ -363,6 +363,14 @@ def test_a_hook_passes_over_no_other_file(name: str, content: bytes) -> None:
     Path(name).write_bytes(content)
     result = invoke(name, "--dependents")
     assert result.exit_code in {1, 2}, result.output
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.jsonl", b"{}\n"), ("x.log", b"step 1 loss 2.0\nstep 2 loss 1.9\n")])
+def test_a_hook_names_a_log_that_no_reader_takes(name: str, content: bytes) -> None:
+    Path(name).write_bytes(content)
+    result = invoke(name, "--dependents")
+    assert (result.exit_code, f"{name}: not judged: " in result.output) == (0, True), result.output
+    assert invoke(name, "--dependents", "--fail-on", "unjudged").exit_code == 1
 
 
 def test_a_file_that_a_person_names_is_judged() -> None:

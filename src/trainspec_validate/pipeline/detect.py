@@ -20,7 +20,7 @@ from trainspec_validate.system.packings import unpacked_name
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
 
-_OWN_STEMS = frozenset({"cluster", "plan", "checkpoint"})
+OWN_STEMS = frozenset({"cluster", "plan", "checkpoint"})
 """Starts of names of YAML and JSON files that are documents, unless their text is one of another program."""
 _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
@@ -377,7 +377,7 @@ def _no_document(path: Path) -> str | None:
     if ".trainspec." in path.name or is_emptied(path):
         return None
     reason = why_no_document(path)
-    if reason in {None, HELD} or path.name.split(".")[0] not in _OWN_STEMS:
+    if reason in {None, HELD} or path.name.split(".")[0] not in OWN_STEMS:
         return reason
     if reason:
         return None

@@ -16,6 +16,7 @@ from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, n
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     NO_STREAM,
+    OWN_STEMS,
     Search,
     detect,
     has_own_stream_name,
@@ -153,7 +154,8 @@ def why_left_out(name: str) -> str:
             return ""
         if path.is_dir():
             return NO_SUBMODULE if is_absent_submodule(path) else ""
-        return _cannot_be_read(path, name) if path.is_file() else ""
+        is_ours = path.name.split(".")[0] in OWN_STEMS or bool(packed_documents(path))
+        return _cannot_be_read(path, name) if path.is_file() and not is_ours else ""
     except (OSError, ValueError):
         return ""  # whoever reads it says why
 

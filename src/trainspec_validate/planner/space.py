@@ -100,10 +100,14 @@ class Choice:
 
     @property
     def complexity(self) -> Complexity:
-        """Parallelism dimensions and special forms that are in use, then the chunks of a pipeline stage."""
+        """Parallelism dimensions and special forms that are in use, then the chunks of a pipeline stage.
+
+        Chunks that differ between both ends are one more form than chunks of which only the ends are smaller.
+        """
         w = self.layout
         used = sum(degree > 1 for degree in (w.tensor, w.context, w.pipeline, w.expert, w.num_virtual_stages))
-        return used + bool(w.stage_layers) + (w.sharding_degree is not None), w.num_virtual_stages
+        forms = bool(w.stage_layers) + (len(set(w.stage_layers[1:-1])) > 1) + (w.sharding_degree is not None)
+        return used + forms, w.num_virtual_stages
 
 
 def dimensions(choice: Choice) -> dict[str, Hashable]:
