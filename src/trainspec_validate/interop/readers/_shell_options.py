@@ -461,7 +461,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
             Word(text, script.places[name])
             for name, value in script.variables.items()
             if "--" in value or has_marks(value)
-            for text in cut_words(value)
+            for text in value.split()
         ]
         found = reader.read(words)
         found.is_list = True
