@@ -177,13 +177,20 @@ def test_options_of_a_command_that_prints_a_value_are_its_own() -> None:
     assert found["tp"] == "8 (line 2) or what the caller or the environment sets"
 
 
-def test_options_of_a_command_in_a_file_of_arguments_are_its_own() -> None:
-    script = 'ARGS="--num-layers 2 --tp $(nvidia-smi --format=csv | wc -l) --lr 3"\n'
-    found = options_of_script(script, re.compile("--num-layers"), 1)
-    assert found is not None
-    assert found.values == {"num_layers": 2, "tp": "$(nvidia-smi --format=csv | wc -l)", "lr": 3}
-
-
 def test_a_choice_for_a_value_may_give_options_again() -> None:
     found = settings_of(f"N=8\nif [ $A -lt 8 ]; then N='8 --lr 4'; fi\n{TRAIN} --tp=$N")
     assert found["lr"] == "3 (line 3) or what the caller or the environment sets"
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        (("8", "8 --lr 4"), "8"),
+        (("9", "8 --lr 4"), "8 (line 3) or 9 (line 3)"),
+        (("--lr 5", "8 --lr 4"), "8 (line 3) or what the caller or the environment sets"),
+        (("--lr 5", "--lr 4"), "True"),
+    ],
+)
+def test_a_choice_of_options_may_begin_with_the_value_of_the_option_before(values: tuple[str, str], read: str) -> None:
+    found = settings_of(f"N='{values[0]}'\nif [ $A -lt 8 ]; then N='{values[1]}'; fi\n{TRAIN} --tp $N")
+    assert found["tp"] == read

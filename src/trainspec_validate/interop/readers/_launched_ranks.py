@@ -30,6 +30,15 @@ _VALUED = re.compile(r"--[A-Za-z][\w-]*$|-[A-Za-z]$")
 ONE_NODE = "the default of torchrun"
 LAUNCHER = "$launcher"
 """Under which what starts the program stands among its options, with the sizes that Slurm is asked for there."""
+LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
+"""Options of launchers that set how many processes they start."""
+LAUNCHER_OPTIONS = LAUNCHER_SIZE | {
+    *("num_processes", "num_machines", "config_file", "node_rank", "master_addr", "master_port", "rdzv_id"),
+    *("rdzv_backend", "rdzv_endpoint", "standalone"),
+    *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
+    *("multi_gpu", "use_fsdp", "use_deepspeed"),
+}
+"""Options of launchers, which a training program does not take."""
 
 
 def launcher_of(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launcher_of
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, LAUNCHER_OPTIONS, LAUNCHER_SIZE, launcher_of
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._shell_choices import (
     ABSENT,
     OUTSIDE,
     Alternatives,
+    Value,
     has_marks,
     only_marks,
     split_marks,
@@ -35,13 +36,6 @@ _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
-_LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
-_LAUNCHER = _LAUNCHER_SIZE | {
-    *("num_processes", "num_machines", "config_file", "node_rank", "master_addr", "master_port", "rdzv_id"),
-    *("rdzv_backend", "rdzv_endpoint", "standalone"),
-    *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
-    *("multi_gpu", "use_fsdp", "use_deepspeed"),
-}
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _FURTHER = re.compile(
     r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
@@ -106,7 +100,7 @@ class Found:
     def override(self, line: int) -> None:
         """A word may give every option again that was given before it; one of a launcher ends with the launcher."""
         self.overriding = True
-        for name in self.options.keys() - {PROGRAM, LAUNCHER} - _LAUNCHER:
+        for name in self.options.keys() - {PROGRAM, LAUNCHER} - LAUNCHER_OPTIONS:
             self.options[name] = _distinct([*self.options[name], Option("$(more)", line)])
             self.ways.pop(name, None)
 
@@ -201,9 +195,8 @@ class Reader:
 
     def _grouped(self, words: Iterable[Word], found: Found) -> Iterator[tuple[str, int, list[str]]]:
         """Every option with the words up to the next one; lists that a choice holds are laid over what was found."""
-        name, line = "", 0
+        name, line, before = "", 0, ""
         values: list[str] = []
-        before = ""
         words = list(words)
         texts = [word.text for word in words]
         for word in words:
@@ -213,7 +206,7 @@ class Reader:
                 continue
             laid = self._laid_over(word)
             if laid is not None:
-                yield from _ended(name, line, values)
+                yield from _ended(name, line, values or self._leading(word))
                 name, values = "", []
                 laid(found)
                 continue
@@ -233,7 +226,7 @@ class Reader:
                 _note(word, found, is_further=not self._pairs)
             elif not name or self._pairs:
                 _note(word, found, is_further=False)
-            elif not (word.text.endswith(".py") and name in _LAUNCHER):
+            elif not (word.text.endswith(".py") and name in LAUNCHER_OPTIONS):
                 values.append(word.text)
         yield from _ended(name, line, values)
 
@@ -260,6 +253,15 @@ class Reader:
         """Whether a word is an option whose name a choice or the outside decides, as in `--${PRECISION}`."""
         stem = text[2:].partition("=")[0]
         return not self._pairs and text.startswith("--") and (has_marks(stem) or bool(_UNRESOLVED.search(stem)))
+
+    def _leading(self, word: Word) -> list[str]:
+        """The value of the option before a choice of options, where that begins with one in some way."""
+        texts, more = self.script.choices.flat(word.text)
+        firsts = [(cut_words(one.text) or ["--"])[0] for one in texts]
+        known = [first for first in firsts if not first.startswith(("--", "$", "`"))]
+        rest = ["$(more)"] if more or len(known) < len(firsts) else []
+        values = [Value(text, word.line) for text in [*known, *rest]]
+        return [self.script.choices.mark(values, "$(more)")] if known and not self._pairs else []
 
     def _laid_over(self, word: Word) -> Callable[[Found], None] | None:
         """What lays the options that a word holds over those before it; None for a word that is one option or value."""
@@ -400,7 +402,7 @@ def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | N
     found = _found(script, reader, pattern, fewest)
     if found is None:
         return None
-    if not _LAUNCHER_SIZE & found.options.keys():
+    if not LAUNCHER_SIZE & found.options.keys():
         _take_launcher(script, reader, found)
     return Started(_placed(found.settings(script.outside), text), script, found)
 
@@ -431,7 +433,7 @@ def _take_launcher(script: Script, reader: Reader, found: Found) -> None:
     lists += [command for command in script.commands if any(_SIZED.search(word.text) for word in command)]
     for words in lists:
         for name, possible in reader.read(words).options.items():
-            if name in _LAUNCHER_SIZE:
+            if name in LAUNCHER_SIZE:
                 found.options[name] = _distinct([*found.options.get(name, []), *possible])
 
 
@@ -459,7 +461,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
             Word(text, script.places[name])
             for name, value in script.variables.items()
             if "--" in value or has_marks(value)
-            for text in cut_words(value)
+            for text in value.split()
         ]
         found = reader.read(words)
         found.is_list = True
