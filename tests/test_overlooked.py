@@ -496,3 +496,39 @@ def test_documentation_that_quotes_a_log_is_none() -> None:
     for name in ("notes.adoc", "notes.org", "notes.tex"):
         Path("tree", name).write_text(f"{ITERATION.format(1)}\n", encoding="utf-8")
     assert left_out() == []
+
+
+def test_a_part_that_is_too_deep_is_not_judged_and_the_rest_is() -> None:
+    deep = "/".join(["tree", *("d" * 33)])
+    put(f"{deep}/notes.txt", "nothing of ours\n")
+    put("tree/plan.yaml", BAD_PLAN)
+    reason = "is below more than 32 levels of directories, and was not searched for checkpoints"
+    assert (deep, reason) in left_out()
+    assert invoke("tree").exit_code == 1
+    put("tree/plan.yaml", PLAN)
+    assert left_out() == [(deep, reason)]
+    assert invoke("tree").exit_code == 0
+    assert invoke("tree", "--fail-on", "error,unjudged").exit_code == 1
+    assert f"left out: {deep}: it {reason}" in invoke("tree", "--list-files").stderr
+
+
+def test_several_parts_that_are_too_deep_are_named_once() -> None:
+    for name in ("a", "b", "c"):
+        put("/".join(["tree", *("d" * 32), name, "notes.txt"]), "nothing of ours\n")
+    ((_, reason),) = left_out()
+    assert "more than 32 levels of directories (and 2 more)" in reason
+
+
+def test_a_part_that_is_too_deep_and_is_named_too_is_judged() -> None:
+    deep = "/".join(["tree", *("d" * 33)])
+    put(f"{deep}/plan.yaml")
+    assert validate(["tree", deep]).unjudged == ()
+
+
+def test_a_checkpoint_that_is_too_deep_refuses_itself_alone() -> None:
+    build(Path("tree"), "step-10/model.safetensors  safetensors w=F32[4]\n")
+    put("/".join(["tree/step-10", *("d" * 33), "notes.txt"]), "nothing of ours\n")
+    for argument in ("tree", "tree/step-10"):
+        shown = invoke(argument)
+        assert (shown.exit_code, "TS-SEC-003" in shown.output) == (1, True)
+        assert "levels of directories" in shown.output

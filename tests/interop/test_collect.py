@@ -99,6 +99,13 @@ def test_nodes_are_asked_and_judged(nodes: Path) -> None:
     assert not list((nodes / "tmp").iterdir())
 
 
+def test_a_link_that_leads_nowhere_takes_no_files(nodes: Path) -> None:
+    (nodes / "gathered").symlink_to("absent")
+    done = run("--over", "ssh", "--node", "node-0", "--into", "gathered")
+    assert (done.exit_code, "Errno" in done.output) == (2, False)
+    assert "gathered: the link leads nowhere; remove it, or give --into a new directory" in done.output
+
+
 def test_the_same_files_give_the_same_result_again(nodes: Path) -> None:
     first = run("--over", "ssh", "--node", "node-[0-1]", "--into", "gathered", "--format", "concise")
     again = run("--from", "gathered", "--format", "concise")

@@ -50,6 +50,8 @@ class Group:
     """Names of the files of those members that are no directories."""
     cut: str = ""
     """Why not all below was searched; empty where it was."""
+    deep: list[Path] = field(default_factory=list)
+    """Directories that are nested too deep, which were not searched."""
     top: Path | None = None
     """Where the search began; None where a file was named."""
 
@@ -68,8 +70,7 @@ def find(directory: Path) -> list[Group]:
             groups.setdefault(directory, Group(directory)).cut = words
             break
         if depth > DEPTH.most:
-            words = f"{current}: more than {DEPTH.most} levels of directories are above it"
-            groups.setdefault(directory, Group(directory)).cut = words
+            groups.setdefault(directory, Group(directory)).deep.append(current)
             continue
         below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
         is_named = current == directory and STEP_NAME.match(current.name) is not None

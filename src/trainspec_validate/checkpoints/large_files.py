@@ -12,7 +12,8 @@ START: Final = b"version https://git-lfs.github.com/spec/v1\n"
 """First line of a pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
 _MOST_BYTES: Final = 1_024
 """A pointer has fewer bytes."""
-_WORDS: Final = "a Git LFS pointer is in place of the file; run git lfs pull"
+WORDS: Final = "a Git LFS pointer is in place of the file; run git lfs pull"
+_MOST_NAMED: Final = 3
 _OTHERS: Final = (
     *(".md", ".rst", ".html", ".ipynb", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".mp4", ".wav"),
     *(".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz", ".tar", ".zip"),
@@ -21,7 +22,7 @@ _OTHERS: Final = (
 
 
 def report_pointers(checkpoint: Checkpoint) -> None:
-    """Report each pointer in place of a file that loaders open once, instead of all that readers made of its text.
+    """Report pointers in place of files that loaders open once, instead of all that readers made of their texts.
 
     Loaders open more than state: the configuration and the tokenizer too.
     """
@@ -36,8 +37,17 @@ def report_pointers(checkpoint: Checkpoint) -> None:
     checkpoint.forget(frozenset(found))
     if not checkpoint.formats:
         checkpoint.formats.append("Git LFS pointers")
+    checkpoint.pointers = tuple(found)
     for path in found:
-        checkpoint.report("container", path, _WORDS)
+        checkpoint.report("container", path, WORDS)
+
+
+def in_words(checkpoint: Checkpoint) -> str:
+    """All pointers of a checkpoint that has several, with their number and the first names."""
+    found = checkpoint.pointers
+    more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    names = ", ".join(found[:_MOST_NAMED]) + more
+    return f"Git LFS pointers are in place of {len(found):,} files: {names}; run git lfs pull"
 
 
 def _is_pointer(path: Path, fact: FileFact) -> bool:

@@ -20,7 +20,7 @@ from trainspec_validate.checkpoints.containers import unread_container, unread_s
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
-from trainspec_validate.checkpoints.limits import ENTRIES
+from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.trainer_files import resume_state
@@ -157,10 +157,14 @@ def _series(directory: Path) -> Group | None:
     if len(here) > 1:
         shown = ", ".join(group.root.as_posix() for group in here[:3]) + (", …" if len(here) > 3 else "")
         raise SeveralSeriesError(f"checkpoints are in {len(here):,} directories: {shown}; name one of them")
-    cut = next((group.cut for group in groups if group.cut), "")
+    cut = next((words for group in groups if (words := group.cut or _too_deep(group))), "")
     if cut:
         raise SeveralSeriesError(f"not all of it was searched: {cut}; name the directory of the checkpoints")
     return here[0] if here else None
+
+
+def _too_deep(group: Group) -> str:
+    return f"{group.deep[0]}: more than {DEPTH.most} levels of directories are above it" if group.deep else ""
 
 
 def _candidates(group: Group) -> list[Candidate]:

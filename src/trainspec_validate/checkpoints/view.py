@@ -159,6 +159,8 @@ class Checkpoint:
     """Files that are whole and that their program cannot load, and why."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
+    pointers: tuple[str, ...] = ()
+    """Files in whose places Git LFS left pointers."""
     unlisted: tuple[tuple[str, str], ...] = ()
     """What of the tree could not be listed, and why."""
 

@@ -87,20 +87,28 @@ class Search:
     failures: tuple[InputError, ...]
     with_checkpoints: frozenset[str]
     """The arguments that are checkpoints or hold some."""
+    unsearched: tuple[tuple[str, str, str], ...] = ()
+    """Path, reason and help of directories that were not searched for checkpoints."""
 
 
 def search(arguments: Iterable[str]) -> Search:
     """The files and checkpoints behind arguments other than standard input."""
+    arguments = list(arguments)
     groups: dict[str, Group] = {}
     files: dict[str, File] = {}
     failures: list[InputError] = []
     with_checkpoints: set[str] = set()
+    unsearched: dict[str, tuple[str, str, str]] = {}
     for argument in arguments:
         if argument == STDIN:
             continue
         for group in _checkpoints(argument):
             if isinstance(group, InputError):
                 failures.append(group)
+                continue
+            if group.deep:
+                unsearched.setdefault(os.path.realpath(group.deep[0]), _too_deep(group))
+            if not group.members:
                 continue
             groups.setdefault(os.path.realpath(group.root), group)
             with_checkpoints.add(argument)
@@ -119,7 +127,9 @@ def search(arguments: Iterable[str]) -> Search:
     left = _begun_again(file.path for file in files.values() if file.found)
     found = (file for file in files.values() if not (file.found and _is_manifest(file.path, members)))
     kept = (file for file in found if file.path not in left)
-    return Search(tuple(kept), tuple(groups.values()), tuple(failures), frozenset(with_checkpoints))
+    named = {os.path.realpath(argument) for argument in arguments if argument != STDIN} if unsearched else set()
+    left_out = tuple(words for path, words in unsearched.items() if path not in named)
+    return Search(tuple(kept), tuple(groups.values()), tuple(failures), frozenset(with_checkpoints), left_out)
 
 
 def _is_directory(argument: str) -> bool:
@@ -164,8 +174,18 @@ def _checkpoints(argument: str) -> Iterator[Group | InputError]:
     for group in groups:
         if group.cut:
             yield InputError(f"{group.cut}; not all was searched for checkpoints, name their directories")
-        if group.members:
+        if group.members or group.deep:
             yield group
+
+
+def _too_deep(group: Group) -> tuple[str, str, str]:
+    """The first directory that is nested too deep, with the number of all."""
+    from trainspec_validate.checkpoints.limits import DEPTH  # noqa: PLC0415 - start-up
+
+    first, num_others = group.deep[0].as_posix(), len(group.deep) - 1
+    others = f" (and {num_others:,} more)" if num_others else ""
+    reason = f"is below more than {DEPTH.most} levels of directories{others}, and was not searched for checkpoints"
+    return first, reason, f"name {first} to have it judged"
 
 
 def is_checkpoint(argument: str) -> bool:

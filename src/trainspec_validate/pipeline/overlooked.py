@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -129,7 +129,7 @@ def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = (
     """What a search leaves out, by name; `judged` are paths of files that are looked at besides those of the search."""
     seen = {os.path.realpath(path) for path in judged}
     seen |= {os.path.realpath(member) for group in found.checkpoints for member in group.members}
-    return overlooked(arguments, seen)
+    return chain(found.unsearched, overlooked(arguments, seen))
 
 
 def is_passed_over(name: str) -> bool:

@@ -326,7 +326,7 @@ def _inputs(
     return Inputs(
         (*streams, *(source.file for source in sources if source.kind == "stream")),
         found.checkpoints,
-        tuple(map(_unread, left_out)),
+        (*map(_unread, left_out), *(Unjudged(*entry, ()) for entry in found.unsearched)),
         tuple(told),
         tuple(source.file for source in sources if source.kind != "other" or source.unread),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.checkpoints.checks import NotApplicable, Series, Violation, check
+from trainspec_validate.checkpoints.large_files import WORDS, in_words
 from trainspec_validate.checkpoints.view import Aspect
 
 
@@ -12,8 +13,11 @@ def _of(series: Series, aspect: Aspect, absent: str) -> Iterator[Violation]:
     if not any(aspect in one.examined for one in series.checkpoints):
         raise NotApplicable(absent)
     for one in series.checkpoints:
+        are_several = len(one.pointers) > 1
+        if are_several and aspect == "container":
+            yield Violation(one.place(""), in_words(one))
         for trouble in one.troubles:
-            if trouble.aspect == aspect:
+            if trouble.aspect == aspect and not (are_several and trouble.message == WORDS):
                 yield Violation(one.place(trouble.path), trouble.message, trouble.help)
 
 

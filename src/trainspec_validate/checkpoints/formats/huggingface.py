@@ -63,25 +63,23 @@ def _read_state(checkpoint: Checkpoint) -> None:
 
 
 def _check_state(checkpoint: Checkpoint, held: set[str]) -> None:
+    """Report all state that is missing at once; where the directory is named by no step, with what asks for it."""
     sharded = sharded_state(held)
-    if not weights(held) and not sharded:
-        _report(checkpoint, held, "no file of the model is there", "resume from an earlier checkpoint")
+    lacks = []
     remedy = "save it too (save_only_model: false), or do not resume from here"
+    if not weights(held) and not sharded:
+        lacks.append("no file of the model is there")
+        remedy = "resume from an earlier checkpoint"
     if not sharded and not held.intersection(OPTIMIZERS):
-        _report(checkpoint, held, "no state of the optimizer is there: optimizer.pt is missing", remedy)
+        lacks.append("no state of the optimizer is there: optimizer.pt is missing")
     if not sharded and SCHEDULE not in held:
-        words = f"no state of the learning rate schedule is there: {SCHEDULE} is missing"
-        _report(checkpoint, held, words, remedy)
+        lacks.append(f"no state of the learning rate schedule is there: {SCHEDULE} is missing")
     if not any(RNG.match(name) for name in held):
-        words = "no state of random numbers is there: rng_state.pth or rng_state_0.pth is missing"
-        _report(checkpoint, held, words, remedy)
-
-
-def _report(checkpoint: Checkpoint, held: set[str], words: str, remedy: str) -> None:
-    """Report state that is missing; where the name of the directory says no step, with the file that asks for it."""
-    if not is_step_name(checkpoint.root.name):
-        words += f"; {resume_state(held)[0]} makes the directory one to resume from"
-    checkpoint.report("resume-state", "", words, remedy)
+        lacks.append("no state of random numbers is there: rng_state.pth or rng_state_0.pth is missing")
+    if lacks and not is_step_name(checkpoint.root.name):
+        lacks.append(f"{resume_state(held)[0]} makes the directory one to resume from")
+    if lacks:
+        checkpoint.report("resume-state", "", "; ".join(lacks), remedy)
 
 
 def _check_rng(checkpoint: Checkpoint) -> None:

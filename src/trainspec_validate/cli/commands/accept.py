@@ -143,6 +143,8 @@ class _Source:
         if self.into is None:
             raise click.UsageError("--over wants --into DIR: a new directory for what the nodes print")
         place = Path(self.into)
+        if place.is_symlink() and not place.exists():
+            raise InputError(f"{place.as_posix()}: the link leads nowhere; remove it, or give --into a new directory")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise InputError(f"{place.as_posix()}: is there already; --into wants a new directory")
         self._collect(profile, place)
