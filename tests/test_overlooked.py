@@ -532,3 +532,16 @@ def test_a_checkpoint_that_is_too_deep_refuses_itself_alone() -> None:
         shown = invoke(argument)
         assert (shown.exit_code, "TS-SEC-003" in shown.output) == (1, True)
         assert "levels of directories" in shown.output
+
+
+@pytest.mark.parametrize("end", ["toml", "ini", "csv", "py", "sh", "html", "svg", "xml", "pdf", "ipynb", "bin.txt", "h"])
+def test_a_whole_document_is_named_whatever_its_name_ends_with(end: str) -> None:
+    put(f"tree/b.{end}")
+    (gap,) = (entry for entry in validate("tree").unjudged if entry.path.endswith(f"b.{end}"))
+    assert "claims to be ours under a name that is not searched" in gap.reason
+
+
+@pytest.mark.parametrize("end", ["py", "sh", "html", "toml", "ipynb", "csv"])
+def test_a_program_that_quotes_a_document_needs_no_word(end: str) -> None:
+    put(f"tree/b.{end}", f'text = """\n{PLAN}"""\nprint(text)\n')
+    assert not [entry for entry in validate("tree").unjudged if entry.path.endswith(f"b.{end}")]

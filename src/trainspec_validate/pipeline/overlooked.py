@@ -399,7 +399,7 @@ def _document_reason(file: Path) -> str:
     is_judged = is_document_name(file.name) or is_stream_name(file.name)
     if not is_judged and (found := packed_documents(file)) is not None:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
-    if is_candidate(file.name) and not name.endswith(".txt"):
+    if is_document_name(file.name):
         return ""
     if suffix.isascii():
         is_ours = bool(claimed(file)) if may_be_renamed(file.name) else _is_whole_document(file)
@@ -410,7 +410,7 @@ def _document_reason(file: Path) -> str:
 
 def _is_whole_document(file: Path) -> bool:
     """Whether the whole text of a file is a document of ours, whatever its name; programs are not looked at."""
-    content = b"" if file.suffix.lower() in _OTHER_SUFFIXES else claimed(file)
+    content = claimed(file)
     if not content:
         return False
     facts = Text(file, content).facts
