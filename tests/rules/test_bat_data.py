@@ -9,7 +9,7 @@ import pytest
 from trainspec_validate.model.finding import Verdict
 
 DIGEST = "sha256:" + "0" * 64
-WEB, CODE = {"name": "web", "digest": DIGEST}, {"name": "code", "digest": DIGEST}
+WEB, CODE = {"name": "web", "digest": DIGEST}, {"name": "code", "digest": DIGEST[:-1] + "1"}
 TOKENS = 83886080000
 
 
@@ -38,6 +38,14 @@ def test_weights(findings, weights, place) -> None:
 def test_a_dataset_is_listed_once(findings) -> None:
     found = findings(plan=data({**WEB, "weight": 0.5}, {**WEB, "weight": 0.5}), select=("TS-BAT-036",))
     assert found == {("TS-BAT-036", f"data.datasets.{position}.name") for position in (0, 1)}
+
+
+def test_datasets_with_one_digest_are_one(findings) -> None:
+    """Two copies of an entry keep the digest of the first."""
+    copied = {**CODE, "digest": DIGEST, "num_tokens": 1e9, "weight": 0.5}
+    found = findings(plan=data({**WEB, "weight": 0.5}, copied), select=("TS-BAT-036",))
+    assert found == {("TS-BAT-036", "data.datasets.1.digest")}
+    assert findings(plan=data({**WEB, "weight": 0.5}, {**CODE, "weight": 0.5}), select=("TS-BAT-036",)) == set()
 
 
 def test_digests(findings) -> None:

@@ -138,6 +138,17 @@ def test_an_evaluation_that_gives_the_same_each_time() -> None:
     assert found.endswith("is 2.7590169 for 5 evaluations in a row")
 
 
+@pytest.mark.parametrize(("num_lost", "wrong"), [(29, False), (30, True), (60, True)])
+def test_a_gradient_norm_that_is_no_number_for_long(num_lost: int, wrong: bool) -> None:
+    stream = Stream()
+    for number in range(1, 101):
+        norm = ("NaN", "+Inf")[number % 2] if 20 < number <= 20 + num_lost else 1.0 + number / 7
+        stream.sample(60 * number, {"train.gradient.norm": norm}, step=number)
+    found = messages("TS-TEL-026", view(stream))
+    assert len(found) == wrong
+    assert all(f"for {num_lost} updates in a row" in each for each in found)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("metric", ["train.sample.count", "train.rank.step", "hw.energy{hw.type=gpu}"])
 @pytest.mark.parametrize("text", ["+Inf", "NaN"])

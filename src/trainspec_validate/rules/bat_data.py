@@ -36,6 +36,7 @@ def mixture_weights(plan: TrainingPlan) -> Iterator[Violation]:
                 f"{dataset.name} is listed {names[dataset.name]} times",
                 "list each dataset once, with the sum of its weights",
             )
+    yield from _same_files(plan, datasets)
     weights = [dataset.weight for dataset in datasets]
     stated = [weight for weight in weights if weight is not None]
     if not stated:
@@ -52,6 +53,22 @@ def mixture_weights(plan: TrainingPlan) -> Iterator[Violation]:
             f"the weights add up to {number(round(sum(stated), 6))}",
             "let the weights add up to 1; divide each by their sum",
         )
+
+
+def _same_files(plan: TrainingPlan, datasets: Sequence[Dataset]) -> Iterator[Violation]:
+    """Datasets of several names whose digest is one, so that they are the same files."""
+    first: dict[str, int] = {}
+    for position, dataset in enumerate(datasets):
+        if dataset.digest is None:
+            continue
+        known = datasets[first.setdefault(dataset.digest, position)]
+        if known.name != dataset.name:
+            yield Violation(
+                at(plan, "data", "datasets", position, "digest"),
+                f"{dataset.name} has the digest of {known.name}, so both are the same files",
+                "correct the digest, or list the dataset once, with the sum of the weights",
+                related=((at(plan, "data", "datasets", first[dataset.digest], "digest"), known.name),),
+            )
 
 
 @rule("TS-BAT-037")

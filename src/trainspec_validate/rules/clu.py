@@ -221,7 +221,7 @@ def _dies(cluster: ClusterProfile, place: Pointer, own: Accelerator, known: Cata
         yield Violation(
             at(cluster, *place, *key),
             f"{ranks} rank on each {known.title}, which shows as {known.num_dies} devices",
-            f"write num_ranks_per_accelerator: {known.num_dies}",
+            f"write num_ranks_per_accelerator: {known.num_dies}; it is 1 where it is left out",
         )
 
 

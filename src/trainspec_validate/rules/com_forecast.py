@@ -132,6 +132,7 @@ def exposed_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
                 f"state {' and '.join(unstated)}",
             )
     if share > MOST_EXPOSED:
+        timed_prediction_of(plan, cluster)  # a step whose time is predicted too roughly shows no share of it
         axis, longest = max(step.exposed_seconds.items(), key=lambda part: part[1])
         parts = ", ".join(f"{name} {seconds(part)}" for name, part in step.exposed_seconds.items() if part > 0)
         key = _DATA.get(axis, axis)

@@ -25,6 +25,8 @@ FROZEN_VALUES = 3
 """Equal values of full precision: the gradient norm of one public run stood still for 3 updates and again for 5."""
 FROZEN_ZEROS = 10
 """Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
+FROZEN_LOST = 30
+"""Gradient norms that are not finite, in a row: a loss scale that starts at 2^32 is halved in fewer updates."""
 FROZEN_READINGS = 30
 """Equal readings of a power meter that never gives another: a quarter of an hour at the usual cadence."""
 METER_DIGITS = 4
@@ -66,7 +68,10 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
     if series.key.metric not in MOVING:
         return
     value, step = np.asarray(series.value), np.asarray(series.step)
-    goes_on = (value[1:] == value[:-1]) & (series.attempt[1:] == series.attempt[:-1])
+    goes_on = value[1:] == value[:-1]
+    if series.key.metric == "train.gradient.norm":
+        goes_on |= ~np.isfinite(value[1:]) & ~np.isfinite(value[:-1])
+    goes_on &= series.attempt[1:] == series.attempt[:-1]
     goes_on &= (step[1:] > step[:-1]) & (step[:-1] >= 0)
     for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
         held, length = float(value[begin]), end - begin + 1
@@ -117,7 +122,9 @@ def _still(series: Series) -> Fault:
 def _is_frozen(value: float, length: int, metric: str) -> bool:
     if value == 0:
         return length >= (FROZEN_LOSSES if metric.startswith("train.loss.") else FROZEN_ZEROS)
-    return bool(np.isfinite(value)) and num_digits(value) >= FULL_DIGITS
+    if not np.isfinite(value):
+        return metric == "train.gradient.norm" and length >= FROZEN_LOST
+    return num_digits(value) >= FULL_DIGITS
 
 
 def _metric(run: RunView, row: int) -> str:
