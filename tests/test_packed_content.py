@@ -6,7 +6,9 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.pipeline import layers
 from trainspec_validate.pipeline.archives import packed_documents
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
@@ -22,9 +25,9 @@ CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster
 PADDING = b"".join(b"# line %d of many that come first\n" % number for number in range(20_000))
 
 
-def zipped(content: bytes, name: str = "word/plan.yaml", more: int = 0) -> bytes:
+def zipped(content: bytes, name: str = "word/plan.yaml", more: int = 0, *, is_small: bool = False) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED if is_small else zipfile.ZIP_STORED) as archive:
         archive.writestr("large.bin", bytes(more))
         archive.writestr(name, content)
     return buffer.getvalue()
@@ -47,6 +50,39 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "lzma": lambda content: lzma.compress(content, lzma.FORMAT_ALONE),
     "zip": zipped,
     "large zip": lambda content: zipped(content, more=5 * 1024**2),
+}
+SKIPPED = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
+"""A frame of zstd without content; RFC 8878, section 3.1.2."""
+
+
+def stored(content: bytes) -> bytes:
+    """An archive of ar with one file."""
+    return (
+        b"!<arch>\n" + b"%-16s%-12d%-6d%-6d%-8s%-10d`\n" % (b"plan.yaml/", 0, 0, 0, b"100644", len(content)) + content
+    )
+
+
+ROUNDABOUT: dict[str, Callable[[bytes], bytes]] = {
+    "gzip of gzip": lambda content: gzip.compress(gzip.compress(content)),
+    "gzip of xz": lambda content: gzip.compress(lzma.compress(content)),
+    "zstd of xz": lambda content: zstd(lzma.compress(content)),
+    "gzip of bzip2 of gzip": lambda content: gzip.compress(bz2.compress(gzip.compress(content))),
+    "gzip of zip": lambda content: gzip.compress(zipped(content)),
+    "zip of gzip": lambda content: zipped(gzip.compress(content), "c.yaml.gz"),
+    "zip of zip": lambda content: zipped(zipped(content), "more.zip"),
+    "gzip members": lambda content: gzip.compress(b"hello") + gzip.compress(content),
+    "zstd frames": lambda content: zstd(b"hello") + zstd(content),
+    "bzip2 streams": lambda content: bz2.compress(b"hello\n") + bz2.compress(content),
+    "xz streams": lambda content: lzma.compress(b"hello\n") + lzma.compress(content),
+    "xz streams with padding": lambda content: lzma.compress(b"hello\n") + bytes(4096) + lzma.compress(content),
+    "zstd behind a skippable frame": lambda content: SKIPPED + zstd(content),
+    "behind prose": lambda content: gzip.compress(b"A line of prose.\n" * 1_000 + content),
+    "behind binary": lambda content: gzip.compress(bytes(range(256)) * 2 + content),
+    "in UTF-16": lambda content: gzip.compress(content.decode().encode("utf-16")),
+    "in UTF-16 without a mark": lambda content: gzip.compress(content.decode().encode("utf-16-le")),
+    "zip behind a program": lambda content: b"#!/bin/sh\nexit\n" + bytes(100) + zipped(content, is_small=True),
+    "ar": stored,
+    "zlib": zlib.compress,
 }
 NAMES = ["bundle", "b.docx", "plan", "notes.txt", "data.out", "archive.gz", "old.txt.gz"]
 
@@ -83,6 +119,59 @@ def test_the_name_does_not_count(name: str) -> None:
 def test_a_document_that_cannot_be_read_is_named_too() -> None:
     Path("bundle").write_bytes(gzip.compress(PLAN.encode() + b"\n: [\n"))
     assert left_out() == ["bundle"]
+
+
+@pytest.mark.parametrize("pack", ROUNDABOUT.values(), ids=ROUNDABOUT)
+@pytest.mark.parametrize("name", ["bundle", "a.dat"])
+def test_a_document_is_found_below_layers_members_and_padding(pack: Callable[[bytes], bytes], name: str) -> None:
+    Path(name).write_bytes(pack(PLAN.encode()))
+    assert left_out() == [name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_document_is_found_behind_more_than_a_document_may_have(pack: Callable[[bytes], bytes]) -> None:
+    Path("bundle").write_bytes(pack(b"\n" * 50_000_000 + PLAN.encode()))
+    assert left_out() == ["bundle"]
+
+
+def four_layers(content: bytes) -> bytes:
+    for _ in range(4):
+        content = gzip.compress(content)
+    return content
+
+
+UNREAD: dict[str, Callable[[], bytes]] = {
+    "four layers": lambda: four_layers(PLAN.encode()),
+    "a window of 2 GiB": lambda: b"\x28\xb5\x2f\xfd\0\xa8" + zstd(PLAN.encode())[9:],
+    "an end that is not reached": lambda: gzip.compress(b"\n" * 40_000_000 + PLAN.encode(), 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", UNREAD.values(), ids=UNREAD)
+def test_what_is_not_read_to_its_end_is_named_by_the_name_of_a_document(
+    content: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "_MOST_UNPACKED", 36_000_000)
+    for name in ("plan.yaml.gz", "x.yaml.zst"):
+        Path(name).write_bytes(content())
+    assert left_out() == ["plan.yaml.gz", "x.yaml.zst"]
+
+
+@pytest.mark.parametrize("pack", ROUNDABOUT.values(), ids=ROUNDABOUT)
+@pytest.mark.parametrize("text", ["x: 1\n", "```yaml\napiVersion: trainspec/v1\nkind: TrainingPlan\n```\n"])
+def test_other_content_below_layers_is_no_word_worth(pack: Callable[[bytes], bytes], text: str) -> None:
+    Path("b.docx").write_bytes(pack(text.encode()))
+    assert left_out() == []
+
+
+def test_random_bytes_after_a_mark_are_no_failure() -> None:
+    for number, mark in enumerate(
+        (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", SKIPPED, b"BZh9", b"\xfd7zXZ\0", b"x\x9c", b"PK\3\4")
+    ):
+        Path(f"b{number}.docx").write_bytes(mark + os.urandom(4_000))
+    assert left_out() == []
 
 
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)

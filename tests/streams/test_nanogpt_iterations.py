@@ -63,3 +63,50 @@ def test_a_line_without_its_values_is_refused(line: str) -> None:
     found = read_text(iterations(0, 4) + line)
     assert len(found.refusals) == 1
     assert len(found.samples) == 5
+
+
+@pytest.mark.parametrize("every", [1, 10, 100])
+@pytest.mark.parametrize("middle", ["", evaluation(500)])
+def test_the_interval_between_reports_counts_from_the_first_iteration(every: int, middle: str, tmp_path: Path) -> None:
+    text = iterations(0, 5 * every - 1, every) + middle + iterations(5 * every, 9 * every, every)
+    if middle:
+        text = text.replace("step 500", f"step {5 * every}")
+    assert [head.report_interval_steps for head in read_text(text).heads] == [every]
+    (tmp_path / "train.log").write_text(text)
+    assert validate([str(tmp_path / "train.log")]).findings == ()
+
+
+def test_reports_between_the_multiples_of_their_interval_are_a_part_of_all(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(iterations(3, 93, 10))
+    assert [found.requirement for found in validate([str(tmp_path / "train.log")]).findings] == ["TS-TEL-031"]
+
+
+PREFIXES = ["0: ", "\x1b[0m", "\x1b[2K\x1b[32m", "[rank0]: ", "2026-01-01 00:00:00 | ", "x\r", "worker-0:"]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_reports_after_the_prefix_of_a_launcher_are_read(prefix: str) -> None:
+    bare, prefixed = iterations(0, 3) + evaluation(4), iterations(4, 9)
+    text = bare + "".join(f"{prefix}{line}\n" for line in (evaluation(4) + prefixed).splitlines())
+    found = read_text(text)
+    assert [sample.m for sample in found.samples] == [
+        sample.m for sample in read_text(bare + evaluation(4) + prefixed).samples
+    ]
+    assert not found.refusals
+    assert ("text", "text") not in found.lost
+
+
+def test_colours_after_a_report_are_no_part_of_it() -> None:
+    found = read_text(iterations(0, 3) + "\x1b[32miter 4: loss 2.5\x1b[0m, time 250.00ms, mfu 30.00%\x1b[0m\n")
+    assert found.samples[-1].m[LOSS] == 2.5
+
+
+@pytest.mark.parametrize("line", ["0: iter 5: loss , time 1ms\n", "\x1b[0mstep 5: train loss 2.5\n"])
+def test_a_prefixed_line_without_its_values_is_refused(line: str) -> None:
+    assert len(read_text(iterations(0, 4) + line).refusals) == 1
+
+
+@pytest.mark.parametrize("prefix", ["0: ", "[rank0]: ", "\x1b[0m"])
+def test_a_log_whose_every_line_has_a_prefix_is_read(prefix: str) -> None:
+    found = read_text("".join(f"{prefix}{line}\n" for line in iterations(0, 9).splitlines()))
+    assert [sample.step for sample in found.samples] == list(range(1, 11))

@@ -45,6 +45,12 @@ def test_steps_that_are_no_indices_are_left_out() -> None:
     assert found.lost["step", "step"] == 3
 
 
+@pytest.mark.parametrize("every", [10, 50])
+def test_the_interval_of_rows_from_index_zero_counts_from_it(every: int, tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(table(*(f"0,,{index * every},{3 - index / 10}," for index in range(10))))
+    assert validate([str(tmp_path / "metrics.csv")]).findings == ()
+
+
 def test_a_step_is_whole_also_with_a_point() -> None:
     assert [sample.step for sample in read_text(table("0,,49.0,2.5,", "0,,99.0,2.25,")).samples] == [50, 100]
 

@@ -15,17 +15,19 @@ GRAPH = ".meta"
 STAGING = "_temp"
 """What the directory is called, after the prefix, that TensorFlow gathers shards in."""
 _DATA = re.compile(r"^(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<total>\d{5})$")
-_STEP = re.compile(r"(?:^|[-_.])(?P<step>\d{1,12})(?:\.ckpt)?$")
-_LIGHTNING = re.compile(r"(?:^|[-_])step=(?P<step>\d{1,12})(?:-v\d+)?\.ckpt$")
+_STEP = re.compile(r"(?:^|[-_.])(?P<step>[0-9]{1,12})(?:\.ckpt)?$")
+_LIGHTNING = re.compile(r"(?:^|[-_])step=(?P<step>[0-9]{1,12})(?:-v[0-9]+)?\.ckpt$")
 """Lightning writes one file a save: https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html"""
 _LIGHTNING_LAST = re.compile(r"^last(?:-v\d+)?\.ckpt$")
 _SAVE = re.compile(
-    r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>\d{1,12})"
+    r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>[0-9]{1,12})"
     r"(?:\.pt|\.pth|\.pth\.tar|\.ckpt|\.safetensors|\.keras|(?:\.weights)?\.h5|\.hdf5)$",
     re.IGNORECASE,
 )
 """A file that is one save: a word of saves with a number, which parts and ranks of one save do not have."""
-_KERAS = re.compile(r"^(?:model|weights)[-_.]?(?P<step>\d{1,12})(?:-\d+\.\d+)?(?:\.keras|(?:\.weights)?\.h5|\.hdf5)$")
+_KERAS = re.compile(
+    r"^(?:model|weights)[-_.]?(?P<step>[0-9]{1,12})(?:-[0-9]+\.[0-9]+)?(?:\.keras|(?:\.weights)?\.h5|\.hdf5)$"
+)
 """ModelCheckpoint of Keras: https://keras.io/api/callbacks/model_checkpoint/"""
 
 

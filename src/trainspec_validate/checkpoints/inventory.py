@@ -22,7 +22,8 @@ from trainspec_validate.checkpoints.view import Checkpoint
 from trainspec_validate.system.process import memory_of_the_machine
 
 STEP_NAME = re.compile(
-    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$"
+    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
+    re.ASCII,
 )
 POINTERS = frozenset(
     {"latest", "latest_universal", "latest_checkpointed_iteration.txt", "dlrover_latest.txt", "latest_checkpoint.txt"}

@@ -45,7 +45,7 @@ _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
 Code = Literal["listed", "classes", "any"]
 """What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
-_NUMBER = re.compile(r"\d{1,12}")
+_NUMBER = re.compile(r"[0-9]{1,12}")
 _COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
 _NUM_COMPARED = 2

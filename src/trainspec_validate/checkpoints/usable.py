@@ -13,9 +13,13 @@ from trainspec_validate.system.boundary import words_of
 
 _SETTINGS = "config.json"
 """End of the names of files that loaders of models read as JSON: those of the model, its adapter and its tokenizer."""
-_NAMED = re.compile(r"^(?P<word>checkpoint|ckpt|step|global_step|iter)[-_]?(?P<step>\d{1,12})(?:\.\w{1,10})*$")
-_KEY = re.compile(r" \((?P<key>\w+)\)$")
+_NAMED = re.compile(
+    r"^(?P<word>checkpoint|ckpt|step|global_step|iter)[-_]?(?P<step>\d{1,12})(?:\.\w{1,10})*$", re.ASCII
+)
+_KEY = re.compile(r" \((?:[^()]{1,200}\.)?(?P<key>\w+)\)$", re.ASCII)
 _ITERATIONS = frozenset({"iteration", "iter_num"})
+_OF_A_PHASE = "current_step"
+"""Some programs count it from 0 in each epoch."""
 _INDEX = 1
 """Steps that may be indices from 0, where a name counts completed steps."""
 
@@ -25,9 +29,15 @@ def unusable(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[st
     for path, words in checkpoint.unusable:
         yield f"{checkpoint.place(path)}: {words}"
     yield from _settings(checkpoint)
-    stale = list(_stale(checkpoint))
-    if stale and not any(map(_differs, older)):
-        yield from stale
+    sure, hinted = list(_stale(checkpoint)), list(_stale(checkpoint, is_hint=True))
+    if not sure and not hinted:
+        return
+    others = list(older)
+    if any(map(_differs, others)):
+        return
+    yield from sure
+    if not _agrees(checkpoint) and any(map(_agrees, others)):
+        yield from hinted
 
 
 def _settings(checkpoint: Checkpoint) -> Iterator[str]:
@@ -45,15 +55,19 @@ def _settings(checkpoint: Checkpoint) -> Iterator[str]:
             yield f"{checkpoint.place(path)}: the file is no JSON: {words_of(error)}"
 
 
-def _stale(checkpoint: Checkpoint) -> Iterator[str]:
-    """Files whose own step is older than the name of the checkpoint says, where both count the same."""
+def _stale(checkpoint: Checkpoint, *, is_hint: bool = False) -> Iterator[str]:
+    """Files whose own step is older than the name of the checkpoint says, where both count the same.
+
+    A hint is a step that may count something else: of another word than the name, next to no model, or of a part.
+    """
     named = _NAMED.match(checkpoint.label)
     if named is None:
         return
-    for claim in checkpoint.own_steps:
+    for claim in (*checkpoint.own_steps, *(checkpoint.hinted_steps if is_hint else ())):
         key = _KEY.search(claim.words)
         is_same = key is not None and (key["key"] in _ITERATIONS) == (named["word"] == "iter")
-        if is_same and claim.step + _INDEX < int(named["step"]):
+        is_sure = is_same and key is not None and key["key"] != _OF_A_PHASE and claim in checkpoint.own_steps
+        if is_sure != is_hint and claim.step + _INDEX < int(named["step"]):
             words = f"{claim.words} is {claim.step:,}, older than {int(named['step']):,} of the name"
             yield f"{checkpoint.place(claim.path)}: {words}"
 
@@ -61,3 +75,10 @@ def _stale(checkpoint: Checkpoint) -> Iterator[str]:
 def _differs(checkpoint: Checkpoint) -> bool:
     """Whether the step of an older checkpoint differs from its name too, so that names count something else."""
     return any(True for _ in _stale(checkpoint))
+
+
+def _agrees(checkpoint: Checkpoint) -> bool:
+    """Whether some step in a checkpoint is that of its name, so that the name counts what the state does."""
+    named = _NAMED.match(checkpoint.label)
+    claims = (*checkpoint.own_steps, *checkpoint.hinted_steps)
+    return named is not None and any(0 <= int(named["step"]) - claim.step <= _INDEX for claim in claims)

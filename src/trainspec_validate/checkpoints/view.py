@@ -72,6 +72,10 @@ class Trouble:
     help: str = ""
 
 
+OWN_STEPS = ("step", "global_step", "current_step", "iteration", "iter_num")
+"""Keys by which programs save the step of a state."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepClaim:
     """A place that says how many optimizer updates are in the state."""
@@ -155,6 +159,8 @@ class Checkpoint:
     """Those of them without any entry."""
     own_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
+    hinted_steps: list[StepClaim] = field(default_factory=list)
+    """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
     unusable: list[tuple[str, str]] = field(default_factory=list)
     """Files that are whole and that their program cannot load, and why."""
     is_for_use: bool = False

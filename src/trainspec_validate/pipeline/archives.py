@@ -14,10 +14,21 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
-from trainspec_validate.documents.load import MAX_BYTES
-from trainspec_validate.pipeline.claims import is_document
+from trainspec_validate.pipeline.claims import claims, document_within, is_document
 from trainspec_validate.pipeline.files import is_document_name
+from trainspec_validate.pipeline.layers import (
+    MOST_LAYERS,
+    PACKED,
+    ZIP,
+    Layered,
+    innermost,
+    is_skipped_frame,
+    is_stored,
+    read_content,
+)
 from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.budget import OverLimitError
+from trainspec_validate.system.packings import unpacked_name
 
 _MOST_BYTES: Final = 4 * 1024**2
 """Size of the largest archive that is looked at."""
@@ -27,13 +38,14 @@ _MOST_DOCUMENTS: Final = 100
 _MOST_ENTRIES: Final = 10_000
 _START_BYTES: Final = 262_144
 _MOST_MEMORY_BYTES: Final = 128 * 1024**2
-_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"
-_LZMA, _ZIP, _ZIP_END, _ZIP64 = b"\x5d\0\0", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
+_START_OF_FILE: Final = 8
+_GZIP, _BZIP2, _XZ, _LZMA = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0"
+_ZIP_END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
 _MOST_END_BYTES: Final = 65_535 + 42
 """Bytes from the locator of a large container to the end of the longest comment."""
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, KeyError),
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, OverLimitError),
 )
 """What the readers of the standard library raise for an archive that is damaged, encrypted or of an unknown kind."""
 
@@ -55,25 +67,24 @@ def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
 
 
 def unpacked_text(path: Path) -> bytes | None:
-    """The text in a compressed file, up to the size of a document; None where it is damaged or cannot be unpacked.
+    """The text in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
 
-    Of content that is no text in UTF-8 nothing is unpacked but its start.
+    Of content that is no text nothing is unpacked but its start.
     """
-    from trainspec_validate.telemetry.formats.source import SourceError, head_of, pieces_of  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
     try:
         with open_regular(path) as file:
-            content = file.read(_MOST_BYTES_OF_ONE)
-        if content.startswith((_GZIP, _ZSTD)):
-            start = head_of(path)
-            is_longer = len(start) >= _START_BYTES and b"\0" not in start
-            return b"".join(pieces_of(path, MAX_BYTES)) if is_longer else start
-        start = _unpacked(content, path.name, _START_BYTES)
-        is_longer = len(start) == _START_BYTES
-        start.decode("utf-8", "replace" if is_longer else "strict")
-        if b"\0" in start or (content and not start):
+            below = innermost(file, path.name)
+            if below.start.startswith(ZIP) and below.num_layers:
+                return next((content for _, content in _packed_in(below, file)), b"")
+            content = read_content(below.stream, file)
+        if not content.text and path.stat().st_size:
             return None
-        return _unpacked(content, path.name, MAX_BYTES) if is_longer else start
+        if not below.num_layers:
+            content.text[:_START_BYTES].decode("utf-8", "replace" if len(content.text) > _START_BYTES else "strict")
+            return None if b"\0" in content.text else content.text
+        return content.text if content.is_whole or claims(content.text) else None
     except (SourceError, *_DAMAGE):
         return None
 
@@ -84,16 +95,45 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
     The name is empty for the content of a compressed file. The list is empty for files of other programs, such as those
     of offices and packages. None for what is not packed, or is damaged.
     """
+    from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
+
     try:
         with open_regular(path) as file:
-            start = file.read(len(_XZ))
-            if start.startswith(_ZIP):
-                found = islice(_zipped(file) if _has_small_directory(file) else (), _MOST_DOCUMENTS)
-                return [(name, content) for name, content in found if is_document(content)]
-    except _DAMAGE:
+            start = file.read(_START_OF_FILE)
+            is_packed = start.startswith((ZIP, *PACKED)) or is_skipped_frame(start) or is_stored(start)
+            if not is_packed and not _has_small_directory(file):
+                return None
+            file.seek(0)
+            if is_packed and not start.startswith(ZIP):
+                return list(islice(_packed_in(innermost(file), file), _MOST_DOCUMENTS))
+            entries = _zipped(file) if _has_small_directory(file) else ()
+            found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
+            return list(found) if is_packed else list(found) or None
+    except (SourceError, *_DAMAGE):
         return None
-    text = unpacked_text(path) if start.startswith((_GZIP, _ZSTD, _BZIP2, _XZ, _LZMA)) else None
-    return None if text is None else [("", text)] if is_document(text) else []
+
+
+def _packed_in(below: Layered, packed: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """The documents of ours in the content below the compression of a file or an entry."""
+    if below.start.startswith(ZIP):
+        for name, content in _zipped(io.BytesIO(below.stream.read(_MOST_BYTES))):
+            yield from _documents(name, content, below.num_layers + 1)
+        return
+    text = read_content(below.stream, packed).text
+    whole = text.strip()
+    found = whole if not is_stored(below.start) and is_document(whole) else document_within(text)
+    if found:
+        yield "", found
+
+
+def _documents(name: str, content: bytes, level: int = 1) -> Iterator[tuple[str, bytes]]:
+    """The document of ours in an entry of an archive, which can be compressed by itself."""
+    if not content.startswith((ZIP, *PACKED)):
+        if is_document(content):
+            yield name, content
+    elif level < MOST_LAYERS:
+        file = io.BytesIO(content)
+        yield from ((name, found) for _, found in _packed_in(innermost(file, "", level), file))
 
 
 def _has_small_directory(file: BinaryIO) -> bool:
@@ -136,4 +176,4 @@ def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _may_be_document(name: str) -> bool:
-    return is_document_name(PurePath(name).name)
+    return is_document_name(unpacked_name(PurePath(name).name)) or name.lower().endswith(".zip")

@@ -55,6 +55,11 @@ _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KI
 _A_KIND: Final = re.compile(rf"\b(?:{'|'.join(KINDS)})\b".encode())
 _BEGINS_WITH_KEY: Final = re.compile(rb"\s*+(?:(?:#[^\n]*+|---[ \t]*+\r?)\n\s*+)*+(?:\{|[\"'\w-]++[ \t]*+:)")
 """How a document begins, and no text for a person: with a key."""
+_VERSION_ANYWHERE: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?trainspec/v\d")
+_VERSION_AT_TOP: Final = re.compile(rb"^[{ ]*+[\"']?" + _VERSION_ANYWHERE.pattern, re.MULTILINE)
+_KIND_WITHIN: Final = re.compile(rf"kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
+_FENCED: Final = re.compile(rb"(```|~~~).*?\1", re.DOTALL)
+"""An example in a text for a person."""
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
 _VERSION_GIVEN: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:(?!" + _NO_VALUE + rb")", re.MULTILINE)
 _VERSION_OPEN: Final = re.compile(rb"^apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?(?:\{\{|\{%|<%|\$\{)", re.MULTILINE)
@@ -117,14 +122,14 @@ def claimed(path: Path) -> bytes:
     try:
         with open_regular(path) as file:
             start = file.read(_START_BYTES)
-            content = start + (file.read(MAX_BYTES) if _may_be_text(start) else b"")
+            content = start + (file.read(MAX_BYTES) if may_be_text(start) else b"")
     except OSError:
         return b""
     is_ours = claims(start.replace(b"\0", b"")) or _PLAIN.search(content.replace(b"\0", b""))
     return content if is_ours else b""
 
 
-def _may_be_text(start: bytes) -> bool:
+def may_be_text(start: bytes) -> bool:
     """Whether content begins as a text does, be it with two or four bytes for a letter."""
     num_zeros = start[:_FIRST_BYTES].count(0)
     return num_zeros == 0 or 0.3 < num_zeros / len(start[:_FIRST_BYTES]) < 0.8
@@ -168,6 +173,20 @@ def is_document(content: bytes) -> bool:
     if outline_of(content) is None:
         return names_kind(content) and bool(_BEGINS_WITH_KEY.match(content))
     return why_foreign(content, _names_us) is None
+
+
+def document_within(content: bytes) -> bytes:
+    """The rest of a text or of other content from where a document of ours begins in it; empty where none does.
+
+    Its version and its kind are keys, one of them at the start of a line. Examples in fences count for nothing.
+    """
+    if b"trainspec/v" not in content:
+        return b""
+    content = _FENCED.sub(b"", content)
+    version, kind = _VERSION_AT_TOP.search(content), _KIND_WITHIN.search(content)
+    if not version:
+        version, kind = _VERSION_ANYWHERE.search(content), _KIND_AT_TOP.search(content)
+    return content[min(version.start(), kind.start()) :] if version and kind else b""
 
 
 def why_no_document(path: Path) -> str | None:

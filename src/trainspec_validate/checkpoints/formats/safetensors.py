@@ -17,7 +17,7 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import shown, volume
-from trainspec_validate.checkpoints.view import Checkpoint, is_count
+from trainspec_validate.checkpoints.view import OWN_STEPS, Checkpoint, StepClaim, is_count
 from trainspec_validate.system.boundary import reason_of
 
 SUFFIX = ".safetensors"
@@ -28,6 +28,8 @@ _NUMBERED = re.compile(
 )
 _LENGTH = struct.Struct("<Q")
 _SHOWN = 3
+_COUNT = re.compile(r"[0-9]{1,12}")
+_OTHER_STATE = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".distcp", ".npz", ".keras", ".gguf")
 # https://github.com/huggingface/safetensors/blob/24b0b28/safetensors/src/tensor.rs
 _BITS = {
     **dict.fromkeys(("F4",), 4),
@@ -67,6 +69,8 @@ def read(checkpoint: Checkpoint) -> None:
             names = _read_file(checkpoint, path)
             if names is not None:
                 headers[path] = names
+    if len(paths) == 1 == len(headers) and not headers[paths[0]] and not _has_other_state(checkpoint):
+        checkpoint.unusable.append((paths[0], "the file has no tensor, and no other file has the model"))
     num_bytes = Counter[str]()
     for piece in checkpoint.pieces:
         num_bytes[piece.path] += piece.num_bytes
@@ -76,11 +80,16 @@ def read(checkpoint: Checkpoint) -> None:
     _check_numbers(checkpoint)
 
 
+def _has_other_state(checkpoint: Checkpoint) -> bool:
+    return any(path.lower().endswith(_OTHER_STATE) for path in checkpoint.files)
+
+
 def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
     """Names of the tensors of a file; None where its header cannot be read."""
     size = checkpoint.files[path].size_bytes
     try:
-        length, tensors = header(checkpoint.root / path)
+        length, value = _header(checkpoint.root / path)
+        tensors = list(_tensors(value))
     except LimitError as error:
         remedy = CUT if isinstance(error, _CutError) else "split the file"
         checkpoint.report("limits", path, f"the file {error}", remedy)
@@ -102,6 +111,10 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
         words = f"the file has {size:,} bytes, and its header asks for {wanted:,}"
         checkpoint.report("files", path, words, "restore the file from another copy")
     checkpoint.know(tensor.name for tensor in tensors)
+    steps = ((key, value.get("__metadata__", {}).get(key, "")) for key in OWN_STEPS)
+    checkpoint.own_steps += [
+        StepClaim(path, int(text), f"{path} ({key})") for key, text in steps if _COUNT.fullmatch(text) and tensors
+    ]
     return frozenset(tensor.name for tensor in tensors)
 
 
@@ -112,6 +125,11 @@ def header(path: Path) -> tuple[int, list[Tensor]]:
         LimitError: the header is larger, or nests deeper, than the format allows.
         UnreadableError: it breaks the format.
     """
+    length, value = _header(path)
+    return length, list(_tensors(value))
+
+
+def _header(path: Path) -> tuple[int, Mapping[str, Any]]:
     try:
         with open_file(path) as file:
             start = file.read(_LENGTH.size)
@@ -132,7 +150,7 @@ def header(path: Path) -> tuple[int, list[Tensor]]:
         value = read_json(content)
     except UnreadableError as error:
         raise type(error)(f"has a header that {error}") from error
-    return length, list(_tensors(value))
+    return length, value
 
 
 def _tensors(value: Mapping[str, Any]) -> Iterator[Tensor]:

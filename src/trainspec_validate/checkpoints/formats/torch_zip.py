@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, TypeVar
 
@@ -11,7 +12,7 @@ from trainspec_validate.checkpoints.pickle_code import code_after, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
-from trainspec_validate.checkpoints.view import Archive, Checkpoint, StepClaim, is_count
+from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
 
@@ -26,7 +27,13 @@ _ITERATION = "iteration"
 _STATE = "state_dict"
 _MODELS = frozenset({"model", "state_dict", "model_state_dict", "module"})
 """Keys of a model next to which programs save its step; other files count calls of their own."""
-_OWN_STEPS = ("step", "global_step", "iteration", "iter_num")
+_PARTS = re.compile(
+    r"(?:train(?:er|ing)?_)?(?:state|progress|status|meta|metadata|info|loop)|train(?:er|ing)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""Keys of the part of a state that says how far training is."""
+_HINTS = "."
+"""Key of the steps of such parts, by their names."""
 _HAS_MODEL = ""
 """Key of the note that a state has a model."""
 _WITHOUT_STATE = frozenset({"meta.pt", "metadata.pt"})
@@ -72,7 +79,9 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
 
 def _of_steps(value: Any) -> dict[str, Any]:
     state = value.texts() if isinstance(value, Pairs) else {}
-    found = {key: state[key] for key in (_LIGHTNING, *_OWN_STEPS) if key in state}
+    found = {key: state[key] for key in (_LIGHTNING, *OWN_STEPS) if key in state}
+    parts = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs) and _PARTS.fullmatch(key))
+    found[_HINTS] = {f"{key}.{name}": part[name] for key, part in parts for name in OWN_STEPS if name in part}
     return {**found, _STATE: _STATE in state, _HAS_MODEL: not _MODELS.isdisjoint(state)} if state else {}
 
 
@@ -85,9 +94,14 @@ def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
         checkpoint.step = step
     if _LIGHTNING in state:
         _claim_state(checkpoint, path, state)
-    elif state.get(_HAS_MODEL):
-        known = ((key, state[key]) for key in _OWN_STEPS if key in state)
-        checkpoint.own_steps += [StepClaim(path, step, f"{path} ({key})") for key, step in known if is_count(step)]
+    else:
+        own = _claims(path, {key: state[key] for key in OWN_STEPS if key in state})
+        checkpoint.own_steps += own if state.get(_HAS_MODEL) else []
+        checkpoint.hinted_steps += [*(() if state.get(_HAS_MODEL) else own), *_claims(path, state.get(_HINTS, {}))]
+
+
+def _claims(path: str, steps: dict[str, Any]) -> list[StepClaim]:
+    return [StepClaim(path, step, f"{path} ({key})") for key, step in steps.items() if is_count(step)]
 
 
 def _claim_state(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:

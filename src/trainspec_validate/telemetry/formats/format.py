@@ -196,6 +196,8 @@ _MEGATRON_LINE = (
     r"iteration(?:(?<=^iteration)|(?<=\]iteration)|(?<=(?<!,) iteration)) {1,12}\d{1,15}/ {0,12}\d{1,15} \|"
 )
 """It begins with its word, which is found faster than what can be before it."""
+_LAUNCHED = r"^(?:\[?(?:rank)?\d{1,6}\]?: ?|\x1b\[[0-9;]{0,20}m){0,3}"
+_NANOGPT_LINE = _LAUNCHED + r"iter \d{1,12}: loss [-+\d.einfaN]{1,40}, time \d[\d.]{0,19}ms(?:[, \r\x1b]|$)"
 _MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
 _TORCHTITAN_LINE = (
     r"^[^\n]{0,300}\d\d:\d\d:\d\d[,.]\d{3} - [\w.]{1,100} - INFO - (?:\x1b\[[0-9;]{0,20}m){0,4}"
@@ -438,7 +440,7 @@ _FORMATS = (
         *(
             "nanogpt-iterations-log",
             "log of nanoGPT, lines with iter, loss and time",
-            _search(r"^iter \d{1,12}: loss [-+\d.einfaN]{1,40}, time \d[\d.]{0,19}ms(?:[, \r]|$)", b": loss "),
+            _search(_NANOGPT_LINE, b": loss "),
         ),
         clock="none",
         metrics=_NANOGPT_METRICS,

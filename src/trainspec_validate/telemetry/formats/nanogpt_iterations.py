@@ -17,6 +17,9 @@ _ITERATION = re.compile(
 )
 _EVALUATION = re.compile(r"step (?P<step>\d{1,12}): train loss (?P<train>[^ ,]{1,40}), val loss (?P<val>[^ ,]{1,40})")
 _REPORT = re.compile(r"(?:iter|step) \d{1,12}:")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_START = re.compile(r"(?<![^\s\]:|>])(?:iter \d{1,12}: loss|step \d{1,12}: train loss)\b")
+"""Begins a report that a launcher wrote its rank or a time before."""
 _LOSS = "train.loss.mean{train.loss.name=total}"
 _EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
 _DURATION = "train.step.duration"
@@ -37,7 +40,7 @@ class Reader:
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
-        text = text.strip()
+        text = _report(text)
         iteration, evaluation = _ITERATION.fullmatch(text), _EVALUATION.fullmatch(text)
         if iteration:
             yield from self._iteration(offset, iteration)
@@ -55,6 +58,7 @@ class Reader:
             return
         lose = self._transcript.lose
         lose("time", "time", "lines have no times; each counts as a second", offset)
+        self._transcript.first_step = 1
         lose("step", "step", "steps are indices from 0; 1 is added", offset)
         if "mfu" in (match["rest"] or ""):
             lose("meaning", "mfu", "mfu is of the peak of an A100, whatever the accelerator is", offset)
@@ -87,3 +91,16 @@ class Reader:
     def end(self) -> Iterator[Found]:
         """Nothing: each line is complete."""
         yield from ()
+
+
+def _report(text: str) -> str:
+    r"""The last report of a line, without colours and without what a launcher wrote before it; else the line.
+
+    >>> _report("0: iter 10: loss 3.0, time 250.00ms"), _report("\x1b[0mstep 5: train loss 3.0, val loss 3.1")
+    ('iter 10: loss 3.0, time 250.00ms', 'step 5: train loss 3.0, val loss 3.1')
+    """
+    text = _CONTROL.sub("", text).rpartition("\r")[2].strip() if "\x1b" in text or "\r" in text else text.strip()
+    found = None
+    for found in _START.finditer(text):  # noqa: B007
+        pass
+    return text[found.start() :] if found else text

@@ -70,7 +70,7 @@ def _class_of(name: str) -> CadenceName | None:
 
 
 def _stated(head: Head, seen: _Seen, transcript: Transcript, offset: int) -> Head:
-    steps = interval_of(seen.steps)
+    steps = interval_of(seen.steps, transcript.first_step)
     cadences: dict[CadenceName, float] = {}
     for key, times in seen.times.items():
         name = _class_of(key.partition("{")[0])
@@ -90,15 +90,17 @@ def _stated(head: Head, seen: _Seen, transcript: Transcript, offset: int) -> Hea
     return Head(**{name: getattr(head, name) for name in head.__struct_fields__} | inferred)
 
 
-def interval_of(steps: Sequence[int]) -> int | None:
+def interval_of(steps: Sequence[int], first: int = 0) -> int | None:
     """Optimizer steps between two reports: the most frequent difference; None where there are too few.
 
     Where no difference has half of all, it is the largest that recurs, else the largest. Reports that all miss the
-    multiples of their interval are what is left of reports of each optimizer step. Sizes that each differ by little
-    from the next are one interval: counts that follow from samples are rounded.
+    multiples of their interval, counted from the `first` step, are what is left of reports of each optimizer step.
+    Sizes that each differ by little from the next are one interval: counts that follow from samples are rounded.
 
     >>> interval_of([1, 11, 21, 31]), interval_of([9, 19, 29, 39])
     (1, 10)
+    >>> interval_of([1, 11, 21, 31], first=1), interval_of([4, 14, 24, 34], first=1)
+    (10, 1)
     >>> interval_of([10, 20, 30, 34, 40, 50]), interval_of([1, 2, 3, 9, 10]), interval_of([336, 671, 1006, 1342])
     (10, 1, 336)
     >>> interval_of([0, 32, 65, 97, 131, 162, 196]), interval_of([0, 43, 87, 130, 173, 218, 304])
@@ -107,7 +109,7 @@ def interval_of(steps: Sequence[int]) -> int | None:
     counts = Counter(after - before for before, after in pairwise(steps) if after > before)
     if not counts:
         return None
-    if len(counts) == 1 and len(steps) > 3 and not _is_on_grid(steps[-1], max(counts)):
+    if len(counts) == 1 and len(steps) > 3 and not _is_on_grid(steps[-1] - first, max(counts)):
         return 1
     sizes = {size: sum(num for other, num in counts.items() if _is_like(size, other)) for size in counts}
     most = max(sizes, key=lambda size: (sizes[size], size))

@@ -97,6 +97,7 @@ class Scalars:
             is_own_count = not own.is_axis
         self._spoken = _Spoken(self._transcript, dialect, is_own_count=is_own_count, is_own_series=own is not None)
         self._spoken.weigh(held)
+        self._transcript.first_step = int(self._spoken.dialect.axis == "index")
         for row in held:
             yield from self._record(self._spoken, *row)
 

@@ -255,6 +255,23 @@ def pieces_of(path: Path, most_bytes: int = 256 * 1024 * 1024) -> Iterator[bytes
             yield piece
 
 
+def pieces_in(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """The start of a stream and the rest in pieces; of damaged data those before the damage.
+
+    Raises:
+        SourceError: the compressed data are damaged from the start.
+        OSError: the stream cannot be read.
+    """
+    file = _Patient(stream)
+    try:
+        yield file.read(HEAD_BYTES)
+    except _DAMAGED as error:
+        raise _damage(error) from error
+    with contextlib.suppress(SourceError, *_DAMAGED):
+        while piece := file.read(size):
+            yield piece
+
+
 def head_bytes(stream: BinaryIO, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of a stream; of damaged data those before the damage.
 

@@ -28,6 +28,8 @@ class Transcript:
     """What messages call the file."""
     given: Given
     clock: Clock = "utc"
+    first_step: int = 0
+    """Step that the index 0 of the program has here: 1 where steps are indices from 0, to which 1 is added."""
     sequenced: bool = False
     """Whether the file's own sequence numbers are used."""
     tally: Tally = field(default_factory=Tally)

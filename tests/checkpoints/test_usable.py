@@ -1,0 +1,115 @@
+"""Checkpoints whose state is older than their name, or that have no model."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.trees import build
+from trainspec_validate.checkpoints.newest import judged_newest_first
+
+
+def reason(directory: Path) -> str:
+    """Why the first checkpoint of a directory that is looked at is refused; empty where it is not."""
+    return "".join(next(judged_newest_first(directory)).faults[:1])
+
+
+def newest(directory: Path) -> str | None:
+    """Path of the newest whole checkpoint, relative to the directory."""
+    whole = (one for one in judged_newest_first(directory) if not one.faults)
+    return next((Path(one.path).relative_to(directory).as_posix() for one in whole), None)
+
+
+def state(path: Path, value: object) -> None:
+    """A container of `torch.save` with plain values."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as container:
+        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
+        container.writestr("archive/version", "3\n")
+        container.writestr("archive/byteorder", "little")
+
+
+HINTED: list[dict[str, object]] = [
+    {"step": 10, "epoch": 1},
+    {"iteration": 10},
+    {"iter_num": 10},
+    {"current_step": 10},
+    {"train_state": {"step": 10}},
+    {"model": {}, "current_step": 10},
+    {"model": {}, "trainer": {"global_step": 10}},
+]
+
+
+@pytest.mark.parametrize("value", HINTED)
+@pytest.mark.parametrize("name", ["step_{}.pt", "ckpt_{}.pt"])
+def test_a_step_that_may_count_something_else_is_one_where_an_older_name_agrees(
+    value: dict[str, object], name: str, tmp_path: Path
+) -> None:
+    state(tmp_path / name.format(10), {"step": 10})
+    state(tmp_path / name.format(30), value)
+    assert reason(tmp_path).endswith("is 10, older than 30 of the name")
+    assert newest(tmp_path) == name.format(10)
+
+
+@pytest.mark.parametrize("value", HINTED)
+def test_a_step_that_may_count_something_else_is_none_where_no_older_name_agrees(
+    value: dict[str, object], tmp_path: Path
+) -> None:
+    state(tmp_path / "step_10.pt", {"step": 4})
+    state(tmp_path / "step_30.pt", value)
+    assert reason(tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"epoch": 1},
+        {"train_state": {"epoch": 1}},
+        {"optimizer": {"step": 10}},
+        {"step": 30, "iteration": 10},
+        {"train_state": {"step": 30}, "iteration": 10},
+    ],
+)
+def test_counts_next_to_the_step_of_the_name_are_not_the_step(value: dict[str, object], tmp_path: Path) -> None:
+    state(tmp_path / "step_10.pt", {"step": 10})
+    state(tmp_path / "step_30.pt", value)
+    assert reason(tmp_path) == ""
+
+
+def with_metadata(path: Path, step: str) -> None:
+    entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    path.parent.mkdir(parents=True)
+    header = json.dumps({"__metadata__": {"format": "pt", "step": step}, "w": entry}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(range(4)))
+
+
+@pytest.mark.parametrize("step", ["30", "29", "31", "\uff13\uff10", "late", ""])
+def test_the_metadata_of_safetensors_that_agrees_is_not_refused(step: str, tmp_path: Path) -> None:
+    with_metadata(tmp_path / "step-30/model.safetensors", step)
+    assert reason(tmp_path) == ""
+
+
+def test_the_metadata_of_safetensors_has_the_step(tmp_path: Path) -> None:
+    with_metadata(tmp_path / "step-30/model.safetensors", "10")
+    assert reason(tmp_path).endswith("(step) is 10, older than 30 of the name")
+
+
+def test_digits_of_other_scripts_are_no_step(tmp_path: Path) -> None:
+    build(tmp_path, "step-10/model.safetensors  safetensors w=F32[8]\n")
+    build(tmp_path, "step-\uff13\uff10/model.safetensors  safetensors w=F32[8]\n")
+    assert newest(tmp_path) == "step-10"
+
+
+def test_a_model_without_a_tensor_is_refused(tmp_path: Path) -> None:
+    build(tmp_path, "step-10/model.safetensors  safetensors w=F32[8]\nstep-30/model.safetensors  safetensors\n")
+    assert newest(tmp_path) == "step-10"
+
+
+def test_a_part_of_a_state_without_a_tensor_is_not_refused(tmp_path: Path) -> None:
+    build(tmp_path, "step-30/optimizer.safetensors  safetensors\nstep-30/model.pt  torch model=F32[8] step:30\n")
+    assert reason(tmp_path) == ""
