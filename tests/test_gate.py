@@ -280,7 +280,11 @@ def test_a_renamed_document_is_named_in_a_directory(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("plan.md", f"A plan.\n\n{PLAN}"), ("plan.md", f"# Plan\n\n```yaml\n{PLAN}```\n"), ("plan.py", PLAN)],
+    [
+        ("plan.md", f"A plan.\n\n{PLAN}"),
+        ("plan.md", f"# Plan\n\n```yaml\n{PLAN}```\n"),
+        ("plan.py", f'P = """\n{PLAN}"""\n'),
+    ],
 )
 def test_a_text_about_documents_is_none(name: str, text: str) -> None:
     put("cluster.yaml", CLUSTER)

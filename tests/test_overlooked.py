@@ -534,7 +534,9 @@ def test_a_checkpoint_that_is_too_deep_refuses_itself_alone() -> None:
         assert "levels of directories" in shown.output
 
 
-@pytest.mark.parametrize("end", ["toml", "ini", "csv", "py", "sh", "html", "svg", "xml", "pdf", "ipynb", "bin.txt", "h"])
+@pytest.mark.parametrize(
+    "end", ["toml", "ini", "csv", "py", "sh", "html", "svg", "xml", "pdf", "ipynb", "bin.txt", "h"]
+)
 def test_a_whole_document_is_named_whatever_its_name_ends_with(end: str) -> None:
     put(f"tree/b.{end}")
     (gap,) = (entry for entry in validate("tree").unjudged if entry.path.endswith(f"b.{end}"))
