@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +293,16 @@ def test_a_text_about_documents_is_none(name: str, text: str) -> None:
     put("cluster.yaml", CLUSTER)
     put(name, text)
     assert reasons(".") == {}
+
+
+@pytest.mark.parametrize("packer", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_dependent_in_an_archive_is_named(packer: Callable[[bytes], bytes]) -> None:
+    put("cluster.yaml", CLUSTER)
+    with zipfile.ZipFile("jobs.zip", "w") as archive:
+        archive.writestr("plan.yaml.gz", packer(PLAN.encode()))
+    assert reasons("cluster.yaml", "--dependents") == {
+        "jobs.zip": "mentions cluster 'example-cluster' and is 'plan.yaml.gz' in an archive"
+    }
 
 
 def test_the_help_on_what_was_not_read_leads_to_an_answer() -> None:

@@ -112,6 +112,13 @@ def test_a_series_with_two_values_at_a_time_is_refused(lines: str) -> None:
     assert ("time stamps" in refusal.help) == ("job" in lines)
 
 
+@pytest.mark.parametrize("stamp", ["1e308", "-5", "99999999999999999999"])
+def test_a_time_out_of_range_is_refused(stamp: str) -> None:
+    found = read_text(f"{TYPED}train_learning_rate_ratio 1 1700000000000\ntrain_learning_rate_ratio 2 {stamp}\n")
+    assert [refusal.message for refusal in found.refusals] == [f"the time {stamp} is out of range"]
+    assert ("time", "time") not in found.lost
+
+
 def test_a_histogram_with_a_bucket_twice_is_refused() -> None:
     lines = [
         f'train_step_duration_seconds_bucket{{le="{edge}"}} {count}' for edge, count in ((1, 1), (1, 2), ("+Inf", 2))

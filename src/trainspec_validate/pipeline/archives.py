@@ -51,19 +51,26 @@ _DAMAGE: Final = (
 
 
 def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
-    """Names and contents of the YAML and JSON files in an archive.
+    """Names and contents of the YAML and JSON files in an archive, unpacked where they are compressed by themselves.
 
     None where it is large, damaged, encrypted or in no format that is read.
     """
+    from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
+
     try:
         with open_regular(path) as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             return None
         found = _zipped(io.BytesIO(content)) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
-        return list(islice(found, _MOST_DOCUMENTS))
-    except _DAMAGE:
+        return list(islice((document for entry in found for document in _plain(*entry)), _MOST_DOCUMENTS))
+    except (SourceError, *_DAMAGE):
         return None
+
+
+def _plain(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """An entry of an archive, or the documents of ours in one that is compressed."""
+    return _documents(name, content) if content.startswith((ZIP, *PACKED)) else iter([(name, content)])
 
 
 def unpacked_text(path: Path) -> bytes | None:

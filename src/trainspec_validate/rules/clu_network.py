@@ -344,6 +344,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         return "rate_bytes_per_second", message, f"{told} in bytes per second"
     nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
     told = f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}"
+    told += "" if nic.virtual else "; where a provider limits the rate, write virtual: true"
     return "rate_bytes_per_second", message, told
 
 

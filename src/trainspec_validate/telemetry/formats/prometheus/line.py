@@ -58,7 +58,10 @@ def parse(text: str) -> Point | Comment | Refusal | None:
     value = fit.number(rest[1]) if rest else None
     if labels is None or rest is None or value is None:
         return Refusal(f"the labels or the value of {start[1][:80]} cannot be read", 'name{label="value"} 1.5', "value")
-    return Point(start[1], labels, value, _time_us(rest[2]))
+    time_us = _time_us(rest[2])
+    if rest[2] and time_us is None:
+        return Refusal(f"the time {rest[2][:40]} is out of range", "milliseconds since 1970, or leave it out", "value")
+    return Point(start[1], labels, value, time_us)
 
 
 def _labels(text: str, place: int) -> tuple[dict[str, str], int] | None:
