@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.interop.shell_scripts import scripts
@@ -181,6 +181,7 @@ def wrong(text: str, outside: str | None) -> list[tuple[str, object]]:
 
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
+@example("A=1\nreadonly B=0\nfor B in 1 2 3; do\nA=0\nbreak\ndone", None)
 @given(scripts(), st.sampled_from([None, "", "3", "2"]))
 def test_a_value_is_that_of_the_shell(text: str, outside: str | None) -> None:
     assert not wrong(text, outside)

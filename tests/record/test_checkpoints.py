@@ -53,11 +53,12 @@ def test_digests_of_the_writer_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_file_is_sealed_next_to_it(tmp_path: Path) -> None:
+    entry = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
     for step in (10, 20):
-        (tmp_path / f"step_{step}.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+        (tmp_path / f"step_{step}.safetensors").write_bytes(len(entry).to_bytes(8, "little") + entry + bytes(4))
         assert sealed(tmp_path / f"step_{step}.safetensors").problem == ""
     assert newest_good(tmp_path) == tmp_path / "step_20.safetensors"
-    (tmp_path / "step_20.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{ }")
+    (tmp_path / "step_20.safetensors").write_bytes((len(entry) + 1).to_bytes(8, "little") + entry + bytes(5))
     assert newest_good(tmp_path) == tmp_path / "step_10.safetensors"
     result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
     assert result.stdout == f"{tmp_path / 'step_10.safetensors'}\n"

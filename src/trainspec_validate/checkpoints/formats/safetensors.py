@@ -88,7 +88,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
     """Names of the tensors of a file; None where its header cannot be read."""
     size = checkpoint.files[path].size_bytes
     try:
-        length, value = _header(checkpoint.root / path)
+        length, value = header(checkpoint.root / path)
         tensors = list(_tensors(value))
     except LimitError as error:
         remedy = CUT if isinstance(error, _CutError) else "split the file"
@@ -118,18 +118,13 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
     return frozenset(tensor.name for tensor in tensors)
 
 
-def header(path: Path) -> tuple[int, list[Tensor]]:
-    """Length of the header in bytes, and its tensors.
+def header(path: Path) -> tuple[int, Mapping[str, Any]]:
+    """Length of the header of a file, and what it says.
 
     Raises:
         LimitError: the header is larger, or nests deeper, than the format allows.
         UnreadableError: it breaks the format.
     """
-    length, value = _header(path)
-    return length, list(_tensors(value))
-
-
-def _header(path: Path) -> tuple[int, Mapping[str, Any]]:
     try:
         with open_file(path) as file:
             start = file.read(_LENGTH.size)

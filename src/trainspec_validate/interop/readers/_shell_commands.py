@@ -204,7 +204,8 @@ def _case(script: Script, node: tree.Case) -> bool:
 
 
 def _loop(script: Script, node: tree.Loop) -> bool:
-    items, sure, whole = list[str](), bool(node.items), True
+    # A loop over a variable that is read-only is an error, and its body does not run.
+    items, sure, whole = list[str](), bool(node.items) and node.variable not in script.fixed, True
     for token in node.items:
         found = items_of(script, token)
         items, sure, whole = [*items, *found.texts], sure and found.sure, whole and found.whole
