@@ -181,6 +181,7 @@ def wrong(text: str, outside: str | None) -> list[tuple[str, object]]:
 
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
+@example("B=\nL=($B 4)", None)
 @example("A=1\nreadonly B=0\nfor B in 1 2 3; do\nA=0\nbreak\ndone", None)
 @given(scripts(), st.sampled_from([None, "", "3", "2"]))
 def test_a_value_is_that_of_the_shell(text: str, outside: str | None) -> None:

@@ -108,7 +108,8 @@ def _array(script: Script, name: str, tokens: tuple[Token, ...], position: int) 
         token = tokens[position]
         if token.kind == "word":
             found = items_of(script, token)
-            items.extend(found.texts if found.braces else [script.value(token.pieces, token.line)])
+            value = script.value(token.pieces, token.line)
+            items.extend(found.texts if found.braces or found.sure else [value])
             if found.splits_openly:
                 items.append("${IFS}")
             if not found.sure or any(text.split() != [text] for text in found.texts):
@@ -116,7 +117,7 @@ def _array(script: Script, name: str, tokens: tuple[Token, ...], position: int) 
             if first is None and (found.texts or not found.sure):
                 first = found.texts[0] if found.sure else f"${name}"
             is_open = is_open or bool(re.match(r"\[[^\]]*\]\+?=", token.text))
-            size += len(items[-1]) + 1
+            size += len(value) + 1
             if size > MAX_VALUE:
                 raise ForeignFormatError("an array grows beyond bounds", token.line, "write the values out")
         position += 1
