@@ -320,6 +320,7 @@ def lines(draw: st.DrawFn, depth: int = 2) -> str:
 def scripts(draw: st.DrawFn) -> str:
     first = [f"{name}={draw(st.integers(0, 4))}" for name in draw(st.sampled_from(["", "AB", "ABC"]))]
     first += draw(st.sampled_from([[], ["L=(2 4 8)"]]))
+    first += ["V=A"]  # without it `${!V}` is an error, and bash goes on behind the command
     return "\n".join([*first, *draw(st.lists(lines(), min_size=1, max_size=6))])
 
 

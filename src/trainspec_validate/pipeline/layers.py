@@ -27,7 +27,7 @@ _MARK_BYTES: Final = 8
 _PIECE_BYTES: Final = 1024**2
 _MOST_PACKED: Final = 1024**2
 """Compressed bytes that are read of a text which is longer than a document."""
-_MOST_UNPACKED: Final = 192 * 1024**2
+_MOST_UNPACKED: Final = 64 * 1024**2
 _MOST_SKIPPED: Final = 64 * 1024**2
 _MOST_FRAMES: Final = 1_000
 _MOST_MEMORY_BYTES: Final = 128 * 1024**2
