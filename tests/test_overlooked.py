@@ -547,3 +547,16 @@ def test_a_whole_document_is_named_whatever_its_name_ends_with(end: str) -> None
 def test_a_program_that_quotes_a_document_needs_no_word(end: str) -> None:
     put(f"tree/b.{end}", f'text = """\n{PLAN}"""\nprint(text)\n')
     assert not [entry for entry in validate("tree").unjudged if entry.path.endswith(f"b.{end}")]
+
+
+@pytest.mark.parametrize("name", ["b.txt", "b.csv", "b.svg", "deep/b.py", "cluster.yaml.tmpl"])
+def test_a_document_in_a_checkpoint_is_named(name: str) -> None:
+    entry = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    Path("tree/step-1").mkdir()
+    Path("tree/step-1/model.safetensors").write_bytes(len(entry).to_bytes(8, "little") + entry + bytes(4))
+    Path("tree/step-1/README.md").write_text(
+        "# A model\n\nIts plan has `apiVersion: trainspec/v1`.\n", encoding="utf-8"
+    )
+    before = {gap.path for gap in validate("tree").unjudged}
+    put(f"tree/step-1/{name}", BAD_PLAN)
+    assert {gap.path for gap in validate("tree").unjudged} - before == {f"tree/step-1/{name}"}

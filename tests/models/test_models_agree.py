@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -204,7 +204,7 @@ def test_something_of_each_kind_is_accepted(kind: str) -> None:
     seen = []
 
     @given(record(STRUCTS[kind]))
-    @settings(max_examples=20, database=None)
+    @settings(max_examples=20, database=None, suppress_health_check=[HealthCheck.filter_too_much])
     def draw(data: Any) -> None:
         seen.append(of_model(kind, data) is not None)
 

@@ -39,6 +39,7 @@ from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below, is_absent_submodule
 
+_CLAIMS: Final = "claims to be ours under a name that is not searched"
 _TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
 """Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
 _ENVIRONMENT = "pyvenv.cfg"
@@ -230,7 +231,8 @@ class _Tree:
         packages: dict[Path, int] = {}
         for file, reason in sorted(self.named.items()):
             real = Path(os.path.realpath(file))
-            if any(str(place) in self.judged for place in (real, *real.parents)):
+            is_covered = any(str(place) in self.judged for place in (real, *real.parents))
+            if is_covered and (reason != _CLAIMS or str(real) in self.judged):  # a checkpoint has no document in it
                 continue
             parts = file.relative_to(self.root).parts
             first = next((place for place, part in enumerate(parts) if part in SKIPPED_DIRECTORIES), None)
@@ -403,7 +405,7 @@ def _document_reason(file: Path) -> str:
         return ""
     if suffix.isascii():
         is_ours = bool(claimed(file)) if may_be_renamed(file.name) else _is_whole_document(file)
-        return "claims to be ours under a name that is not searched" if is_ours else ""
+        return _CLAIMS if is_ours else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
 

@@ -323,11 +323,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     generations = [name for technology, name in table if technology == nic.technology]
     near = did_you_mean(generation, generations) if generation else None
     if near is not None:
-        as_fast = [
-            name
-            for name in generations
-            if any(within(own, table[nic.technology, name] * n, _RATE_TOLERANCE) for n in ports)
-        ]
+        as_fast = [name for name in generations if _carries(own, table[nic.technology, name], ports)]
         best = did_you_mean(generation, as_fast) or next(iter(as_fast), near)
         rate = f"; it carries {units.bits_per_second(table[nic.technology, best])}"
         return "generation", f"{nic.technology} has no generation {nic.generation!r}", meant(generation, best) + rate
@@ -344,8 +340,12 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         return "rate_bytes_per_second", message, f"{told} in bytes per second"
     nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
     told = f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}"
-    told += "" if nic.virtual else "; where a provider limits the rate, write virtual: true"
-    return "rate_bytes_per_second", message, told
+    limited = "" if nic.virtual else "; where a provider limits the rate, write virtual: true"
+    return "rate_bytes_per_second", message, told + limited
+
+
+def _carries(own: float, rate: float, ports: set[int]) -> bool:
+    return any(within(own, rate * count, _RATE_TOLERANCE) for count in ports)
 
 
 def _is_in_bits(rate: float) -> bool:
