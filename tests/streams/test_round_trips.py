@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from any_records import metric_keys, numbers, streams
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
@@ -134,6 +134,7 @@ def test_parquet_has_a_column_for_each_key_and_groups_of_rows(tmp_path: Path, mo
     assert pq.read_table(tmp_path / "g").to_pydict()["train.loss.mean"][-1] == 2.0
 
 
+@example({"train.accelerator.link.io": 0.0}, 9_007_199_255_000)
 @given(st.dictionaries(metric_keys, numbers, min_size=1, max_size=3), st.integers(0, 10**15))
 def test_prometheus_writes_lines_that_are_read(values: dict[str, float], time_us: int) -> None:
     snapshot = Snapshot()

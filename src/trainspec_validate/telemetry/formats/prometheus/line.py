@@ -85,4 +85,5 @@ def _time_us(text: str | None) -> int | None:
     stamp = fit.number(text) if text else None
     if not isinstance(stamp, float) or not 0 <= stamp <= _MOST_STAMP:
         return None
-    return fit.time_us(round(stamp * (1_000_000 if stamp < _MAX_SECONDS else 1_000)))
+    as_seconds = fit.time_us(round(stamp * 1_000_000)) if stamp < _MAX_SECONDS else None
+    return fit.time_us(round(stamp * 1_000)) if as_seconds is None else as_seconds
