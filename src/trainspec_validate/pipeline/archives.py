@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import lzma
 import tarfile
@@ -37,9 +35,7 @@ _MOST_BYTES_OF_ONE: Final = 1024**2
 _MOST_DOCUMENTS: Final = 100
 _MOST_ENTRIES: Final = 10_000
 _START_BYTES: Final = 262_144
-_MOST_MEMORY_BYTES: Final = 128 * 1024**2
 _START_OF_FILE: Final = 8
-_GZIP, _BZIP2, _XZ, _LZMA = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0"
 _ZIP_END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
 _MOST_END_BYTES: Final = 65_535 + 42
 """Bytes from the locator of a large container to the end of the longest comment."""
@@ -152,15 +148,6 @@ def _has_small_directory(file: BinaryIO) -> bool:
     return place >= 0 and _ZIP64 not in tail and int.from_bytes(tail[place + 12 : place + 16], "little") <= _MOST_BYTES
 
 
-def _unpacked(content: bytes, name: str, most_bytes: int) -> bytes:
-    """Content without the compression of bzip2 or xz, up to a size; what has neither as it is."""
-    if content.startswith(_BZIP2):
-        return bz2.BZ2Decompressor().decompress(content, most_bytes)
-    if content.startswith((_XZ, _LZMA)) or name.lower().endswith((".lzma", ".tlz")):
-        return lzma.LZMADecompressor(memlimit=_MOST_MEMORY_BYTES).decompress(content, most_bytes)
-    return content[:most_bytes]
-
-
 def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(content) as archive:
         for entry in islice(archive.infolist(), _MOST_ENTRIES):
@@ -170,11 +157,7 @@ def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 
 def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
-    if content.startswith(_GZIP):
-        with gzip.open(io.BytesIO(content)) as packed:
-            content = packed.read(_MOST_UNPACKED)
-    else:
-        content = _unpacked(content, name, _MOST_UNPACKED)
+    content = innermost(io.BytesIO(content), name).stream.read(_MOST_UNPACKED)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         for entry in islice(archive, _MOST_ENTRIES):
             file = archive.extractfile(entry) if entry.isreg() and _may_be_document(entry.name) else None

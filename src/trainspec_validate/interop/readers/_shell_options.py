@@ -159,7 +159,7 @@ class Reader:
         return found
 
     def _holds_options(self, value: str) -> bool:
-        """Whether one of the texts that a choice stands for has options after its first word."""
+        """Whether one of the texts of a choice has options after its first word."""
         texts = self.script.choices.flat(value)[0] if has_marks(value) else ()
         return any(word.startswith("--") for text in texts for word in cut_words(text.text)[1:])
 

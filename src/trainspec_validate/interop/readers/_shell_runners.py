@@ -52,7 +52,7 @@ def _filled(words: Sequence[Word], sign: re.Pattern[str], name: str) -> list[Wor
 
 
 def _replaced(texts: Sequence[str]) -> tuple[int, str]:
-    """How many words the options of `xargs -I` take up, and what stands for a word that was read; empty for none."""
+    """How many words the options of `xargs -I` take up, and the mark that each word read replaces; empty for none."""
     for place, text in enumerate(texts):
         if text.endswith(".py"):
             break
