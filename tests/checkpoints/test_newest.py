@@ -149,7 +149,7 @@ def test_the_rank_of_a_process_is_not_taken_for_the_step(tmp_path: Path, place: 
             numbers = (step, rank) if name.count("{}") > 1 else (rank,)
             build(tmp_path / folder.format(step), f"{name.format(*numbers)}  torch w=F32[64]\n")
     assert newest(tmp_path) == folder.format(3)
-    sorted((tmp_path / folder.format(3)).iterdir())[-1].unlink()
+    max((tmp_path / folder.format(3)).iterdir()).unlink()
     assert newest(tmp_path) == folder.format(2)
     assert "is missing, which older checkpoints next to it have" in invoke(tmp_path).stderr
 

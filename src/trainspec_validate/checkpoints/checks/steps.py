@@ -43,7 +43,7 @@ def _step_of_name(one: Checkpoint) -> int | None:
 
 
 def _claims_of_parts(one: Checkpoint) -> list[StepClaim]:
-    """Claims of the parts of one state; files of Lightning side by side, such as best.ckpt and last.ckpt, are several."""
+    """Claims of the parts of one state; two files of Lightning, such as best.ckpt and last.ckpt, are two states."""
     states = [claim for claim in one.claims if claim.path.endswith(".ckpt") and "/" not in claim.path]
     return [claim for claim in one.claims if claim not in states] if len(states) > 1 else one.claims
 
