@@ -15,6 +15,7 @@ import pytest
 import yaml
 from site_visit import ROOT
 from trainspec_site import (
+    as_files,
     changes,
     document_pages,
     editor_modules,
@@ -24,6 +25,7 @@ from trainspec_site import (
     redirects,
     rule_pages,
     stage,
+    stream_examples,
     term_links,
 )
 
@@ -291,3 +293,58 @@ def test_modules_of_the_editor_import_each_other_by_file() -> None:
     )
     with pytest.raises(npm.AssetError, match="x imports left-pad, which is not locked"):
         editor_modules.by_file("x", "export { pad } from 'left-pad';\n", names)
+
+
+def test_the_page_of_a_requirement_says_its_facts_and_leads_to_its_neighbours() -> None:
+    text = rule_pages.pages(INDEX, ROOT / "schemas" / "v1", {})
+    assert '<span class="ts-fact ts-must">MUST</span>' in text["PAR/TS-PAR-001.md"]
+    assert "](TS-PAR-000.md)" not in text["PAR/TS-PAR-001.md"]
+    for name, page in text.items():
+        for target in re.findall(r"\]\((TS-[A-Z]+-\d+\.md)\)", page):
+            assert f"{name.partition('/')[0]}/{target}" in text
+    assert all(page.count("[All requirements](../index.md)") == 1 for name, page in text.items() if "/" in name)
+    alone = [name for name, page in text.items() if "/" in name and "\u2190" not in page]
+    assert len(alone) == len({name.partition("/")[0] for name in text if "/" in name})
+
+
+def test_the_search_finds_concepts_before_requirements(tmp_path: Path) -> None:
+    index = tmp_path / "search" / "search_index.json"
+    index.parent.mkdir()
+    locations = ["v1/04-parallelism/#TS-PAR-001", "rules/PAR/TS-PAR-001/", "v1/00-terms/#plan", "guide/plan/", "rules/"]
+    index.write_text(json.dumps({"docs": [{"location": place} for place in locations]}), encoding="utf-8")
+    scripts = tmp_path / "assets" / "javascripts"
+    scripts.mkdir(parents=True)
+    (scripts / "bundle.1.js").write_text(
+        'location.protocol==="file:"?a(`${new URL("search/search_index.js")`)', encoding="utf-8"
+    )
+    as_files.write_index(tmp_path)
+    found = json.loads(index.with_suffix(".js").read_text(encoding="utf-8").partition("= ")[2])["docs"]
+    boosts = {entry["location"]: entry["boost"] for entry in found}
+    assert "rules/PAR/TS-PAR-001/" not in boosts
+    assert boosts["v1/00-terms/#plan"] > boosts["guide/plan/"] > boosts["v1/04-parallelism/#TS-PAR-001"] == 1
+
+
+def test_an_example_of_a_stream_keeps_its_text(tmp_path: Path) -> None:
+    example = '{"k":"head","x":1}\n{"k":"m"}  # &lt;-- TS-TEL-020\n{"k":"m"}\n'
+    start = '<span class="filename">job.jsonl</span><pre><span></span><code>'
+    (tmp_path / "page.html").write_text(f"<p>{start}{example}</code></pre>", encoding="utf-8")
+    stream_examples.lay_out(tmp_path)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.sub(r"<[^>]*>", "", text) == f"job.jsonl{example}"
+    assert text.count("ts-head") == text.count("ts-mark") == 1
+
+
+def test_the_verdicts_on_stacks_are_a_page_that_others_lead_to(tmp_path: Path) -> None:
+    stage.stage(ROOT, tmp_path / "pages", "")
+    page = (tmp_path / "pages" / "reference" / "stacks.md").read_text(encoding="utf-8")
+    assert page.startswith("# What stacks did in each scenario")
+    assert "](README.md)" not in page
+    for name in ("00-introduction", "00-contract", "14-faults"):
+        assert "](../reference/stacks.md)" in (tmp_path / "pages" / "v1" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_the_mark_is_of_its_own() -> None:
+    theme = yaml.safe_load(navigation.settings(ROOT).replace("!ENV", ""))["theme"]
+    places = (f"overrides/.icons/{theme['icon']['logo']}.svg", theme["favicon"])
+    icon, image = (ET.fromstring((ROOT / "spec" / place).read_text(encoding="utf-8")) for place in places)
+    assert icon[0].get("d") == image[0].get("d")

@@ -1,4 +1,4 @@
-"""Makes the search work on pages that are read as files, without a server."""
+"""Writes the index of the search: concepts first, and readable without a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from trainspec_site.npm import IFRAME_WORKER
 
 WORKER = "iframe-worker.js"
 SEARCH = Path("search", "search_index.json")
-REPEATED = re.compile(r"rules/[A-Z]+/[^#]+#(?:bad-example|good-example|how-it-is-checked)")
+REPEATED = re.compile(r"rules/[A-Z]+/")
+"""Pages of single requirements, whose texts the chapters hold too."""
+BOOSTS = ((re.compile(r"v1/00-[^#]*(?:#.*)?$"), 8), (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 4))
+"""How much more than any other place those count that say what something is: terms and model, heads of pages."""
 ONLY_FROM_FILES = re.compile(r'location\.protocol==="file:"(?P<load>\?\w+\(`\$\{new URL\("search/search_index\.js")')
 
 
@@ -28,8 +31,8 @@ def write_worker(scripts: Path, cache: Path) -> None:
 def write_index(site: Path) -> None:
     """Write the index of the search as a script, and make the theme load it everywhere as it does from files.
 
-    A page that is a file cannot fetch JSON, and one copy of the index serves both kinds of readers. Examples of
-    requirements are found by their chapters; the index leaves them out where the pages of requirements repeat them.
+    A page that is a file cannot fetch JSON, and one copy of the index serves both kinds of readers. A requirement is
+    found in its chapter, which leads on to its page; a concept before the requirements that use its words.
 
     Raises:
         ValueError: the theme does not load the index as it did.
@@ -37,6 +40,8 @@ def write_index(site: Path) -> None:
     index = site / SEARCH
     found = json.loads(index.read_text(encoding="utf-8"))
     found["docs"] = [entry for entry in found["docs"] if not REPEATED.match(entry["location"])]
+    for entry in found["docs"]:
+        entry["boost"] = next((boost for pattern, boost in BOOSTS if pattern.match(entry["location"])), 1)
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     index.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
     index.unlink()

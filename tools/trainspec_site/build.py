@@ -11,7 +11,17 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import as_files, browser, compact, plain_pages, playground_assets, print_page, stage, versions
+from trainspec_site import (
+    as_files,
+    browser,
+    compact,
+    plain_pages,
+    playground_assets,
+    print_page,
+    stage,
+    stream_examples,
+    versions,
+)
 from trainspec_site.npm import AssetError
 from trainspec_site.redirects import redirect, redirects
 
@@ -58,6 +68,7 @@ def build_version(site: Path) -> versions.Version:
     plain_pages.write(pages, site, settings()["nav"])
     _write_whole(site, version)
     compact.compact(site)
+    stream_examples.lay_out(site)
     return version
 
 

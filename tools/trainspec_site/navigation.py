@@ -36,10 +36,12 @@ SECTIONS = {
     "reference": {
         "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy", "scale"),
         "Metrics": ("metrics", "events", "metric-names"),
-        "Evidence": ("scenarios", "public-logs"),
+        "Evidence": ("scenarios", "stacks", "public-logs"),
     },
 }
 """Groups of the pages of a folder; a page of none of them comes before the groups."""
+MADE = ("reference/stacks.md",)
+"""Pages that are made with the site, from files elsewhere."""
 APPENDIX = "9"
 """First digit of the numbers of appendices; informative all."""
 CHAPTERS = "## Chapters\n"
@@ -71,6 +73,7 @@ def _lines(root: Path, pages: Path) -> Iterator[str]:
     for title, folder in (("How-tos", "guide"), ("Reference", "reference")):
         yield f"  - {title}:"
         found = {path.relative_to(pages).as_posix() for path in (pages / folder).glob("*.md")}
+        found |= {page for page in MADE if page.startswith(f"{folder}/")}
         ordered = [page for page in dict.fromkeys(named) if page in found]
         yield from _sections([*ordered, *sorted(found.difference(ordered))], SECTIONS[folder])
         if folder == "reference":

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ SILENCED = {
     True: "[How a gap is declared](../../guide/conformance.md#what-is-known-to-be-missing).",
 }
 """By whether a scenario checks it."""
-LANGUAGES = {".yaml": "yaml", ".jsonl": "json"}
+LANGUAGES = {".yaml": "yaml", ".jsonl": "jsonl"}
 RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:)(?P<target>[^)]+)\)")
 WIDE = "---\nhide:\n  - navigation\n  - toc\n---"
 """Leaves the width of the window to the table."""
@@ -84,9 +85,13 @@ entry.
 def pages(entries: Sequence[Entry], schemas: Path, modules: Mapping[str, str]) -> dict[str, str]:
     """Text of every page, by its path below `rules/`; `modules` has the file of each check."""
     places = SchemaPlaces.read(schemas)
-    return {"index.md": table(entries)} | {
-        page_path(str(entry["id"])): page(entry, places, modules.get(str(entry["id"]), "")) for entry in entries
-    }
+    found = {"index.md": table(entries)}
+    for _, area in groupby(sorted(entries, key=lambda entry: str(entry["id"])), lambda entry: str(entry["id"])[:6]):
+        members = list(area)
+        for before, entry, after in zip([None, *members], members, [*members[1:], None], strict=False):
+            text = page(entry, places, modules.get(str(entry["id"]), ""))
+            found[page_path(str(entry["id"]))] = f"{text}{_neighbours(before, after)}\n"
+    return found
 
 
 def page_path(identifier: str) -> str:
@@ -118,18 +123,21 @@ def page(entry: Entry, places: SchemaPlaces, module: str) -> str:
 def _head(entry: Entry) -> Iterator[str]:
     yield f"# {entry['id']} {entry['name']}: {entry['title']}"
     yield ""
-    facts = {
-        "level": entry["level"],
-        **({"ground": f"[{entry['ground']}](../../v1/00-introduction.md#grounds)"} if entry["ground"] else {}),
-        "profile": entry["profile"],
-        "since": entry["since"],
-        "name": ", formerly ".join(f"`{name}`" for name in (entry["name"], *entry["former_names"])),
-        "chapter": f"[{_words(str(entry['chapter']))}](../../v1/{entry['chapter']}.md#{entry['id']})",
-    }
-    yield f"| {' | '.join(facts)} |"
-    yield f"|{'---|' * len(facts)}"
-    yield f"| {' | '.join(map(str, facts.values()))} |"
+    level = str(entry["level"])
+    ground = f"ground: [{entry['ground']}](../../v1/00-introduction.md#grounds)" if entry["ground"] else ""
+    chapter = f"chapter: [{_words(str(entry['chapter']))}](../../v1/{entry['chapter']}.md#{entry['id']})"
+    checked = "by a person" if entry["check"] == "manual" else f"by {entry['check']}"
+    facts = [chip(level.replace("_", " "), f" ts-{level.split('_', maxsplit=1)[0].lower()}")]
+    words = (ground, f"profile {entry['profile']}", f"checked {checked}", f"since {entry['since']}", chapter)
+    facts += [chip(word) for word in words if word]
+    facts += [chip(f"formerly `{name}`") for name in entry["former_names"]]
+    yield f'<p class="ts-facts" markdown="span">{" ".join(facts)}</p>'
     yield ""
+
+
+def chip(words: str, kind: str = "") -> str:
+    """A fact in a frame of its own."""
+    return f'<span class="ts-fact{kind}">{words}</span>'
 
 
 def _body(entry: Entry) -> Iterator[str]:
@@ -171,7 +179,13 @@ def _check(entry: Entry, places: SchemaPlaces, module: str) -> Iterator[str]:
     yield ""
     yield f"On a command line: `trainspec explain {entry['id']}`. {SILENCED[entry['check'] == 'runtime']}"
     yield ""
-    yield "[All requirements](../index.md)"
+
+
+def _neighbours(before: Entry | None, after: Entry | None) -> str:
+    """The line that leads to the requirements before and after one in its area, and to all of them."""
+    sides = (("\u2190 ", before, ""), ("", after, " \u2192"))
+    links = [f"[{start}{one['id']}]({one['id']}.md){end}" for start, one, end in sides if one is not None]
+    return " \u00b7 ".join([*links[:1], "[All requirements](../index.md)", *links[1:]])
 
 
 def _words(chapter: str) -> str:

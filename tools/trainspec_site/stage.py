@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,9 @@ WHOLE_LINK = re.compile(r"(?<!!)\[(?P<words>(?:[^\[\]]|\[[^\[\]]*\])*)" + LINK.p
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 NOT_PAGES = ("overrides",)
 TABLES = tuple(downloads.TABLES)
+VERDICTS = "conformance/results/verdicts.md"
+STACKS = "reference/stacks.md"
+"""The page with the verdicts on stacks, and its place on the site."""
 
 
 class BrokenLinkError(Exception):
@@ -41,7 +45,8 @@ def stage(root: Path, target: Path, repository: str) -> None:
     meanings = term_links.definitions((root / "spec" / "v1" / "00-terms.md").read_text(encoding="utf-8"))
     for page in sorted(target.rglob("*.md")):
         source = root / "spec" / page.relative_to(target)
-        text = with_repository_links(page.read_text(encoding="utf-8"), source, root, repository)
+        text = with_stacks_links(page.read_text(encoding="utf-8"), source, root)
+        text = with_repository_links(text, source, root, repository)
         text = outside_fences(text, lambda part: source_links.with_source_links(part, repository))
         text = term_links.with_tooltips(text, meanings)
         page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
@@ -58,7 +63,9 @@ def stage(root: Path, target: Path, repository: str) -> None:
 def built_pages(root: Path) -> dict[str, str]:
     """Text of the pages that only the site has, by their path below the pages."""
     documents = document_pages.pages(root, requirements(root))
-    return rule_pages_of(root) | {f"documents/{name}": text for name, text in documents.items()}
+    pages = rule_pages_of(root) | {f"documents/{name}": text for name, text in documents.items()}
+    verdicts = (root / VERDICTS).read_text(encoding="utf-8")
+    return pages | {STACKS: LINK.sub(rf"](../../{posixpath.dirname(VERDICTS)}/\g<target>\g<rest>)", verdicts)}
 
 
 def rule_pages_of(root: Path) -> dict[str, str]:
@@ -72,6 +79,17 @@ def requirements(root: Path) -> list[dict[str, Any]]:
     index = json.loads((root / "spec" / "v1" / "requirements.json").read_text(encoding="utf-8"))
     entries: list[dict[str, Any]] = index["requirements"]
     return entries
+
+
+def with_stacks_links(text: str, page: Path, root: Path) -> str:
+    """The text of this page with links to the verdicts on stacks that lead to their page."""
+
+    def follow(link: re.Match[str]) -> str:
+        if (page.parent / link["target"]).resolve() != root / VERDICTS:
+            return link[0]
+        return f"]({posixpath.relpath(root / 'spec' / STACKS, page.parent)}{link['rest'] or ''})"
+
+    return outside_fences(text, lambda part: LINK.sub(follow, part))
 
 
 def with_repository_links(text: str, page: Path, root: Path, repository: str) -> str:
