@@ -145,6 +145,12 @@ def test_misspelt_model(findings: Findings, model: str) -> None:
     assert "TS-CLU-004" in ids(findings(cluster=accelerator(model), select=("TS-CLU",)))
 
 
+def test_an_unlisted_accelerator_without_published_figures_is_not_judged(findings: Findings, verdict: Any) -> None:
+    cluster = accelerator("matrix-3000", memory_bytes=32e9)
+    assert not findings(cluster=cluster, select=("TS-CLU-004",))
+    assert verdict("TS-CLU-004", cluster=cluster) is Verdict.NOT_RUN
+
+
 def test_a_publication_may_leave_the_accelerator_open(findings: Findings) -> None:
     cluster = accelerator("not-stated")
     assert findings(cluster=cluster, select=("TS-CLU-004",)) == {("TS-CLU-004", f"{GROUP}.accelerator.model")}

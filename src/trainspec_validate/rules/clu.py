@@ -12,7 +12,7 @@ from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.performance.derived.cluster import listed, total, within
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _FIGURE_TOLERANCE = 0.1
 _NOT_STATED = "not-stated"
@@ -107,28 +107,42 @@ def _named_lists(cluster: ClusterProfile) -> Iterator[tuple[Pointer, str, Sequen
 
 @rule("TS-CLU-004")
 def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The model is in the catalog, or the document has the figures itself."""
+    """The model is in the catalog, or the document has the figures itself, or the name is unlike those there."""
+    unresolved: Unresolved | None = None
     for i, group in enumerate(cluster.node_groups):
         accelerator = group.accelerator
         known = listed(group)
         place = ("node_groups", i, "accelerator")
         if known is None:
             missing = _missing_figures(accelerator)
-            if missing and not (accelerator.model == _NOT_STATED and cluster.metadata.sources):
-                near = " or ".join(entry.name for entry in accelerators_named(accelerator.model)[:3])
-                near = f"did you mean {near}?" if near else hint(accelerator.model, accelerators())
+            if not missing or (accelerator.model == _NOT_STATED and cluster.metadata.sources):
+                continue
+            near = _catalog_names(accelerator.model)
+            if near or accelerator.model == _NOT_STATED:
                 yield Violation(
                     at(cluster, *place, "model"),
                     f"{accelerator.model!r} is not in the catalog, and its {' and '.join(missing)} "
                     f"{'is' if len(missing) == 1 else 'are'} not given",
-                    near or "give the figures, or a catalog name",
+                    near or "give the figures, or a catalog name; name the publication in metadata.sources",
                 )
+                continue
+            reason = f"does not give {' and '.join(missing)} of {accelerator.model}, which the catalog does not list"
+            told = f"state accelerator.{' and accelerator.'.join(missing)}"
+            unresolved = unresolved or Unresolved(at(cluster, *place, "model"), reason, told)
         elif accelerator.vendor is not None and accelerator.vendor.casefold() != known.vendor:
             yield Violation(
                 at(cluster, *place, "vendor"),
                 f"{accelerator.vendor!r} does not make the {known.title}",
                 f"the catalog has {known.vendor!r}",
             )
+    if unresolved is not None:
+        raise unresolved
+
+
+def _catalog_names(model: str) -> str:
+    """The question whether a name of the catalog was meant; empty where none is near."""
+    near = " or ".join(entry.name for entry in accelerators_named(model)[:3])
+    return f"did you mean {near}?" if near else hint(model, accelerators())
 
 
 def _missing_figures(accelerator: Accelerator) -> list[str]:
