@@ -341,7 +341,9 @@ def test_init_of_another_accelerator_leaves_its_figures_to_be_filled_in() -> Non
     place.write_text(text.replace("flops_per_second: }", "flops_per_second: 300e12}"))
     report = validate([Path()])
     assert report.at_or_above(Severity.ERROR) == ()
-    assert not {"TS-CLU-004", "TS-MEM-002", "TS-PRC-011"} & {one for entry in report.unjudged for one in entry.requirements}
+    assert not {"TS-CLU-004", "TS-MEM-002", "TS-PRC-011"} & {
+        one for entry in report.unjudged for one in entry.requirements
+    }
 
 
 @pytest.mark.slow

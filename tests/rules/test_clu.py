@@ -354,7 +354,7 @@ def test_no_torus_is_not_a_pass(verdict: Verdicts) -> None:
         ({"bandwidth_bytes_per_second": 126e9}, True),
         ({"bandwidth_bytes_per_second": 31e9}, True),
         ({"num_lanes": 10}, True),
-        ({"generation": None, "bandwidth_bytes_per_second": None}, True),
+        ({"generation": None, "bandwidth_bytes_per_second": None}, False),
         ({"upstream_bandwidth_bytes_per_second": 63e9, "num_devices_per_upstream_link": 4}, False),
         ({"upstream_bandwidth_bytes_per_second": 7.8e9}, True),
         (
@@ -394,6 +394,7 @@ def test_host_links(findings: Findings, link: dict[str, Any], wrong: bool) -> No
         ({"num_numa_nodes": 1}, "num_numa_nodes"),
         ({"num_numa_nodes": 34}, None),
         ({"num_numa_nodes": 200}, "num_numa_nodes"),
+        ({"num_sockets": None, "num_numa_nodes": 200}, "num_numa_nodes"),
         ({"memory_bandwidth_bytes_per_second": 614e9}, None),
         ({"memory_bandwidth_bytes_per_second": 4.9e12}, "memory_bandwidth_bytes_per_second"),
     ],

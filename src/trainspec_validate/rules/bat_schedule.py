@@ -198,7 +198,7 @@ def _in_the_job(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[
         lacking = "no tokens of a step" if any(lengths) else "no length of the schedule or of the job"
         reason = f"gives decay_{unit}, and {lacking} to compare the decay with"
         raise Unresolved(at(plan, "optimizer", "learning_rate", f"decay_{unit}"), reason, f"add total_{unit}")
-    yield from _longer(plan, schedule, unit, whole, "the job", MOST_OF_JOB)
+    yield from _longer(plan, schedule, unit, whole, "the job")
 
 
 def _unit_without_total(schedule: LearningRateSchedule) -> str | None:
@@ -208,17 +208,12 @@ def _unit_without_total(schedule: LearningRateSchedule) -> str | None:
 
 
 def _longer(
-    plan: TrainingPlan,
-    schedule: LearningRateSchedule,
-    unit: str,
-    whole: float,
-    of: str,
-    most_of_it: float = 1 + LENGTH_TOLERANCE,
+    plan: TrainingPlan, schedule: LearningRateSchedule, unit: str, whole: float, of: str
 ) -> Iterator[Violation]:
     _, most = _batch_tokens(plan)
     parts = [_least_steps(schedule, part, most) for part in ("warmup", "decay")]
     steps = sum(part for part in parts if part is not None)
-    if steps > whole * most_of_it + 1:
+    if steps > whole * (MOST_OF_JOB if of == "the job" else 1 + LENGTH_TOLERANCE) + 1:
         yield Violation(
             at(plan, "optimizer", "learning_rate", f"decay_{unit}"),
             f"warm-up and decay take {number(round(steps))} steps one after the other, and {of} {number(round(whole))}",
