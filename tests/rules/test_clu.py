@@ -146,9 +146,14 @@ def test_misspelt_model(findings: Findings, model: str) -> None:
 
 
 def test_an_unlisted_accelerator_without_published_figures_is_not_judged(findings: Findings, verdict: Any) -> None:
-    cluster = accelerator("matrix-3000", memory_bytes=32e9)
-    assert not findings(cluster=cluster, select=("TS-CLU-004",))
-    assert verdict("TS-CLU-004", cluster=cluster) is Verdict.NOT_RUN
+    for cluster in (
+        accelerator("matrix-3000", memory_bytes=32e9),
+        accelerator("nvidia-h100-sxm-64gb", memory_bytes=64e9),
+    ):
+        assert not findings(cluster=cluster, select=("TS-CLU-004",))
+        assert verdict("TS-CLU-004", cluster=cluster) is Verdict.NOT_RUN
+    misspelt = accelerator("nvidia-h100-sxm5-80gb", memory_bytes=80e9)
+    assert findings(cluster=misspelt, select=("TS-CLU-004",)) == {("TS-CLU-004", f"{GROUP}.accelerator.model")}
 
 
 def test_a_publication_may_leave_the_accelerator_open(findings: Findings) -> None:

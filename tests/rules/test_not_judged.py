@@ -36,6 +36,7 @@ CNN = {"model": {"family": "cnn"}}
         ("TS-PAR-042", {"plan": {"performance": {"kind": "measured", "step_seconds": 10}, **CNN}}),
         ("TS-COM-026", {"plan": CNN}),
         ("TS-PRC-011", {"cluster": OWN}),
+        ("TS-PAR-026", {"plan": {"performance": {"kind": "published", "model_flops_utilisation": 0.41}}}),
         ("TS-PAR-008", {"plan": {"parallelism": {"schedule": None}}}),
         ("TS-PAR-015", {"plan": {"model": {"num_key_value_heads": None}}}),
         ("TS-CLU-016", {"cluster": {"node_groups": [{"name": "compute", "host_link": PCIE}]}}),

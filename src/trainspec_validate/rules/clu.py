@@ -10,12 +10,14 @@ from trainspec_validate.model import units
 from trainspec_validate.model.accelerator_names import accelerators_named
 from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.suggest import hint
+from trainspec_validate.model.suggest import did_you_mean, meant
 from trainspec_validate.performance.derived.cluster import listed, total, within
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _FIGURE_TOLERANCE = 0.1
 _NOT_STATED = "not-stated"
+_MEMORY_TOLERANCE = 0.1
+"""A product with more or less memory is another one: H100 was built with 64, 80 and 94 GB."""
 """Model of an accelerator that the sources of a published profile do not name."""
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
@@ -117,7 +119,7 @@ def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
             missing = _missing_figures(accelerator)
             if not missing or (accelerator.model == _NOT_STATED and cluster.metadata.sources):
                 continue
-            near = _catalog_names(accelerator.model)
+            near = _meant(accelerator)
             if near or accelerator.model == _NOT_STATED:
                 yield Violation(
                     at(cluster, *place, "model"),
@@ -139,10 +141,17 @@ def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
         raise unresolved
 
 
-def _catalog_names(model: str) -> str:
-    """The question whether a name of the catalog was meant; empty where none is near."""
-    near = " or ".join(entry.name for entry in accelerators_named(model)[:3])
-    return f"did you mean {near}?" if near else hint(model, accelerators())
+def _meant(accelerator: Accelerator) -> str:
+    """The question whether a name of the catalog was meant; empty where none is near that has as much memory."""
+    own = accelerator.memory_bytes
+    alike = {
+        name: entry
+        for name, entry in accelerators().items()
+        if own is None or abs(own - entry.memory_bytes) <= _MEMORY_TOLERANCE * entry.memory_bytes
+    }
+    near = " or ".join(entry.name for entry in accelerators_named(accelerator.model)[:3] if entry.name in alike)
+    spelt = did_you_mean(accelerator.model, alike)
+    return f"did you mean {near}?" if near else meant(accelerator.model, spelt) if spelt else ""
 
 
 def _missing_figures(accelerator: Accelerator) -> list[str]:
