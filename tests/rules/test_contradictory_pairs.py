@@ -84,7 +84,7 @@ def test_the_smallest_batch_of_a_ramp_counts(findings: Findings) -> None:
     [
         ({"num_steps": 10000}, {"decay_steps": 9000}, True),
         ({"num_steps": 10000}, {"decay_steps": 20000}, False),
-        ({"num_steps": 10000}, {"warmup_steps": 6000, "decay_steps": 7000}, False),
+        ({"num_steps": 10000}, {"warmup_steps": 6000, "decay_steps": 8000}, False),
         ({"num_steps": 10000}, {"decay_tokens": 20000 * STEP_TOKENS}, False),
         ({"num_steps": None, "num_tokens": 10000 * STEP_TOKENS}, {"decay_steps": 20000}, False),
         ({"num_steps": None, "num_tokens": 10000 * STEP_TOKENS}, {"decay_steps": 9000}, True),
