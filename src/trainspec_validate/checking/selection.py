@@ -35,6 +35,10 @@ class Selection:
         """Whether a requirement is judged."""
         return self._decisions(index).by_id[identifier].is_taken
 
+    def taken(self, index: Index) -> frozenset[str]:
+        """All requirements that are judged."""
+        return self._decisions(index).taken
+
     def leaves_out(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is ignored by name, which goes before everything else."""
         return self._decisions(index).by_id[identifier].is_ignored
@@ -66,6 +70,7 @@ class _Decisions:
     """What a selection decides on every requirement."""
 
     by_id: Mapping[str, _Decision]
+    taken: frozenset[str]
     left_out: tuple[frozenset[str], frozenset[str]]
     """Of what the validator checks: the ignored ones, and those that are not chosen."""
 
@@ -80,10 +85,10 @@ def _decided(profile: str, select: frozenset[str], ignore: frozenset[str], index
         in_profile = profile == "full" or requirement.profile == "core"
         is_chosen = not words.isdisjoint(select) if select else in_profile
         decisions[identifier] = _Decision(is_ignored, is_chosen and not is_ignored)
+    taken = frozenset(identifier for identifier, decision in decisions.items() if decision.is_taken)
     checked = {identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED}
     ignored = frozenset(identifier for identifier in checked if decisions[identifier].is_ignored)
-    rest = frozenset(identifier for identifier in checked if not decisions[identifier].is_taken) - ignored
-    return _Decisions(decisions, (ignored, rest))
+    return _Decisions(decisions, taken, (ignored, frozenset(checked) - taken - ignored))
 
 
 def renamed(words: Iterable[str], index: Index) -> Iterator[str]:

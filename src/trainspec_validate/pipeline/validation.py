@@ -442,7 +442,8 @@ def _run_rules(
         return CheckResult()
     index = documents.index
     present = {kind.__name__ for binding in bound for kind in binding}
-    wanted = [r for r in index.by_id.values() if r.check == "rule" and selection.takes(index, r.id)]
+    taken = selection.taken(index)
+    wanted = [r for r in index.by_id.values() if r.check == "rule" and r.id in taken]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, index)
     outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]
