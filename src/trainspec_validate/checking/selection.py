@@ -35,10 +35,6 @@ class Selection:
         """Whether a requirement is judged."""
         return self._decisions(index).by_id[identifier].is_taken
 
-    def taken(self, index: Index) -> frozenset[str]:
-        """All requirements that are judged."""
-        return self._decisions(index).taken
-
     def leaves_out(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is ignored by name, which goes before everything else."""
         return self._decisions(index).by_id[identifier].is_ignored
@@ -55,6 +51,11 @@ class Selection:
             if found:
                 source = settings if entry.option in from_settings else ""
                 yield replace(entry, settings=source, requirements=tuple(sorted(found)))
+
+
+def taken_by(selection: Selection, index: Index) -> frozenset[str]:
+    """All requirements that a selection has judged."""
+    return _decided(selection.profile, frozenset(selection.select), frozenset(selection.ignore), index).taken
 
 
 @dataclass(frozen=True, slots=True)
