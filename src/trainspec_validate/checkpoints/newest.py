@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -50,6 +50,9 @@ _COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrov
 """Pointers that their programs write once a save is complete."""
 _NUM_COMPARED = 2
 """Older checkpoints whose files a newer one is expected to have."""
+_NUM_FORMS = 4
+"""Numbers in a path that are equal to the step and each may be something else."""
+_OF_STEP = "N"
 _NUM_IDS = 16
 """Older checkpoints whose save ids a newer one may not have."""
 _SAVE_ID = ("TS-CKP-074",)
@@ -341,18 +344,38 @@ def _lacking(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str
     """Without mark, manifest and index, only older checkpoints say which files belong to one."""
     if checkpoint.marks or checkpoint.manifest or checkpoint.is_bundle or not older:
         return
-    held = [_kinds(inventory(one.root)) for one in older if one.files is None]
-    absent = sorted(frozenset.intersection(*held) - _kinds(checkpoint)) if held else []
+    held = [one for one in older if one.files is None]
+    if not held:
+        return
+    present = {form for path in _state(checkpoint) for form in _forms(path, checkpoint.step)}
+    first, *others = [_absent(inventory(one.root), present) for one in held]
+    both = [forms for forms in first if all(any(forms & found for found in other) for other in others)]
+    absent = sorted(min(forms, key=lambda form: (-form.count(_OF_STEP), form)) for forms in both)
     if absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
         yield f"{checkpoint.name}: {shown} is missing, which older checkpoints next to it have"
 
 
-def _kinds(checkpoint: Checkpoint) -> frozenset[str]:
-    """Names of the files of state, with a sign in place of the step."""
-    step = "" if checkpoint.step is None else str(checkpoint.step)
-    paths = (path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES))
-    return frozenset(re.sub(rf"(?<!\d)0*{step}(?!\d)", "N", path) if step else path for path in paths)
+def _state(checkpoint: Checkpoint) -> list[str]:
+    return [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+
+
+def _absent(older: Checkpoint, present: Set[str]) -> list[set[str]]:
+    """The forms of each file of state of an older checkpoint that is there in none of them."""
+    return [forms for path in _state(older) if present.isdisjoint(forms := _forms(path, older.step))]
+
+
+def _forms(path: str, step: int | None) -> set[str]:
+    """A path, and the same with a sign in place of the step: a number that is equal may be the rank of a process."""
+    if step is None:
+        return {path}
+    *parts, last = re.split(rf"(?<!\d)(0*{step})(?!\d)", path)
+    if len(parts) > 2 * _NUM_FORMS:
+        return {path, "".join([*(_OF_STEP if n % 2 else part for n, part in enumerate(parts)), last])}
+    forms = {""}
+    for n, part in enumerate(parts):
+        forms = {form + word for form in forms for word in ((part, _OF_STEP) if n % 2 else (part,))}
+    return {form + last for form in forms}
 
 
 def _changed(checkpoint: Checkpoint) -> Iterator[str]:

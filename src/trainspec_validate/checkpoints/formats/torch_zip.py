@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, TypeVar
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_after, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
@@ -90,7 +91,8 @@ def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
     if path.rpartition("/")[2] == _OF_A_RANK:
         checkpoint.claim(path, state.get(_ITERATION), f"{path} ({_ITERATION})")
     step = state.get(_STEP)
-    if _LIGHTNING in state and checkpoint.claim(path, step, f"{path} (global_step)") and checkpoint.step is None:
+    is_said = checkpoint.step is not None and not (checkpoint.is_bundle and counts_saves(checkpoint.bundle))
+    if _LIGHTNING in state and checkpoint.claim(path, step, f"{path} (global_step)") and not is_said:
         checkpoint.step = step
     if _LIGHTNING in state:
         _claim_state(checkpoint, path, state)
