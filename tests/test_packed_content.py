@@ -9,7 +9,7 @@ import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,10 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
-from trainspec_validate.pipeline import layers
+from trainspec_validate.pipeline import layers, unpacked
 from trainspec_validate.pipeline.archives import packed_documents
+from trainspec_validate.pipeline.overlooked import PACKED_DOCUMENT
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "plan.yaml"))
@@ -205,3 +207,45 @@ def test_a_document_is_not_looked_for_in_a_zip_with_a_huge_directory() -> None:
     whole[place : place + 4] = (2**31).to_bytes(4, "little")
     Path("bundle").write_bytes(whole)
     assert packed_documents(Path("bundle")) == []
+
+
+@pytest.fixture
+def _few_bytes() -> Iterator[None]:
+    most = unpacked.MOST.most
+    object.__setattr__(unpacked.MOST, "most", 16e6)
+    yield
+    object.__setattr__(unpacked.MOST, "most", most)
+
+
+@pytest.mark.usefixtures("_few_bytes")
+@pytest.mark.parametrize("name", ["{}.dat", "{}.yaml.gz", "{}.log.gz"])
+def test_many_bombs_share_one_budget_and_hide_no_other_file(name: str) -> None:
+    bomb = gzip.compress(gzip.compress(b"a: b\n" * 2_000_000))
+    for number in range(6):
+        Path(name.format(number)).write_bytes(bomb)
+    Path(name.format("last")).write_bytes(gzip.compress(PLAN.encode()))
+    found = {entry.path: entry.reason for entry in validate(["."]).unjudged}
+    bombs = {name.format(number) for number in range(6)}
+    assert {path for path, reason in found.items() if reason == NOT_LOOKED_INTO} >= bombs - set(sorted(bombs)[:2])
+    assert found[name.format("last")] == PACKED_DOCUMENT
+    assert "was not looked into" in invoke("--dependents", "cluster.yaml").output
+    assert [path for path in (entry.path for entry in validate(["cluster.yaml"]).unjudged) if path in bombs] == []
+
+
+@pytest.mark.usefixtures("_few_bytes")
+def test_archives_share_the_budget_too() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(40):
+            archive.writestr(f"{number}.yaml", b"a: b\n" * 200_000)
+    for number in range(3):
+        Path(f"{number}.dat").write_bytes(buffer.getvalue())
+    assert {entry.reason for entry in validate(["."]).unjudged} == {NOT_LOOKED_INTO}
+
+
+@pytest.mark.usefixtures("_few_bytes")
+def test_texts_that_shrink_as_texts_do_are_all_looked_into() -> None:
+    text = b"".join(b"step %d loss %f\n" % (number, number / 7) for number in range(200_000))
+    for number in range(8):
+        Path(f"{number}.dat").write_bytes(gzip.compress(text))
+    assert left_out() == []

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
+from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import claims, document_within, is_document
 from trainspec_validate.pipeline.files import is_document_name
 from trainspec_validate.pipeline.layers import (
@@ -58,6 +59,7 @@ def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             return None
+        unpacked.begin_file(len(content))
         found = _zipped(io.BytesIO(content)) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
         return list(islice((document for entry in found for document in _plain(*entry)), _MOST_DOCUMENTS))
     except (SourceError, *_DAMAGE):
@@ -73,11 +75,15 @@ def unpacked_text(path: Path) -> bytes | None:
     """The text in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
 
     Of content that is no text nothing is unpacked but its start.
+
+    Raises:
+        OverLimitError: the run has unpacked too much.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
     try:
         with open_regular(path) as file:
+            unpacked.begin_file(path.stat().st_size)
             below = innermost(file, path.name)
             if below.start.startswith(ZIP) and below.num_layers:
                 return next((content for _, content in _packed_in(below, file)), b"")
@@ -88,7 +94,8 @@ def unpacked_text(path: Path) -> bytes | None:
             content.text[:_START_BYTES].decode("utf-8", "replace" if len(content.text) > _START_BYTES else "strict")
             return None if b"\0" in content.text else content.text
         return content.text if content.is_whole or claims(content.text) else None
-    except (SourceError, *_DAMAGE):
+    except (SourceError, *_DAMAGE) as error:
+        _refuse_spent(error)
         return None
 
 
@@ -97,6 +104,9 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
 
     The name is empty for the content of a compressed file. The list is empty for files of other programs, such as those
     of offices and packages. None for what is not packed, or is damaged.
+
+    Raises:
+        OverLimitError: the run has unpacked too much.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
@@ -107,13 +117,21 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
             if not is_packed and not _has_small_directory(file):
                 return None
             file.seek(0)
+            unpacked.begin_file(path.stat().st_size)
             if is_packed and not start.startswith(ZIP):
                 return list(islice(_packed_in(innermost(file), file), _MOST_DOCUMENTS))
             entries = _zipped(file) if _has_small_directory(file) else ()
             found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
             return list(found) if is_packed else list(found) or None
-    except (SourceError, *_DAMAGE):
+    except (SourceError, *_DAMAGE) as error:
+        _refuse_spent(error)
         return None
+
+
+def _refuse_spent(error: Exception) -> None:
+    """Raise an error that says that the run has unpacked too much: it is no damage of the file."""
+    if unpacked.is_spent(error):
+        raise error
 
 
 def _packed_in(below: Layered, packed: BinaryIO) -> Iterator[tuple[str, bytes]]:
@@ -153,7 +171,9 @@ def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
         for entry in islice(archive.infolist(), _MOST_ENTRIES):
             if _may_be_document(entry.filename):
                 with archive.open(entry) as file:
-                    yield entry.filename, file.read(_MOST_BYTES_OF_ONE)
+                    found = file.read(_MOST_BYTES_OF_ONE)
+                unpacked.count(len(found))
+                yield entry.filename, found
 
 
 def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:

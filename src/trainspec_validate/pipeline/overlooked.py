@@ -34,6 +34,7 @@ from trainspec_validate.pipeline.files import (
     linked_matches,
 )
 from trainspec_validate.pipeline.texts import Text
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
@@ -118,6 +119,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
                 usual = {
                     PACKED_DOCUMENT: "unpack it",
                     UNREAD_DOCUMENT: "unpack it",
+                    NOT_LOOKED_INTO: "unpack it",
                     _UNKNOWN_LOG: "write a metric stream",
                     LOOKS_LIKE_LOG: "write a metric stream",
                     NO_SUBMODULE: CHECK_OUT,
@@ -157,7 +159,7 @@ def why_left_out(name: str) -> str:
             return NO_SUBMODULE if is_absent_submodule(path) else ""
         is_ours = path.name.split(".")[0] in OWN_STEMS or bool(packed_documents(path))
         return _cannot_be_read(path, name) if path.is_file() and not is_ours else ""
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverLimitError):
         return ""  # whoever reads it says why
 
 
@@ -399,7 +401,11 @@ def _document_reason(file: Path) -> str:
     if name.endswith(".log"):
         return _UNKNOWN_LOG
     is_judged = is_document_name(file.name) or is_stream_name(file.name)
-    if not is_judged and (found := packed_documents(file)) is not None:
+    try:
+        found = None if is_judged else packed_documents(file)
+    except OverLimitError:
+        return NOT_LOOKED_INTO
+    if found is not None:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_document_name(file.name):
         return ""
@@ -431,7 +437,10 @@ def packed_reason(file: Path) -> tuple[str, bytes]:
     What cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON is
     compressed by many programs.
     """
-    start = unpacked_text(file)
+    try:
+        start = unpacked_text(file)
+    except OverLimitError:
+        return NOT_LOOKED_INTO, b""
     if start is not None:
         return PACKED_DOCUMENT if claims(start) else "", start
     is_likely = unpacked_name(file.name).lower().endswith(_YAML) or _OWN_NAME.match(file.name)

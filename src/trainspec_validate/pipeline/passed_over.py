@@ -22,7 +22,8 @@ from trainspec_validate.pipeline.overlooked import (
     packed_reason,
 )
 from trainspec_validate.pipeline.texts import Text
-from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_archive
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
@@ -113,7 +114,11 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
     if is_archive(path.name):
         yield from _archive(path, reason)
         return
-    packed = None if is_stream_name(path.name) else packed_documents(path)
+    try:
+        packed = None if is_stream_name(path.name) else packed_documents(path)
+    except OverLimitError:
+        yield PassedOver(path, NOT_LOOKED_INTO, remedy=_UNPACK)
+        return
     for name, content in packed or ():
         why = reason or (f"is {name!r} in an archive" if name else PACKED_DOCUMENT)
         yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)
