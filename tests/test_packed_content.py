@@ -249,3 +249,16 @@ def test_texts_that_shrink_as_texts_do_are_all_looked_into() -> None:
     for number in range(8):
         Path(f"{number}.dat").write_bytes(gzip.compress(text))
     assert left_out() == []
+
+
+@pytest.mark.parametrize("name", ["README.md.gz", "test_plans.py.gz", "notes.html.gz", "change.patch.xz"])
+def test_a_compressed_text_that_quotes_a_document_is_none(name: str) -> None:
+    text = f"A page or a program.\n\n{PLAN}\nMore of it.\n".encode()
+    for content, expected in ((text, []), (PLAN.encode(), [name])):
+        Path(name).write_bytes(lzma.compress(content) if name.endswith("xz") else gzip.compress(content))
+        assert left_out() == expected
+        Path(name).unlink()
+        plain = Path(name.rpartition(".")[0])
+        plain.write_bytes(content)
+        assert left_out() == [plain.as_posix()] * len(expected)
+        plain.unlink()

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import claims, document_within, is_document
-from trainspec_validate.pipeline.files import is_document_name
+from trainspec_validate.pipeline.files import QUOTING_SUFFIXES, is_document_name
 from trainspec_validate.pipeline.layers import (
     MOST_LAYERS,
     PACKED,
@@ -119,7 +119,8 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
             file.seek(0)
             unpacked.begin_file(path.stat().st_size)
             if is_packed and not start.startswith(ZIP):
-                return list(islice(_packed_in(innermost(file), file), _MOST_DOCUMENTS))
+                quotes = PurePath(unpacked_name(path.name)).suffix.lower() in QUOTING_SUFFIXES
+                return list(islice(_packed_in(innermost(file), file, quotes=quotes), _MOST_DOCUMENTS))
             entries = _zipped(file) if _has_small_directory(file) else ()
             found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
             return list(found) if is_packed else list(found) or None
@@ -134,15 +135,18 @@ def _refuse_spent(error: Exception) -> None:
         raise error
 
 
-def _packed_in(below: Layered, packed: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """The documents of ours in the content below the compression of a file or an entry."""
+def _packed_in(below: Layered, packed: BinaryIO, *, quotes: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The documents of ours in the content below the compression of a file or an entry.
+
+    A text that may quote documents, such as a page or a program, is one where the whole of it is.
+    """
     if below.start.startswith(ZIP):
         for name, content in _zipped(io.BytesIO(below.stream.read(_MOST_BYTES))):
             yield from _documents(name, content, below.num_layers + 1)
         return
     text = read_content(below.stream, packed).text
     whole = text.strip()
-    found = whole if not is_stored(below.start) and is_document(whole) else document_within(text)
+    found = whole if not is_stored(below.start) and is_document(whole) else b"" if quotes else document_within(text)
     if found:
         yield "", found
 

@@ -25,6 +25,7 @@ from trainspec_validate.pipeline.detect import (
     looks_like_log,
 )
 from trainspec_validate.pipeline.files import (
+    QUOTING_SUFFIXES,
     SKIPPED_DIRECTORIES,
     STDIN,
     File,
@@ -38,11 +39,9 @@ from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
-from trainspec_validate.system.repository import absent_submodules, absent_submodules_below, is_absent_submodule
+from trainspec_validate.system.repository import TOOLS, absent_submodules, absent_submodules_below, is_absent_submodule
 
 _CLAIMS: Final = "claims to be ours under a name that is not searched"
-_TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
-"""Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
 _READ_PACKINGS: Final = (".gz", ".zst")
@@ -53,22 +52,6 @@ _RENAMED: Final = re.compile(
     r"(?:\.(?:j2|jinja2?|tmpl|tpl|template|in|dist|example|sample|bak|backup|disabled|off|old|orig|save)|~|\s)+$"
 )
 """Ends of names of templates and of what is kept next to a document."""
-_OTHER_SUFFIXES: Final = frozenset(
-    f".{end}"
-    for end in (
-        *("py", "pyc", "pyi", "ipynb", "c", "cc", "cpp", "cu", "cuh", "h", "hpp", "go", "rs", "java", "js", "ts", "sh"),
-        *("toml", "ini", "html", "css", "xml", "svg", "png", "jpg", "gif", "pdf", "so", "o", "a", "bin", "pt", "npy"),
-    )
-)
-"""Ends of names of programs, pictures and state, which are many and no documents."""
-_NO_LOGS: Final = _OTHER_SUFFIXES | frozenset(
-    f".{end}"
-    for end in (
-        *("md", "mdx", "markdown", "rst", "adoc", "org", "tex", "diff", "patch", "rmd", "qmd"),
-        *("bash", "zsh", "fish", "ps1", "pl", "rb", "jl", "lua", "mjs", "tsx", "jsx"),
-    )
-)
-"""Ends of names of programs and documentation, which may quote lines of a log."""
 _PROGRAM: Final = re.compile(rb"#!|(?:[^\n]{0,1000}\n){0,100}?#(?:SBATCH|PBS|BSUB|PJM|COBALT)[ \t]")
 """How a program begins: with its interpreter, or with what it asks of a scheduler."""
 _COMMENT: Final = re.compile(rb"^[ \t]{0,100}(?:#|//)[^\n]*\n?", re.MULTILINE)
@@ -268,7 +251,7 @@ class _Tree:
                 inside = (
                     target in self.searched
                     or target in self.judged
-                    or any(part in _TOOLS or part in SKIPPED_DIRECTORIES for part in Path(target).parts)
+                    or any(part in TOOLS or part in SKIPPED_DIRECTORIES for part in Path(target).parts)
                 )
                 if not inside and not _is_passed_by(link.name):
                     yield link, "is a link to a directory elsewhere, which is not followed"
@@ -308,7 +291,7 @@ def _is_passed_by(name: str) -> bool:
 
 def is_of_a_tool(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a directory of version control or an environment of Python."""
-    mark = _TOOLS.get(entry.name, _ENVIRONMENT)
+    mark = TOOLS.get(entry.name, _ENVIRONMENT)
     return os.path.lexists(os.path.join(entry.path, mark))  # noqa: PTH118
 
 
@@ -348,7 +331,7 @@ def _stream_reason(file: Path) -> str:
     if is_candidate(file.name):
         return ""
     if stem == file.name and file.suffix not in _ODD_SUFFIXES:
-        return "" if file.suffix.lower() in _NO_LOGS else _log_reason(file)
+        return "" if file.suffix.lower() in QUOTING_SUFFIXES else _log_reason(file)
     from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
