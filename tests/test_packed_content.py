@@ -17,10 +17,11 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
-from trainspec_validate.pipeline import layers, unpacked
+from trainspec_validate.pipeline import archives, layers, unpacked
 from trainspec_validate.pipeline.archives import packed_documents
 from trainspec_validate.pipeline.overlooked import PACKED_DOCUMENT
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
+from trainspec_validate.system.boundary import open_regular
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "plan.yaml"))
@@ -262,3 +263,14 @@ def test_a_compressed_text_that_quotes_a_document_is_none(name: str) -> None:
         plain.write_bytes(content)
         assert left_out() == [plain.as_posix()] * len(expected)
         plain.unlink()
+
+
+def test_a_file_without_documents_is_looked_into_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.dat", "b.yaml.gz", "c.bin"):
+        Path(name).write_bytes(gzip.compress(b"steps: 10\n" * 1_000))
+    Path("d.zip").write_bytes(zipped(b"steps: 10\n", "d.yaml.gz"))
+    looked: list[str] = []
+    monkeypatch.setattr(archives, "open_regular", lambda path: looked.append(Path(path).name) or open_regular(path))
+    invoke("--dependents", ".", "cluster.yaml")
+    assert sorted(looked) == sorted(set(looked))
+    assert {"a.dat", "b.yaml.gz", "c.bin"} <= set(looked)

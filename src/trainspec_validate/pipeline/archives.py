@@ -47,6 +47,7 @@ _DAMAGE: Final = (
 """What the readers of the standard library raise for an archive that is damaged, encrypted or of an unknown kind."""
 
 
+@unpacked.once
 def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
     """Names and contents of the YAML and JSON files in an archive, unpacked where they are compressed by themselves.
 
@@ -71,10 +72,11 @@ def _plain(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     return _documents(name, content) if content.startswith((ZIP, *PACKED)) else iter([(name, content)])
 
 
+@unpacked.once
 def unpacked_text(path: Path) -> bytes | None:
-    """The text in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
+    """The text of ours in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
 
-    Of content that is no text nothing is unpacked but its start.
+    It is empty where it does not claim to be ours. Of content that is no text nothing is unpacked but its start.
 
     Raises:
         OverLimitError: the run has unpacked too much.
@@ -93,12 +95,13 @@ def unpacked_text(path: Path) -> bytes | None:
         if not below.num_layers:
             content.text[:_START_BYTES].decode("utf-8", "replace" if len(content.text) > _START_BYTES else "strict")
             return None if b"\0" in content.text else content.text
-        return content.text if content.is_whole or claims(content.text) else None
+        return content.text if claims(content.text) else b"" if content.is_whole else None
     except (SourceError, *_DAMAGE) as error:
         _refuse_spent(error)
         return None
 
 
+@unpacked.once
 def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
     """The documents of ours in a file that begins as a compressed file or an archive does, whatever its name is.
 

@@ -54,7 +54,7 @@ QUOTING_SUFFIXES: Final = _OTHER_SUFFIXES | frozenset(
 )
 """Ends of names of programs and documentation, which may quote documents and lines of a log."""
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
-_MOST_STDIN: Final = Limit("a stream on standard input", 16 * 1024**3, "bytes")
+_MOST_STDIN: Final = Limit("a stream on standard input", 4 * 1024**3, "bytes")
 _PIECE_BYTES = 8_000_000
 _MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
 _MOST_COMPARED: Final = 2_000

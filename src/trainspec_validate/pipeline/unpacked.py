@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
+Found = TypeVar("Found")
 _TIMES: Final = 32
 """Texts rarely shrink more: what other files unpack to grows with their size, and is not bounded here."""
 MOST: Final = Limit(
@@ -36,17 +40,39 @@ class _Meter:
 
 
 _RUN: ContextVar[Count | None] = ContextVar("run", default=None)
+_EMPTY: ContextVar[dict[str, Any] | None] = ContextVar("empty", default=None)
 _FILE: ContextVar[_Meter | None] = ContextVar("file", default=None)
 
 
 @contextmanager
 def one_run() -> Iterator[None]:
     """Have all files that are looked into share one budget; without it each has one of its own."""
-    token = _RUN.set(Count(MOST))
+    run, empty = _RUN.set(Count(MOST)), _EMPTY.set({})
     try:
         yield
     finally:
-        _RUN.reset(token)
+        _RUN.reset(run)
+        _EMPTY.reset(empty)
+
+
+def once(look: Callable[[Path], Found]) -> Callable[[Path], Found]:
+    """Have a function look into a file without documents once in a run, under whatever name; its answer is kept."""
+
+    @wraps(look)
+    def looked(path: Path) -> Found:
+        empty = _EMPTY.get()
+        if empty is None:
+            return look(path)
+        key = f"{look.__name__} {os.path.realpath(path)}"
+        if key in empty:
+            kept: Found = empty[key]
+            return kept
+        found = look(path)
+        if not found:
+            empty[key] = found
+        return found
+
+    return looked
 
 
 def begin_file(num_bytes: int) -> None:
