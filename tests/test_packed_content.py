@@ -274,3 +274,9 @@ def test_a_file_without_documents_is_looked_into_once_in_a_run(monkeypatch: pyte
     invoke("--dependents", ".", "cluster.yaml")
     assert sorted(looked) == sorted(set(looked))
     assert {"a.dat", "b.yaml.gz", "c.bin"} <= set(looked)
+
+
+def test_more_layers_than_are_followed_are_named_under_any_name() -> None:
+    Path("a.dat").write_bytes(four_layers(b"any text"))
+    assert left_out() == ["a.dat"]
+    assert "a.dat: not judged" in invoke("--dependents", "cluster.yaml").output

@@ -20,6 +20,7 @@ from trainspec_validate.pipeline.layers import (
     PACKED,
     ZIP,
     Layered,
+    TooDeepError,
     innermost,
     is_skipped_frame,
     is_stored,
@@ -110,6 +111,7 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
 
     Raises:
         OverLimitError: the run has unpacked too much.
+        TooDeepError: there are more layers of compression than are followed.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
@@ -127,6 +129,8 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
             entries = _zipped(file) if _has_small_directory(file) else ()
             found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
             return list(found) if is_packed else list(found) or None
+    except TooDeepError:
+        raise
     except (SourceError, *_DAMAGE) as error:
         _refuse_spent(error)
         return None

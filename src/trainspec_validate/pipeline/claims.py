@@ -63,6 +63,8 @@ _BEGINS_WITH_KEY: Final = re.compile(rb"\s*+(?:(?:#[^\n]*+|---[ \t]*+\r?)\n\s*+)
 _VERSION_ANYWHERE: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?trainspec/v\d")
 _VERSION_AT_TOP: Final = re.compile(rb"^[{ ]*+[\"']?" + _VERSION_ANYWHERE.pattern, re.MULTILINE)
 _KIND_WITHIN: Final = re.compile(rf"kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
+_TOML_VERSION: Final = re.compile(rb"^[\"']?apiVersion[\"']?[ \t]*+=[ \t]*+[\"']trainspec/v", re.MULTILINE)
+_TOML_KIND: Final = re.compile(rf"^[\"']?kind[\"']?[ \t]*+=[ \t]*+[\"'](?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _FENCED: Final = re.compile(rb"(```|~~~).*?\1", re.DOTALL)
 """An example in a text for a person."""
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
@@ -189,6 +191,16 @@ def is_document(content: bytes) -> bool:
     if outline_of(content) is None:
         return names_kind(content) and bool(_BEGINS_WITH_KEY.match(content))
     return why_foreign(content, _names_us) is None
+
+
+def has_readable_document(content: bytes) -> bool:
+    """Whether one of the YAML documents of a text that can be read is ours, be it not the first."""
+    return claims(content) and outline_of(content) is not None and why_foreign(content, _names_us) is None
+
+
+def is_in_toml(content: bytes) -> bool:
+    """Whether a text in TOML has the version and the kind of a document at its top."""
+    return bool(_TOML_VERSION.search(content) and _TOML_KIND.search(content))
 
 
 def document_within(content: bytes) -> bytes:

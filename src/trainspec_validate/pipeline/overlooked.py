@@ -12,7 +12,14 @@ from typing import Final
 
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
-from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, names_kind
+from trainspec_validate.pipeline.claims import (
+    claimed,
+    claims,
+    has_readable_document,
+    hidden_claims,
+    is_in_toml,
+    names_kind,
+)
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     NO_STREAM,
@@ -34,6 +41,7 @@ from trainspec_validate.pipeline.files import (
     is_stream_name,
     linked_matches,
 )
+from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import InputError, open_regular
@@ -63,6 +71,8 @@ _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cf
 PACKED_DOCUMENT: Final = "is a compressed document"
 UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here"
 _YAML: Final = (".yaml", ".yml")
+_TOML: Final = "is a document in TOML, which is not read"
+TOO_DEEP: Final = f"is compressed more than {MOST_LAYERS} times over, and was not looked into"
 _OWN_NAME: Final = re.compile(r"(?:cluster|plan|checkpoint|policy)\b", re.IGNORECASE)
 _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
@@ -103,6 +113,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
                     PACKED_DOCUMENT: "unpack it",
                     UNREAD_DOCUMENT: "unpack it",
                     NOT_LOOKED_INTO: "unpack it",
+                    TOO_DEEP: "unpack it",
+                    _TOML: "write it in YAML or JSON",
                     _UNKNOWN_LOG: "write a metric stream",
                     LOOKS_LIKE_LOG: "write a metric stream",
                     NO_SUBMODULE: CHECK_OUT,
@@ -388,10 +400,14 @@ def _document_reason(file: Path) -> str:
         found = None if is_judged else packed_documents(file)
     except OverLimitError:
         return NOT_LOOKED_INTO
+    except TooDeepError:
+        return TOO_DEEP
     if found is not None:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_document_name(file.name):
         return ""
+    if suffix.lower() == ".toml" and is_in_toml(claimed(file)):
+        return _TOML
     if suffix.isascii():
         is_ours = bool(claimed(file)) if may_be_renamed(file.name) else _is_whole_document(file)
         return _CLAIMS if is_ours else ""
@@ -406,7 +422,8 @@ def _is_whole_document(file: Path) -> bool:
         return False
     facts = Text(file, content).facts
     is_wide = b"\0" in content and facts.failure is not None
-    return facts.kind in KINDS or (is_wide and names_kind(content))
+    is_later = facts.failure is not None and has_readable_document(content)
+    return facts.kind in KINDS or is_later or (is_wide and names_kind(content))
 
 
 def is_packed_document(name: str) -> bool:
