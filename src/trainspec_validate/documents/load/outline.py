@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,7 @@ from trainspec_validate.documents.load._yaml_walk import open_parser
 
 ALIAS: Final = "*"
 """How the value of an alias begins that names no anchor above it."""
-MAX_VALUES: Final = 200_000
+MAX_VALUES: Final = 100_000
 """Keys and values that an outline has at most; those of a longer text are its first ones."""
 
 
@@ -31,8 +31,10 @@ class Outline:
     """Whether the text has more keys and values."""
 
 
-def outline_of(content: bytes) -> Outline | None:
+def outline_of(content: bytes, is_last: Callable[[str, str], bool] | None = None) -> Outline | None:
     r"""The outline of a text in UTF-8; None where it cannot be read.
+
+    Nothing is read after the first key at the top for which, with its value, `is_last` is true.
 
     An alias has the value of its scalar, an alias of a mapping or list is empty, and one of no anchor is as written.
 
@@ -40,6 +42,8 @@ def outline_of(content: bytes) -> Outline | None:
     ([('image', 'trainspec/v1')], None)
     >>> outline_of(b"x: &v trainspec/v1\napiVersion: *v").top
     [('x', 'trainspec/v1'), ('apiVersion', 'trainspec/v1')]
+    >>> outline_of(b"kind: x\nsteps: [", lambda key, value: key == "kind").top
+    [('kind', 'x')]
     """
     found = Outline()
     try:
@@ -48,6 +52,8 @@ def outline_of(content: bytes) -> Outline | None:
                 found.is_cut = True
                 break
             (found.top if depth == 1 else found.inside).append((key, value))
+            if is_last and depth == 1 and is_last(key, value):
+                break
     except (yaml.YAMLError, UnicodeDecodeError):
         return None
     return found if found.num_mappings else None
