@@ -78,6 +78,17 @@ _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 NO_SUBMODULE: Final = "is a submodule that is not checked out"
 CHECK_OUT: Final = "run git submodule update --init"
+_USUAL: Final = {
+    PACKED_DOCUMENT: "unpack it",
+    UNREAD_DOCUMENT: "unpack it",
+    NOT_LOOKED_INTO: "unpack it",
+    TOO_DEEP: "unpack it",
+    _TOML: "write it in YAML or JSON",
+    _UNKNOWN_LOG: "write a metric stream",
+    LOOKS_LIKE_LOG: "write a metric stream",
+    NO_SUBMODULE: CHECK_OUT,
+}
+"""What to do about a file that is left out for a reason."""
 _N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
@@ -109,17 +120,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                usual = {
-                    PACKED_DOCUMENT: "unpack it",
-                    UNREAD_DOCUMENT: "unpack it",
-                    NOT_LOOKED_INTO: "unpack it",
-                    TOO_DEEP: "unpack it",
-                    _TOML: "write it in YAML or JSON",
-                    _UNKNOWN_LOG: "write a metric stream",
-                    LOOKS_LIKE_LOG: "write a metric stream",
-                    NO_SUBMODULE: CHECK_OUT,
-                }
-                remedy = usual.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
+                remedy = _USUAL.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
