@@ -14,7 +14,12 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
 from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Value, has_marks
 from trainspec_validate.interop.readers._shell_conditions import evaluate
-from trainspec_validate.interop.readers._shell_words import Piece
+from trainspec_validate.interop.readers._shell_words import (
+    Piece,
+    cut_words,
+    has_joints,
+    without_joints,
+)
 
 MAX_VALUE = 64 * 1024
 MAX_SUBSTITUTED = 8 * 1024 * 1024
@@ -225,8 +230,10 @@ class Script:
         signs = "" if _BLANKS.fullmatch(value.text) else value.text
         return is_settled(signs) and not any(sign.isspace() or sign in signs for sign in text)
 
-    def value(self, pieces: tuple[Piece, ...], line: int = 0) -> str:
+    def value(self, pieces: tuple[Piece, ...], line: int = 0, *, keep_items: bool = False) -> str:
         """A word with variables of this script replaced by their values; others stay as they are written.
+
+        With `keep_items` an item of an array that has blanks inside can be told from several items (`cut_words`).
 
         Raises:
             ForeignFormatError: the values grow beyond bounds.
@@ -240,7 +247,17 @@ class Script:
             if len(text) > MAX_VALUE or self.substituted > MAX_SUBSTITUTED:
                 raise ForeignFormatError("the variables of the script grow beyond bounds", help="write the values out")
             parts.append(text)
-        return "".join(parts)
+        value = "".join(parts)
+        return value if keep_items or not self.spaced else self._without_joints(value)
+
+    def _without_joints(self, text: str) -> str:
+        """A text in which the blanks inside of items are like any other."""
+        if has_marks(text):
+            texts, _ = self.choices.flat(text)
+            if any(has_joints(one.text) for one in texts):
+                known = [Value(without_joints(one.text), one.line) for one in texts]
+                return self.choices.mark([*known, Value(unknown_words(), 0)], unknown_words())
+        return without_joints(text)
 
     def _replaced(self, text: str, line: int) -> str:
         """A text after one pass: what a value holds that stayed open was open when it was assigned, and stays so."""
@@ -300,7 +317,7 @@ class Script:
         if "--" not in value.text and not has_marks(value.text):
             return found[0]
         texts, _ = self.choices.flat(value.text)
-        words = [word for text in texts for word in text.text.split()]
+        words = [word for text in texts for word in cut_words(text.text)]
         if not any(word.startswith("--") for word in words):
             return found[0]
         kept = [word if word.startswith("--") and "=" not in word else found[0] for word in words]
