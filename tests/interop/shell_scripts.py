@@ -41,6 +41,8 @@ WRITTEN = (
     "${{#{name}}}",
     "${{{name}:0:1}}",
     "${{!V}}",
+    "${{{name}:?}}",
+    "${{{name}?}}",
     "${{{name}@Q}}",
     "$(({name} = {number}))",
     "$(({name}++))",
@@ -270,6 +272,17 @@ BUILT_INS = (
     "unset {name}\n{name}=4",
     "set_u() {{ local {name}=4; unset {name}; {name}=5; }}\nset_u",
     "let {name}",
+    "V=; {name}={number}; B=${{!V}}; {name}=7",
+    "fn() {{ {name}=1; : ${{!V}}; {name}={number}; }}\nfn",
+    "readonly {name}; {name}={number}; B={number}",
+    "fn() {{ B=1; {name}={number}; C=3; }}\nreadonly {name}\nfn; B=2",
+    "( : ${{{name}:?}}; B=2 )",
+    "if {test}; then : ${{{name}:?}}; {name}=3; fi",
+    "unset {name}\n( set -u; B=${name} )",
+    "fn() {{ B=$2; }}\n( set -u; fn 1 )",
+    "fn() {{ {test} && return; : ${{{name}?}}; {name}={number}; }}\nfn",
+    "for V in ${{{name}:?}} 2; do {name}=$V; :; done",
+    "case ${{{name}:?}} in\n2) B=3 ;;\nesac",
 )
 CONTROL = (
     "for {name} in 1 2 3; do\n{body}\nbreak\nB=7\ndone",
@@ -320,7 +333,7 @@ def lines(draw: st.DrawFn, depth: int = 2) -> str:
 def scripts(draw: st.DrawFn) -> str:
     first = [f"{name}={draw(st.integers(0, 4))}" for name in draw(st.sampled_from(["", "AB", "ABC"]))]
     first += draw(st.sampled_from([[], ["L=(2 4 8)"]]))
-    first += ["V=A"]  # without it `${!V}` is an error, and bash goes on behind the command
+    first += draw(st.sampled_from([["V=A"], ["V=A"], [], ["V="], ["unset B"], ["set -u", "unset C"]]))
     return "\n".join([*first, *draw(st.lists(lines(), min_size=1, max_size=6))])
 
 
@@ -357,6 +370,8 @@ OPTION_WORDS = (
         "${{L[@]:1}}",
         "${{L[@],,}}",
         "${{!V}}",
+        "${{!A}}",
+        "${{B:?}}",
         "${{L[@]/#/--lr=}}",
         "${{L[*]}}",
         "${{L[@]@Q}}",

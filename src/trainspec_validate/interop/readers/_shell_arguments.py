@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.interop.readers._shell_choices import Value
+from trainspec_validate.interop.readers._shell_choices import Unset, Value
 from trainspec_validate.interop.readers._shell_items import items_of
 from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, Script, Word, is_settled, unknown_words
 from trainspec_validate.interop.readers._shell_words import Token, as_item, has_joints
@@ -57,7 +57,8 @@ def hand_over(script: Script, given: Arguments | None, name: str, line: int) -> 
     for k in range(1, 10):
         beyond = f"${k}" if given is None else ""
         text = given.numbered[k - 1].text if given and k <= len(given.numbered) else beyond
-        script.scopes[-1][str(k)] = Value(text, line)
+        is_given = given is None or k <= len(given.numbered)
+        script.scopes[-1][str(k)] = Value(text, line) if is_given else Unset("", line)
     texts = [unknown_words(name)] if given is None else [word.text for word in given.every]
     if given and (not given.certain or any(has_joints(text) or text.split() != [text] for text in texts)):
         script.spaced.add(ALL_WORDS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._shell_braces import has_braces
 from trainspec_validate.interop.readers._shell_builtins import DECLARES, declare, name_at, open_entry
-from trainspec_validate.interop.readers._shell_choices import Value
+from trainspec_validate.interop.readers._shell_choices import Value, has_marks
 from trainspec_validate.interop.readers._shell_items import Items, is_quoted, items_of
 from trainspec_validate.interop.readers._shell_variables import MAX_VALUE, NAME, Script, Word
 from trainspec_validate.interop.readers._shell_words import Piece, Token, as_item, cut_words, without_joints
@@ -74,7 +74,10 @@ def _appended(script: Script, name: str, text: str, start: str | None) -> tuple[
         kept = before.text if before else ""  # no caller hands over an array
         first = script.scalar(name)
         is_list = script.get(f"{name}[0]") is not None
-        start = first.text if first and first.text else start if not is_list and not kept else f"${name}"
+        if first and has_marks(first.text) and any(not one.text for one in script.choices.flat(first.text)[0]):
+            start = f"${name}"  # what is added is the first entry where there was none
+        else:
+            start = first.text if first and first.text else start if not is_list and not kept else f"${name}"
         return f"{kept} {text}" if kept else text, start
     first = script.scalar(name)
     return f"{first.text if first else f'${name}'}{text}", None

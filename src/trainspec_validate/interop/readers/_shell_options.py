@@ -455,6 +455,8 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
     scores = [len({name for name in found.options if _fits(pattern, name)}) for found in read]
     best = max(scores, default=0)
     if best == 0:
+        if script.failed:
+            return None
         # A file of arguments that another script reads in.
         words = [
             Word(text, script.places[name])
