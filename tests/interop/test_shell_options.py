@@ -173,7 +173,7 @@ def test_words_that_are_not_known_may_give_an_option_again(script: str) -> None:
         (f'ARGS=("--tp 2" "--lr 5")\n{TRAIN} ${{ARGS[*]}}', "5"),
         (f'ARGS=(--lr "${{@: -1}}" --tp 2)\n{TRAIN} "${{ARGS[@]}}"', "${@: -1}"),
         (f'ARGS=(--lr "${{A: -1:1}}")\n{TRAIN} "${{ARGS[@]}}"', "${A: -1:1}"),
-        (f'ARGS=(--lr ${{!A:-4 --tp 5}})\n{TRAIN} "${{ARGS[@]}}"', "${!A:-4 --tp 5}"),
+        (f'A=B\nARGS=(--lr ${{!A:-4 --tp 5}})\n{TRAIN} "${{ARGS[@]}}"', "${!A:-4 --tp 5}"),
         (f'ARGS=(--lr "$(echo ")" --lr 5)")\n{TRAIN} "${{ARGS[@]}}"', '$(echo ")" --lr 5)'),
     ],
 )

@@ -455,8 +455,6 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
     scores = [len({name for name in found.options if _fits(pattern, name)}) for found in read]
     best = max(scores, default=0)
     if best == 0:
-        if script.failed:
-            return None
         # A file of arguments that another script reads in.
         words = [
             Word(text, script.places[name])
@@ -466,7 +464,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
         ]
         found = reader.read(words)
         found.is_list = True
-        return found if any(_fits(pattern, name) for name in found.options) else None
+        return found if not script.failed and any(_fits(pattern, name) for name in found.options) else None
     first = script.commands[scores.index(best)][0].text
     if first.startswith("--"):
         return reader.read(word for command in script.commands if command[0].text.startswith("--") for word in command)
