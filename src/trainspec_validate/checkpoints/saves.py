@@ -204,7 +204,7 @@ def are_parts(one: Saved, other: Saved) -> str:
 
 def without_optimizer(one: Saved, others: Iterable[Saved]) -> str:
     """A model for use next to states that a run can resume from, in words."""
-    if one.progress is None or one.progress.has_optimizer:
+    if one.progress is None or one.progress.has_optimizer or not one.progress.tensors:
         return ""
     held = next((each.name for each in others if each.progress and each.progress.has_optimizer), "")
     return f"it holds no state of an optimizer, and {held} next to it does" if held else ""
