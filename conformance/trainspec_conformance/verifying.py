@@ -18,6 +18,7 @@ from trainspec_conformance.reporting import (
     LEVELS,
     REPORT,
     highest_level,
+    most_ranks,
     requirements_digest,
     scenarios_digest,
     verdict,
@@ -59,7 +60,7 @@ def differences(directory: Path) -> Iterator[str]:
         yield from _scenario(directory, report, one)
     yield from _documents(directory, report)
     is_described = bool(report.documents) and not report.document_errors
-    level = highest_level(report.scenarios, report.claims.profile, is_described=is_described)
+    level = highest_level(report.scenarios, report.claims, is_described=is_described)
     if level != report.level:
         yield f"the verdicts bear out the level {level}, the report says {report.level}"
     conformant = level is not None and LEVELS.index(level) >= LEVELS.index(report.claims.level)
@@ -172,6 +173,8 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
     listed = {evidence.path for evidence in report.evidence}
     if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
         yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
+    if one.num_ranks not in {None, most_ranks(scenario)}:
+        yield f"{one.scenario}: the report says {one.num_ranks} ranks, the scenario has {most_ranks(scenario)}"
     control = f"{one.control}/{HISTORY}" if one.control is not None else None
     calm: list[Entry] | None = None
     first = {trial.directory: trial for trial in reversed(one.trials)}  # a second one of a directory is told elsewhere
