@@ -90,7 +90,9 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
     )
 
 
-def highest_level(scenarios: Sequence[ScenarioReport], claims: Claims, *, is_described: bool) -> ConformanceLevel | None:
+def highest_level(
+    scenarios: Sequence[ScenarioReport], claims: Claims, *, is_described: bool
+) -> ConformanceLevel | None:
     """The highest level of which, as of all below, every scenario of the profile passed, as often as the claim needs.
 
     A scenario that was not chosen, or that the stack does not support, has not passed. Below all levels of scenarios

@@ -26,6 +26,7 @@ from trainspec_conformance.reporting import (
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 _MOST_FILES = 1_000_000
@@ -168,13 +169,17 @@ def _below(directory: Path, name: str) -> Path | None:
     return path if path.resolve().is_relative_to(directory.resolve()) else None
 
 
-def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -> Iterator[str]:
-    scenario = all_scenarios()[one.scenario]
-    listed = {evidence.path for evidence in report.evidence}
+def _facts(one: ScenarioReport, scenario: Scenario) -> Iterator[str]:
     if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
         yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
     if one.num_ranks not in {None, most_ranks(scenario)}:
         yield f"{one.scenario}: the report says {one.num_ranks} ranks, the scenario has {most_ranks(scenario)}"
+
+
+def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -> Iterator[str]:
+    scenario = all_scenarios()[one.scenario]
+    listed = {evidence.path for evidence in report.evidence}
+    yield from _facts(one, scenario)
     control = f"{one.control}/{HISTORY}" if one.control is not None else None
     calm: list[Entry] | None = None
     first = {trial.directory: trial for trial in reversed(one.trials)}  # a second one of a directory is told elsewhere

@@ -1,4 +1,4 @@
-"""A level counts a scenario where it passed as often as the claimed share of faults needs, and a report states ranks."""
+"""A level counts a scenario that passed as often as the claimed share of faults needs, and a report states its ranks."""
 
 from __future__ import annotations
 
