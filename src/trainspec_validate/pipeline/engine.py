@@ -18,8 +18,9 @@ from trainspec_validate.documents.types import (
 from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
 from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
+from trainspec_validate.pipeline.alike import Kind, kind_of
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
-from trainspec_validate.rules._groups import MAX_VIOLATIONS, violations_of
+from trainspec_validate.rules._groups import MAX_PLACES, MAX_VIOLATIONS, violations_of
 from trainspec_validate.rules._others import kept_off
 
 _NO_VALUE = "lacks a value, or another document does"
@@ -110,16 +111,18 @@ def run_rules(
 def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index, tally: _Tally) -> Iterator[Finding]:
     paths = {id(member.document): member.path for member in binding.values()}
     arguments = {name: binding[kind].document for name, kind in rule.parameters}
+    documents = {member.path: member.document for member in binding.values()}
+    kinds: set[Kind] = set()
     try:
         for number, violation in enumerate(violations_of(rule, arguments)):
-            if number == MAX_VIOLATIONS:
-                finding = _stamp(_others(violation), requirement, index, paths)
-                tally.add(finding)
-                yield finding
-                break
             finding = _stamp(violation, requirement, index, paths)
+            kinds.add(kind_of(finding, documents))
+            is_one_too_many = number == MAX_PLACES or len(kinds) > MAX_VIOLATIONS
+            finding = _stamp(_others(violation, number), requirement, index, paths) if is_one_too_many else finding
             tally.add(finding)
             yield finding
+            if is_one_too_many:
+                break
     except Unresolved as answer:
         # A value `other` that a listed one could take the place of is the nearer reason.
         lacks = [_lack(rule, hidden, paths) for hidden in kept_off(rule, arguments)]
@@ -148,13 +151,13 @@ def _lack(rule: Rule, answer: Unresolved, paths: Mapping[int, str]) -> Lack:
     return Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help)
 
 
-def _others(violation: Violation) -> Violation:
+def _others(violation: Violation, num_listed: int) -> Violation:
     """The last violation that is reported, of the list that it and further ones are in."""
     pointer = violation.place.pointer
     position = next((index for index, step in enumerate(pointer) if isinstance(step, int)), len(pointer))
     return Violation(
         Place(violation.place.document, pointer[:position]),
-        f"the documents break this requirement in more than {MAX_VIOLATIONS} places; {MAX_VIOLATIONS} are listed",
+        f"the documents break this requirement in more than {num_listed} places; {num_listed} are listed",
         "correct these and validate again",
     )
 
