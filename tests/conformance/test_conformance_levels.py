@@ -1,4 +1,4 @@
-"""A level counts a scenario that passed as often as the claimed share of faults needs, and a report states its ranks."""
+"""A level counts what passed as often as the claimed share of faults needs, and a report states the ranks."""
 
 from __future__ import annotations
 
