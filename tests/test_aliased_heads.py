@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.documents.load import outline
 from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.pipeline.claims import why_no_document
 
@@ -74,7 +76,36 @@ def test_a_text_of_another_program_with_anchors_stays_one(text: str) -> None:
     assert why_no_document(Path("values.yaml")) == ""
 
 
+@pytest.mark.parametrize("text", [PLAN, "kind: TrainingPlan\nx: trainspec/v1\nsteps: [\n"])
+def test_a_document_is_known_by_its_head_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_read = 0
+
+    def counted(event: yaml.NodeEvent, anchors: dict[str | None, str]) -> str:
+        nonlocal num_read
+        num_read += 1
+        return value_of(event, anchors)
+
+    value_of = outline._value
+    monkeypatch.setattr(outline, "_value", counted)
+    Path("plan.yaml").write_text(text, encoding="utf-8")
+    assert why_no_document(Path("plan.yaml")) is None
+    assert num_read <= 3  # the mapping, its first key and the value of that
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{y: {{ x }}, kind: TrainingPlan, x: trainspec/v1, z: [", ""),
+        ("kind: TrainingPlan\nx: trainspec/v1\ny: {{ x }}\nz: [", None),
+        ("{x: trainspec/v1, y: {{ x }}, z: [", ""),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_judged_by_its_lines(text: str, reason: str | None) -> None:
+    Path("values.yaml").write_text(text, encoding="utf-8")
+    assert why_no_document(Path("values.yaml")) == reason
+
+
 def test_anchors_end_with_their_document() -> None:
-    outline = outline_of(b"x: &v trainspec/v1\n---\napiVersion: *v\n")
-    assert outline is not None
-    assert outline.top == [("x", "trainspec/v1"), ("apiVersion", "*v")]
+    found = outline_of(b"x: &v trainspec/v1\n---\napiVersion: *v\n")
+    assert found is not None
+    assert found.top == [("x", "trainspec/v1"), ("apiVersion", "*v")]

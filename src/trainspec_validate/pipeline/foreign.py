@@ -45,10 +45,15 @@ IsOurs = Callable[[str], bool]
 
 def why_foreign(content: bytes, is_ours: IsOurs) -> str | None:
     """Why a text that mentions TrainSpec is not ours, empty where it holds nothing of ours; None where it may be."""
-    outline = outline_of(content)
+
+    def names_ours(key: str, value: str) -> bool:
+        return _names_ours(key, value, is_ours)
+
+    has_holes = any(mark.encode() in content for mark in _TEMPLATE)  # one that cannot be read may be of another program
+    outline = outline_of(content, None if has_holes else names_ours)
     if outline is None:
         return "" if _is_template_of_another(content, is_ours) else None
-    if any(_names_ours(key, value, is_ours) for key, value in outline.top):
+    if any(names_ours(key, value) for key, value in outline.top):
         return None
     if any(key == "apiVersion" and is_ours(value) for key, value in outline.inside):
         return None

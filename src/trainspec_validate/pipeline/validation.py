@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checking.selection import Selection, taken_by
 from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError
 from trainspec_validate.model.finding import (
@@ -364,7 +364,8 @@ def _run_rules(
         return CheckResult()
     index = documents.index
     present = {kind.__name__ for binding in bound for kind in binding}
-    wanted = [r for r in index.by_id.values() if r.check == "rule" and selection.takes(index, r.id)]
+    taken = taken_by(selection, index)
+    wanted = [r for r in index.by_id.values() if r.check == "rule" and r.id in taken]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, index)
     outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]

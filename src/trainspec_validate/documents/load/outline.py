@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,8 +27,10 @@ class Outline:
     """Documents that are a mapping."""
 
 
-def outline_of(content: bytes) -> Outline | None:
+def outline_of(content: bytes, is_last: Callable[[str, str], bool] | None = None) -> Outline | None:
     r"""The outline of a text in UTF-8; None where it cannot be read.
+
+    Nothing is read after the first key at the top for which, with its value, `is_last` is true.
 
     An alias has the value of its scalar, an alias of a mapping or list is empty, and one of no anchor is as written.
 
@@ -36,11 +38,15 @@ def outline_of(content: bytes) -> Outline | None:
     ([('image', 'trainspec/v1')], None)
     >>> outline_of(b"x: &v trainspec/v1\napiVersion: *v").top
     [('x', 'trainspec/v1'), ('apiVersion', 'trainspec/v1')]
+    >>> outline_of(b"kind: x\nsteps: [", lambda key, value: key == "kind").top
+    [('kind', 'x')]
     """
     found = Outline()
     try:
         for depth, key, value in _scalars(content.decode("utf-8-sig"), found):
             (found.top if depth == 1 else found.inside).append((key, value))
+            if is_last and depth == 1 and is_last(key, value):
+                break
     except (yaml.YAMLError, UnicodeDecodeError):
         return None
     return found if found.num_mappings else None
