@@ -572,3 +572,31 @@ def test_a_document_in_a_checkpoint_is_named(name: str) -> None:
     before = {gap.path for gap in validate("tree").unjudged}
     put(f"tree/step-1/{name}", BAD_PLAN)
     assert {gap.path for gap in validate("tree").unjudged} - before == {f"tree/step-1/{name}"}
+
+
+@pytest.mark.parametrize("name", ["plans.py", "plans.md", "plans.sh"])
+def test_a_second_document_under_any_name_is_named(name: str) -> None:
+    put(f"tree/{name}", f"notes: any\n---\n{PLAN}")
+    assert left_out() == [(f"tree/{name}", "claims to be ours under a name that is not searched")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"---\ntitle: a page\n---\n# A page\n\n```yaml\n{PLAN}```\n",
+        f'"""A program."""\nPLAN = """\n{PLAN}"""\n',
+        "notes: any\n---\ntext: |\n  apiVersion: trainspec/v1\n  kind: TrainingPlan\n",
+    ],
+)
+def test_a_text_that_quotes_a_document_is_none(text: str) -> None:
+    for name in ("page.md", "program.py"):
+        put(f"tree/{name}", text)
+    assert left_out() == []
+
+
+def test_a_document_in_toml_is_named() -> None:
+    head = 'apiVersion = "trainspec/v1"\nkind = "TrainingPlan"\n\n[metadata]\nname = "a"\n'
+    put("tree/plan.toml", head)
+    put("tree/pyproject.toml", '[tool.other]\napiVersion = "trainspec/v1"\ntext = "kind"\n')
+    put("tree/b.toml", 'apiVersion = "apps/v1"\nkind = "TrainingPlan"\n')
+    assert left_out() == [("tree/plan.toml", "is a document in TOML, which is not read")]

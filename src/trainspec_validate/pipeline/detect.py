@@ -14,7 +14,9 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
+from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.system.packings import unpacked_name
 
 if TYPE_CHECKING:
@@ -235,7 +237,14 @@ def _looked_further(file: File, start: bytes) -> Source | None:
     from trainspec_validate.telemetry.formats.format import detect_beyond  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
 
-    found = detect_beyond(pieces_of(file.path))
+    if not file.found:
+        found = detect_beyond(pieces_of(file.path))
+        return Source("stream", file, found.name) if found else None
+    begin_file(file.path.stat().st_size)
+    try:
+        found = detect_beyond(counted(pieces_of(file.path)))
+    except OverLimitError:
+        return Source("other", file, unread=NOT_LOOKED_INTO)
     return Source("stream", file, found.name) if found else None
 
 
