@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.documents.load import outline
-from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.pipeline.claims import why_no_document
+from trainspec_validate.pipeline.foreign import NO_HEAD
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "plan.yaml"))
@@ -106,6 +106,29 @@ def test_a_template_that_cannot_be_read_is_judged_by_its_lines(text: str, reason
 
 
 def test_anchors_end_with_their_document() -> None:
-    found = outline_of(b"x: &v trainspec/v1\n---\napiVersion: *v\n")
+    found = outline.outline_of(b"x: &v trainspec/v1\n---\napiVersion: *v\n")
     assert found is not None
     assert found.top == [("x", "trainspec/v1"), ("apiVersion", "*v")]
+
+
+def test_a_head_behind_many_keys_is_found_or_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outline, "MAX_VALUES", 1_000)
+    monkeypatch.chdir(tmp_path)
+    keys = "".join(f"k{number}: 1\n" for number in range(2_000))
+    head = "apiVersion: trainspec/v1\nkind: TrainingPlan\nmetadata: {name: a}\n"
+    for text, is_judged in ((keys + head, True), (f"{keys}v: &v trainspec/v1\napiVersion: *v\n", False)):
+        Path("long.yaml").write_text(text, encoding="utf-8")
+        Path("plan.yaml").write_text(head, encoding="utf-8")
+        report = validate(["."])
+        assert ("long.yaml" in {finding.path for finding in report.findings}) is is_judged
+        named = [entry.path for entry in report.unjudged if entry.reason == NO_HEAD]
+        assert named == ([] if is_judged else ["long.yaml"])
+    Path("long.yaml").write_text(f"{keys}notes: any\n", encoding="utf-8")
+    assert "long.yaml" not in {entry.path for entry in validate(["."]).unjudged}
+
+
+def test_the_outline_of_a_long_text_is_cut() -> None:
+    found = outline.outline_of(b"k: 1\n" * (outline.MAX_VALUES + 1))
+    assert found is not None
+    assert found.is_cut
+    assert len(found.top) == outline.MAX_VALUES - 1

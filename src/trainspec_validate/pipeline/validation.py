@@ -47,6 +47,7 @@ from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_cont
 from trainspec_validate.pipeline.references import ReferenceFailure, bindings, repository_of, tree_of
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
+from trainspec_validate.pipeline.unpacked import one_run
 from trainspec_validate.rules import rules_of
 from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted, waiting
 
@@ -156,7 +157,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
-    with ExitStack() as stack:
+    with ExitStack() as stack, one_run():
         report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
     index = terms.rules.known_to(load_index()) if terms.rules else load_index()
     left_out = terms.selection.left_out(index, terms.settings, terms.from_settings)

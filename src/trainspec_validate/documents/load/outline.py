@@ -13,6 +13,8 @@ from trainspec_validate.documents.load._yaml_walk import open_parser
 
 ALIAS: Final = "*"
 """How the value of an alias begins that names no anchor above it."""
+MAX_VALUES: Final = 100_000
+"""Keys and values that an outline has at most; those of a longer text are its first ones."""
 
 
 @dataclass(slots=True)
@@ -25,6 +27,8 @@ class Outline:
     """Keys below the top whose value is a scalar."""
     num_mappings: int = 0
     """Documents that are a mapping."""
+    is_cut: bool = False
+    """Whether the text has more keys and values."""
 
 
 def outline_of(content: bytes, is_last: Callable[[str, str], bool] | None = None) -> Outline | None:
@@ -43,7 +47,10 @@ def outline_of(content: bytes, is_last: Callable[[str, str], bool] | None = None
     """
     found = Outline()
     try:
-        for depth, key, value in _scalars(content.decode("utf-8-sig"), found):
+        for number, (depth, key, value) in enumerate(_scalars(content.decode("utf-8-sig"), found)):
+            if number == MAX_VALUES:
+                found.is_cut = True
+                break
             (found.top if depth == 1 else found.inside).append((key, value))
             if is_last and depth == 1 and is_last(key, value):
                 break
