@@ -198,7 +198,7 @@ def test_too_little_memory_is_no_mistake_of_ours(
         raise ImportError("numpy could not be imported") from error
 
     monkeypatch.setattr(validation, "read_document", broken)
-    monkeypatch.setattr("trainspec_validate.system.process._has_limit_of_memory", lambda: True)
+    monkeypatch.setattr("trainspec_validate.system.process.has_limit_of_memory", lambda: True)
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 2
     told = capsys.readouterr().err
@@ -233,7 +233,7 @@ def test_too_few_threads_or_processes_are_no_mistake_of_ours(
         raise error
 
     monkeypatch.setattr(validation, "_run_rules", broken)
-    monkeypatch.setattr("trainspec_validate.system.process._has_limit_of_memory", lambda: False)
+    monkeypatch.setattr("trainspec_validate.system.process.has_limit_of_memory", lambda: False)
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 2
     told = capsys.readouterr().err

@@ -187,7 +187,7 @@ def test_files_wait_for_buffers_and_no_more_are_made_than_are_said(
 ) -> None:
     made: list[int] = []
     monkeypatch.setattr(hashing, "_MAX_FILES", 3)
-    monkeypatch.setattr(hashing, "num_processors", lambda: 1)
+    monkeypatch.setattr(hashing.threads, "num_processors", lambda: 1)
     monkeypatch.setattr(blocks, "_NUM_BUFFERS_PER_FILE", 1)
     monkeypatch.setattr(blocks, "_pages", lambda num_bytes: made.append(num_bytes) or bytearray(num_bytes))
     wanted = {}

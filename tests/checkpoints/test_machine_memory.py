@@ -8,6 +8,8 @@ import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from trainspec_validate.checkpoints.formats import safetensors
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system import threads
 from trainspec_validate.system.boundary import OutOfMemoryError, refusal_of
 from trainspec_validate.system.process import lacks_memory
 
@@ -35,7 +38,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v holds
 
 @pytest.fixture
 def _limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainspec_validate.system.process._has_limit_of_memory", lambda: True)
+    monkeypatch.setattr("trainspec_validate.system.process.has_limit_of_memory", lambda: True)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +89,32 @@ def test_a_sound_checkpoint_is_never_damaged(run: Path, arguments: tuple[str, ..
 
 @linux_only
 @pytest.mark.slow
-def test_enough_memory_below_a_limit_names_the_newest(run: Path) -> None:
-    done = _limited_run(4_000_000, "toolbox", "checkpoint", "newest-good", run)
+@pytest.mark.parametrize("limit", [240_000, 1_200_000, 4_000_000])
+def test_enough_memory_below_a_limit_names_the_newest(run: Path, limit: int) -> None:
+    """The smallest has room for no thread, the next for those that read one file."""
+    done = _limited_run(limit, "toolbox", "checkpoint", "newest-good", run)
     assert (done.returncode, done.stdout) == (0, f"{run / 'step-20'}\n")
+
+
+def test_no_thread_is_started_without_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that finds no memory while it begins lets the one that starts it wait forever."""
+    room = threads._RESERVE_BYTES + 2 * threads.THREAD_BYTES
+    monkeypatch.setattr(threads, "_used_bytes", lambda: {"VmSize": 1 << 30})
+    found = {}
+    for limit in (room - 1, room, 100 * room):
+        monkeypatch.setattr(threads, "_limits", lambda limit=limit: {"VmSize": (1 << 30) + limit})
+        with threads.pool(4) as pool:
+            found[limit] = threads.num_affordable(4)
+            assert isinstance(pool.submit(int, "x").exception(), ValueError)
+    assert [*found.values()] == [1, 2, 4]
+    monkeypatch.setattr(threads, "_limits", lambda: {"VmSize": 1 << 30})
+    with threads.pool(4) as pool:
+        assert {*pool.map(lambda _: get_ident(), range(40))} == {get_ident()}
+
+
+@linux_only
+def test_what_is_in_use_is_what_the_system_tells() -> None:
+    assert {name for name, number in threads._used_bytes().items() if number > 1 << 20} == {"VmSize", "VmData"}
 
 
 @pytest.mark.usefixtures("_limited")
@@ -111,7 +137,7 @@ def test_a_lack_of_memory_below_a_limit_ends_the_run(
 
 
 def test_what_content_asks_for_without_a_limit_is_a_failure_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainspec_validate.system.process._has_limit_of_memory", lambda: False)
+    monkeypatch.setattr("trainspec_validate.system.process.has_limit_of_memory", lambda: False)
     assert failure(MemoryError()) == ("limits", "asks for more memory than there is")
 
 
@@ -144,6 +170,6 @@ def test_reading_ahead_without_memory_ends(tmp_path: Path, monkeypatch: pytest.M
         class Pool(ThreadPoolExecutor):
             submit = refuse
 
-        monkeypatch.setattr(blocks, "ThreadPoolExecutor", Pool)
+        monkeypatch.setattr(blocks, "threads", SimpleNamespace(pool=Pool))
     with pytest.raises(OutOfMemoryError):
         digests(tmp_path, [f"{number}.bin" for number in range(24)])

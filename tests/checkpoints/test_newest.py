@@ -139,6 +139,21 @@ def test_a_file_that_older_ones_have_is_missed(tmp_path: Path) -> None:
     assert "model.pt is missing" in result.stderr
 
 
+@pytest.mark.parametrize("place", ["checkpoint_{}/random_states_{}.pkl", "step_{}/step_{}_rank_{}.pt", "{}/rank{}.pt"])
+def test_the_rank_of_a_process_is_not_taken_for_the_step(tmp_path: Path, place: str) -> None:
+    """Accelerate counts its directories from 0, so that steps are equal to ranks."""
+    folder, _, name = place.partition("/")
+    for step in range(4):
+        build(tmp_path / folder.format(step), "model.pt  torch w=F32[64]\n")
+        for rank in (0, 1):
+            numbers = (step, rank) if name.count("{}") > 1 else (rank,)
+            build(tmp_path / folder.format(step), f"{name.format(*numbers)}  torch w=F32[64]\n")
+    assert newest(tmp_path) == folder.format(3)
+    max((tmp_path / folder.format(3)).iterdir()).unlink()
+    assert newest(tmp_path) == folder.format(2)
+    assert "is missing, which older checkpoints next to it have" in invoke(tmp_path).stderr
+
+
 def sharded(root: Path, step: int, *lines: str) -> None:
     parts = "".join(f"model-{k:05}-of-00002.safetensors  safetensors w{k}=F32[8]\n" for k in (1, 2))
     parts += "optimizer.pt  torch m=F32[8]\nscheduler.pt  torch s=F32[1]\nrng_state.pth  torch r=F32[4]\n"

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.bundles_made import bundle, training
-from tests.trees import build
+from tests.trees import build, call, object_of, pickled, short_text
+from tests.trees import name as code_name
 from trainspec_validate.checkpoints.inventory import find
+from trainspec_validate.checkpoints.newest import judged_newest_first
 from trainspec_validate.checkpoints.read import read_group
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.system.boundary import InputError
@@ -91,6 +93,65 @@ def test_files_of_lightning_are_a_series(tmp_path: Path) -> None:
 def test_a_file_of_lightning_holds_the_step_that_it_is_named_after(tmp_path: Path) -> None:
     build(tmp_path, f"epoch=0-step=4.ckpt  {STATE} global_step:5\n")
     assert requirements(tmp_path) == {("TS-CKP-088", "epoch=0-step=4.ckpt")}
+
+
+LAYOUTS = [
+    {"best.ckpt": 20, "last.ckpt": 30},
+    {"best.ckpt": 20, "best-v1.ckpt": 30, "last.ckpt": 40},
+    {"epoch=3.ckpt": 20, "epoch=10.ckpt": 70},
+    {"epoch=3.ckpt": 20, "epoch=10.ckpt": 70, "last.ckpt": 80},
+    {"mnist-epoch=01-val_loss=0.32.ckpt": 20, "mnist-epoch=02-val_loss=0.30.ckpt": 30},
+    {"mnist-epoch=01-val_loss=0.32.ckpt": 20, "last.ckpt": 30},
+]
+
+
+@pytest.mark.parametrize("folder", ["checkpoints", "20240115"])
+@pytest.mark.parametrize("steps", LAYOUTS, ids=" ".join)
+def test_each_file_of_lightning_is_a_state_of_its_own(tmp_path: Path, steps: dict[str, int], folder: str) -> None:
+    """`save_top_k` and `save_last` of ModelCheckpoint keep states of several steps in one directory."""
+    for name, step in steps.items():
+        build(tmp_path / folder, f"{name}  {STATE} state_dict:1 global_step:{step}\n")
+    (group,) = find(tmp_path / folder)
+    assert sorted((one.label, one.step) for one in read_group(group).checkpoints) == sorted(steps.items())
+    assert requirements(tmp_path / folder) == set()
+    newest = [Path(one.path).name for one in judged_newest_first(tmp_path / folder) if not one.faults]
+    assert newest == sorted(steps, key=lambda name: steps[name], reverse=True)
+
+
+def test_a_model_next_to_states_of_lightning_is_judged_too(tmp_path: Path) -> None:
+    for name, step in LAYOUTS[0].items():
+        build(tmp_path, f"{name}  {STATE} state_dict:1 global_step:{step}\n")
+    build(tmp_path, "model.safetensors  safetensors w=F32[4]\nmodel.safetensors  cut 8\n")
+    assert requirements(tmp_path) == {("TS-CKP-082", "model.safetensors")}
+    build(tmp_path, 'model.safetensors.index.json  json {"weight_map": {"w": "model.safetensors"}}\n')
+    assert "TS-CKP-088" not in {requirement for requirement, _ in requirements(tmp_path)}
+
+
+def test_files_of_several_kinds_are_compared_by_size_with_their_own(tmp_path: Path) -> None:
+    """`save_weights_only` of one callback leaves `best.ckpt` without the optimizer that `last.ckpt` has."""
+    state = "pytorch-lightning_version:2 state_dict:1"
+    for name, step, size in (("best.ckpt", 10, 40), ("epoch=1-step=20.ckpt", 20, 4_000), ("last.ckpt", 20, 400)):
+        build(tmp_path, f"{name}  torch weight=F32[{size}] {state} global_step:{step}\n")
+    assert requirements(tmp_path) == set()
+    build(tmp_path, f"epoch=2-step=30.ckpt  torch weight=F32[40] {state} global_step:30\n")
+    build(tmp_path, f"epoch=3-step=40.ckpt  torch weight=F32[4000] {state} global_step:40\n")
+    assert requirements(tmp_path) == {("TS-CKP-096", "epoch=3-step=40.ckpt")}
+
+
+def test_a_file_of_joblib_is_not_followed_past_its_first_array(tmp_path: Path) -> None:
+    """joblib writes the bytes of an array behind the operation that makes it, in the middle of the pickle."""
+    wrapped = object_of("joblib.numpy_pickle", "NumpyArrayWrapper", order=short_text("C"))
+    called = call(code_name("os", "system"), short_text("canary"))
+    (tmp_path / "model.pkl").write_bytes(
+        pickled(b"](" + called + wrapped)[:-1] + b"\x06\xff\xff\xff\xff\xff\xff\x0e" * 9
+    )
+    report = validate([tmp_path / "model.pkl"])
+    assert {one.requirement for one in report.findings} - {"TS-CKP-070"} == {"TS-SEC-001"}
+    assert {one.message.split(",")[0] for one in report.findings if one.requirement == "TS-SEC-001"} == {
+        "loading it would run os.system",
+        "loading it would run joblib.numpy_pickle.NumpyArrayWrapper",
+    }
+    assert any("nothing after the first is read" in one.reason for one in report.unjudged)
 
 
 def test_other_files_are_none(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import mmap
 import os
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event, Semaphore
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from trainspec_validate.checkpoints.opening import open_file, open_past_memory
+from trainspec_validate.system import threads
 
 try:
     import resource
@@ -24,6 +25,8 @@ BLOCK_BYTES = 2 << 20
 _NUM_AHEAD = 16
 _NUM_BUFFERS_PER_FILE = 4
 _PAGE_BYTES = 4096
+FILE_BYTES = threads.THREAD_BYTES + _NUM_BUFFERS_PER_FILE * (threads.THREAD_BYTES + BLOCK_BYTES)
+"""Address space for a file that is read: the thread that takes its blocks, and those that fill them."""
 
 
 class StoppedError(Exception):
@@ -91,7 +94,7 @@ class Reader:
 
     def __init__(self, num_files: int) -> None:
         num_buffers = _NUM_BUFFERS_PER_FILE * num_files
-        self._pool = ThreadPoolExecutor(num_buffers)
+        self._pool = threads.pool(num_buffers)
         self._left = Semaphore(num_buffers)
         self._buffers: list[memoryview] = []  # The last one used is the first again: the caches still hold it
         self._stopped = Event()

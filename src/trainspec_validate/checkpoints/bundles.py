@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from trainspec_validate.checkpoints.opening import open_file
@@ -16,9 +16,16 @@ STAGING = "_temp"
 """What the directory is called, after the prefix, that TensorFlow gathers shards in."""
 _DATA = re.compile(r"^(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<total>\d{5})$")
 _STEP = re.compile(r"(?:^|[-_.])(?P<step>[0-9]{1,12})(?:\.ckpt)?$")
+_METRIC = re.compile(r"(?:^|[^\d.])\d+\.\d+(?:\.ckpt)?$", re.ASCII)
+"""A metric at the end of a name, such as `val_loss=0.32`."""
 _LIGHTNING = re.compile(r"(?:^|[-_])step=(?P<step>[0-9]{1,12})(?:-v[0-9]+)?\.ckpt$")
 """Lightning writes one file a save: https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html"""
 _LIGHTNING_LAST = re.compile(r"^last(?:-v\d+)?\.ckpt$")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_LIGHTNING_SUFFIX = ".ckpt"
+_LIGHTNING_KEY = b"pytorch-lightning_version"
+"""Third key of a state of Lightning, in the first entry of its container."""
+_START_BYTES = 4_096
 _SAVE = re.compile(
     r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>[0-9]{1,12})"
     r"(?:\.pt|\.pth|\.pth\.tar|\.ckpt|\.safetensors|\.keras|(?:\.weights)?\.h5|\.hdf5)$",
@@ -49,14 +56,25 @@ def is_data(name: str) -> bool:
 
 def step_of(prefix: str) -> int | None:
     """The number at the end of a prefix, such as 10 of `ckpt-10`, `step_10.pt` and `epoch=1-step=10.ckpt`."""
-    match = _LIGHTNING.search(prefix) or _SAVE.match(prefix) or _KERAS.match(prefix) or _STEP.search(prefix)
+    match = _LIGHTNING.search(prefix) or _SAVE.match(prefix) or _KERAS.match(prefix)
+    if match is None and not _METRIC.search(prefix):
+        match = _STEP.search(prefix)
     return int(match["step"]) if match else None
 
 
 def counts_saves(prefix: str) -> bool:
     """Whether the number in a name counts epochs or saves, and not optimizer steps."""
-    match = _SAVE.match(prefix)
+    match = None if _LIGHTNING.search(prefix) else _SAVE.match(prefix)
     return _KERAS.match(prefix) is not None or (match is not None and match["word"].lower() in {"epoch", "save"})
+
+
+def form_of(prefix: str) -> str:
+    """A name without its numbers: saves of one series have the same.
+
+    >>> form_of("epoch=1-step=10.ckpt") == form_of("epoch=2-step=20.ckpt") != form_of("last.ckpt")
+    True
+    """
+    return _NUMBER.sub("#", prefix)
 
 
 def prefixes(files: Iterable[os.DirEntry[str]]) -> list[str]:
@@ -69,7 +87,21 @@ def prefixes(files: Iterable[os.DirEntry[str]]) -> list[str]:
     found |= {name for name in paths if _SAVE.match(name) or _KERAS.match(name)}
     if any(_LIGHTNING.search(name) for name in paths):
         found |= {name for name in paths if _LIGHTNING.search(name) or _LIGHTNING_LAST.match(name)}
-    return sorted(found)
+    states = states_of_lightning(paths)
+    return sorted(found | states if len(states) > 1 else found)
+
+
+def states_of_lightning(paths: Mapping[str, Path]) -> set[str]:
+    """The files that Lightning wrote, by their content: each of them is a whole state, whatever its name is."""
+    return {name for name, path in paths.items() if name.endswith(_LIGHTNING_SUFFIX) and _is_of_lightning(path)}
+
+
+def _is_of_lightning(path: Path) -> bool:
+    try:
+        with open_file(path) as file:
+            return _LIGHTNING_KEY in file.read(_START_BYTES)
+    except OSError:
+        return False
 
 
 def is_table(path: Path) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from trainspec_validate.checkpoints.blocks import Reader
+from trainspec_validate.checkpoints.blocks import FILE_BYTES, Reader
 from trainspec_validate.checkpoints.hub_cache import blob_of
+from trainspec_validate.system import threads
 from trainspec_validate.system.process import memory_of_the_machine
 
 _NUM_FILES_PER_PROCESSOR = 8
@@ -22,16 +22,6 @@ _MAX_FILES = 64  # Read at once: half a gigabyte of buffers
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Called with the bytes hashed so far and all bytes."""
-
-
-def num_processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def num_threads() -> int:
-    """Twice the processors: half of the threads wait for the storage while the others work."""
-    return 2 * num_processors()
 
 
 class _Counter:
@@ -83,8 +73,9 @@ def each(
         with memory_of_the_machine():
             return work(reader.blocks(path))
 
-    num_files = min(_NUM_FILES_PER_PROCESSOR * num_processors(), _MAX_FILES)
-    with Reader(num_files) as reader, ThreadPoolExecutor(num_files) as pool:
+    wanted = min(_NUM_FILES_PER_PROCESSOR * threads.num_processors(), _MAX_FILES)
+    num_files = max(1, threads.num_affordable(wanted, FILE_BYTES))
+    with Reader(num_files) as reader, threads.pool(num_files) as pool:
         try:
             waiting = iter(sorted(sizes, key=lambda path: -sizes[path]))
             futures: dict[Future[Result], str] = {}

@@ -121,7 +121,9 @@ def _is_searched(path: Path) -> bool:
 def _bundles(directory: Path, entries: Sequence[os.DirEntry[str]]) -> dict[Path, list[str]]:
     """Checkpoints that are files side by side and not directories, where their names count them."""
     files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-    found: dict[str, list[str]] = {} if STEP_NAME.match(directory.name) else {p: [] for p in bundles.prefixes(files)}
+    states = bundles.states_of_lightning({entry.name: Path(entry.path) for entry in files})
+    is_one = STEP_NAME.match(directory.name) and len(states) < 2
+    found: dict[str, list[str]] = {} if is_one else {prefix: [] for prefix in bundles.prefixes(files)}
     others = []
     for entry in files:
         prefix = bundles.part_of(entry.name, found)
@@ -129,7 +131,13 @@ def _bundles(directory: Path, entries: Sequence[os.DirEntry[str]]) -> dict[Path,
             found[prefix].append(entry.name)
         else:
             others.append(entry)
-    if not any(bundles.step_of(prefix) is not None for prefix in found) or is_checkpoint(others):
+    if len(states) > 1:
+        apart = [entry for entry in others if entry.name.lower().endswith(STATE_SUFFIXES)]
+        found |= {entry.name: [entry.name] for entry in apart}
+        others = [entry for entry in others if entry not in apart]
+    elif not any(bundles.step_of(prefix) is not None for prefix in found):
+        return {}
+    if is_checkpoint(others):
         return {}
     return {directory / prefix: names for prefix, names in found.items()}
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.crc32c import Running, masked
-from trainspec_validate.checkpoints.hashing import num_threads
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.protobuf import varint
 from trainspec_validate.checkpoints.statistics import Piece
+from trainspec_validate.system import threads
 from trainspec_validate.system.process import memory_of_the_machine
 
 BLOCK_BYTES = 1 << 20
@@ -25,7 +24,7 @@ _SUM = struct.Struct("<L")
 
 def damaged(root: Path, pieces: list[Piece]) -> Iterator[tuple[Piece, str]]:
     """Pieces whose content contradicts the recorded checksum, or cannot be read, and in which way."""
-    with ThreadPoolExecutor(num_threads()) as pool:
+    with threads.pool(threads.num_threads()) as pool:
         for start in range(0, len(pieces), _NUM_WAITING):
             part = pieces[start : start + _NUM_WAITING]
             for piece, words in zip(part, pool.map(lambda piece: _compare(root, piece), part), strict=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from trainspec_validate.checkpoints.hashing import each, num_threads, sizes_of
+from trainspec_validate.checkpoints.hashing import each, sizes_of
 from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.system import threads
 
 _PIECE_BYTES = 1 << 20
 
@@ -39,7 +39,7 @@ def plain_read(root: Path, paths: Iterable[str]) -> float:
     ordered = sorted(sizes, key=lambda path: -sizes[path])
     forget(root, ordered)
     start = time.monotonic()
-    with ThreadPoolExecutor(num_threads()) as pool:
+    with threads.pool(threads.num_threads()) as pool:
         list(pool.map(read, ordered))
     return time.monotonic() - start
 

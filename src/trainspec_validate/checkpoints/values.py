@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
 from trainspec_validate.checkpoints.boundary import failure
-from trainspec_validate.checkpoints.hashing import num_threads
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pieces import stretch
 from trainspec_validate.checkpoints.statistics import FORMATS, Piece, Statistics
 from trainspec_validate.checkpoints.storages import storages
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system import threads
 from trainspec_validate.system.process import memory_of_the_machine
 
 _NUM_WAITING = 4_096
@@ -24,7 +23,7 @@ def statistics(checkpoint: Checkpoint) -> list[Statistics]:
     if checkpoint.statistics is None:
         pieces = [piece for piece in chain(checkpoint.pieces, storages(checkpoint)) if piece.dtype in FORMATS]
         found: list[Statistics] = []
-        with ThreadPoolExecutor(num_threads()) as pool:
+        with threads.pool(threads.num_threads()) as pool:
             for start in range(0, len(pieces), _NUM_WAITING):
                 part = pieces[start : start + _NUM_WAITING]
                 found += pool.map(lambda piece: _read(checkpoint.root, piece), part)

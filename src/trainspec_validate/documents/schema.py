@@ -66,12 +66,15 @@ def _validator(kind: str) -> Any:
     return jsonschema_rs.Draft202012Validator(load_schema(kind))
 
 
-def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
-    """Every place where `data` breaks the schema of its kind; what follows from another failure is left out."""
+def failures(kind: str, data: Any, *, max_alike: int = MAX_ALIKE) -> Iterator[SchemaFailure]:
+    """Every place where `data` breaks the schema of its kind; what follows from another failure is left out.
+
+    What more than `max_alike` entries of a list lack alike is one failure.
+    """
     validator = _validator(kind)
     if validator.is_valid(data):
         return
-    findings = _Findings(kind, data)
+    findings = _Findings(kind, data, max_alike)
     if _is_small(data):
         for error in validator.iter_errors(data):
             findings.take(error, tuple(error.instance_path))
@@ -133,8 +136,8 @@ def _errors_in_pieces(validator: Any, data: Any) -> Iterator[tuple[Any, Pointer]
 class _Findings:
     """Collects the errors of one document, and turns those that have one cause into one failure."""
 
-    def __init__(self, kind: str, data: Any) -> None:
-        self.kind, self.data = kind, data
+    def __init__(self, kind: str, data: Any, max_alike: int) -> None:
+        self.kind, self.data, self.max_alike = kind, data, max_alike
         self.schema = load_schema(kind)
         self.num_taken = 0
         self.failures: list[SchemaFailure] = []
@@ -226,7 +229,7 @@ class _Findings:
             alike.setdefault((pattern, keys), []).append(pointer)
         for (_, keys), pointers in alike.items():
             of_one = {key: self.missing[pointers[0]][key] for key in keys}
-            if len(pointers) > MAX_ALIKE:
+            if len(pointers) > self.max_alike:
                 more = f"; {len(pointers) - 1:,} more entries lack the same"
                 yield from (replace(f, message=f.message + more) for f in self.lacks(pointers[0], of_one))
             else:

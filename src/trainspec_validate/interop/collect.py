@@ -18,7 +18,6 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import IO
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._hostlist import expand
+from trainspec_validate.system import threads
 from trainspec_validate.system.atomic import write_atomically
 from trainspec_validate.system.boundary import InputError, words_of
 
@@ -128,7 +128,7 @@ def collect(  # noqa: PLR0913
     """
     _check(nodes, way, tools)
     deadline = _Deadline(timeout_seconds)
-    with ThreadPoolExecutor(max(1, min(num_at_once, len(nodes)))) as pool:
+    with threads.pool(max(1, min(num_at_once, len(nodes)))) as pool:
         try:
             yield from pool.map(lambda node: _ask(node, way, tools, deadline, directory), nodes)
         except BaseException:

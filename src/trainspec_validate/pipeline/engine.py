@@ -18,8 +18,9 @@ from trainspec_validate.documents.types import (
 from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
 from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
+from trainspec_validate.pipeline.alike import Kind, kind_of
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
-from trainspec_validate.rules._groups import MAX_VIOLATIONS, violations_of
+from trainspec_validate.rules._groups import MAX_PLACES, MAX_VIOLATIONS, violations_of
 from trainspec_validate.rules._others import kept_off
 
 _NO_VALUE = "lacks a value, or another document does"
@@ -64,22 +65,22 @@ Binding = Mapping[type[Document], Member]
 """Documents that belong together, by kind."""
 
 
-def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
-    """Each distinct set of documents that a rule is to judge.
+def bind(kinds: Sequence[type[Document]], bindings: Iterable[Binding]) -> Iterator[Binding]:
+    """Each distinct set of documents that a rule on these kinds is to judge.
 
     A rule that asks for one kind runs once per document; a rule that asks for several runs once per combination. A
     plan that has a cluster of its own is judged with that one, and not with the one that a policy for it names.
     """
     bindings, seen = list(bindings), set()
     settled = set[int]()
-    if {kind for _, kind in rule.parameters} == {TrainingPlan, ClusterProfile}:
+    if set(kinds) == {TrainingPlan, ClusterProfile}:
         own = (one for one in bindings if CheckpointPolicy not in one and {TrainingPlan, ClusterProfile} <= one.keys())
         settled = {id(one[TrainingPlan].document) for one in own}
     for binding in bindings:
         plan = binding.get(TrainingPlan)
         if plan and CheckpointPolicy in binding and id(plan.document) in settled:
             continue
-        members = [binding.get(kind) for _, kind in rule.parameters]
+        members = [binding.get(kind) for kind in kinds]
         key = tuple(id(member.document) for member in members if member)
         if len(key) == len(members) and key not in seen:
             seen.add(key)
@@ -97,10 +98,14 @@ def run_rules(
     lacks: list[Lack] = []
     findings: list[Finding] = []
     outcomes: list[Outcome] = []
+    bound: dict[tuple[type[Document], ...], list[Binding]] = {}
     for rule in rules:
+        kinds = tuple(kind for _, kind in rule.parameters)
+        if kinds not in bound:
+            bound[kinds] = list(bind(kinds, bindings))
         requirement = index.by_id[rule.requirement]
         tally = _Tally()
-        for binding in bind(rule, bindings):
+        for binding in bound[kinds]:
             findings.extend(_judge(rule, binding, requirement, index, tally))
         outcomes.append(_outcome(requirement, tally))
         lacks += tally.unknown
@@ -110,16 +115,18 @@ def run_rules(
 def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index, tally: _Tally) -> Iterator[Finding]:
     paths = {id(member.document): member.path for member in binding.values()}
     arguments = {name: binding[kind].document for name, kind in rule.parameters}
+    documents = {member.path: member.document for member in binding.values()}
+    kinds: set[Kind] = set()
     try:
         for number, violation in enumerate(violations_of(rule, arguments)):
-            if number == MAX_VIOLATIONS:
-                finding = _stamp(_others(violation), requirement, index, paths)
-                tally.add(finding)
-                yield finding
-                break
             finding = _stamp(violation, requirement, index, paths)
+            kinds.add(kind_of(finding, documents))
+            is_one_too_many = number == MAX_PLACES or len(kinds) > MAX_VIOLATIONS
+            finding = _stamp(_others(violation, number), requirement, index, paths) if is_one_too_many else finding
             tally.add(finding)
             yield finding
+            if is_one_too_many:
+                break
     except Unresolved as answer:
         # A value `other` that a listed one could take the place of is the nearer reason.
         lacks = [_lack(rule, hidden, paths) for hidden in kept_off(rule, arguments)]
@@ -148,13 +155,13 @@ def _lack(rule: Rule, answer: Unresolved, paths: Mapping[int, str]) -> Lack:
     return Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help)
 
 
-def _others(violation: Violation) -> Violation:
+def _others(violation: Violation, num_listed: int) -> Violation:
     """The last violation that is reported, of the list that it and further ones are in."""
     pointer = violation.place.pointer
     position = next((index for index, step in enumerate(pointer) if isinstance(step, int)), len(pointer))
     return Violation(
         Place(violation.place.document, pointer[:position]),
-        f"the documents break this requirement in more than {MAX_VIOLATIONS} places; {MAX_VIOLATIONS} are listed",
+        f"the documents break this requirement in more than {num_listed} places; {num_listed} are listed",
         "correct these and validate again",
     )
 

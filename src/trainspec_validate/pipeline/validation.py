@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checking.selection import Selection, taken_by
 from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError
-from trainspec_validate.documents.types import API_VERSION
 from trainspec_validate.model.finding import (
     CheckResult,
     DocumentSummary,
@@ -26,23 +25,29 @@ from trainspec_validate.model.finding import (
     sort_findings,
 )
 from trainspec_validate.model.requirements import Index, load_index
+from trainspec_validate.pipeline.alike import merged
 from trainspec_validate.pipeline.checkpoints import judge_stored
-from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.completion import complete
-from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, POINTER, SACCT, detect, of_content, search
-from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
+from trainspec_validate.pipeline.detect import detect, of_content, search
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
-from trainspec_validate.pipeline.foreign import REMEDIES
 from trainspec_validate.pipeline.named import Absent
+from trainspec_validate.pipeline.other_inputs import (
+    NOTHING,
+    Inputs,
+    first_of_each_path,
+    inputs_of,
+    left_out_of,
+    lines_on,
+)
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.outside import without_links_out
-from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
 from trainspec_validate.pipeline.references import ReferenceFailure, bindings, repository_of, tree_of
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
+from trainspec_validate.pipeline.unpacked import one_run
 from trainspec_validate.rules import rules_of
 from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted, waiting
 
@@ -51,17 +56,12 @@ if TYPE_CHECKING:
 
     from trainspec_validate.checking.suppress.baseline import Baseline
     from trainspec_validate.checking.suppress.waivers import WaiverFile
-    from trainspec_validate.checkpoints.inventory import Group
     from trainspec_validate.checkpoints.view import SavedStep
     from trainspec_validate.pipeline.inputs import Given, Input
     from trainspec_validate.telemetry.user_rules import RuleSet
 
 Progress = Callable[[int, int], None]
 """Called with the number of files read so far and the number of files."""
-
-_NOTHING = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
-_MOST_NAMED = 5
-_MOST_LINES = 20
 
 
 class PartialInputError(InputError):
@@ -157,7 +157,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
-    with ExitStack() as stack:
+    with ExitStack() as stack, one_run():
         report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
     index = terms.rules.known_to(load_index()) if terms.rules else load_index()
     left_out = terms.selection.left_out(index, terms.settings, terms.from_settings)
@@ -173,9 +173,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     selection, recorded = terms.selection, _baseline(terms.baseline)
     arguments, refused = without_links_out(arguments) if terms.judges_change else (arguments, [])
     documents, inputs = _read_all(index, arguments, terms, stack, refused)
-    if not (documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments)):
-        named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
-        raise InputError(*(inputs.failures or [_NOTHING + named]), *_named([*_left_out(arguments, documents, inputs)]))
+    _refuse_nothing(arguments, terms, documents, inputs)
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
@@ -191,10 +189,11 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     form = [*outcomes_of_form(documents, found, selection, judged), *without_input(documents, selection, elsewhere)]
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     tally = silence([*_located(documents, found, selection), *both.findings], run, waivers, recorded, terms.today)
-    left_out = _first_of_each_path([*_left_out(arguments, documents, inputs), *terms.left_out], completion.unreached)
+    left_out = first_of_each_path([*left_out_of(arguments, documents, inputs), *terms.left_out], completion.unreached)
     open_ = [*ruled.unjudged, *both.unjudged, *left_out]
     open_ = recorded.mark(open_, run, tally) if recorded else open_
-    findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
+    values = {path: source.data for path, source in documents.sources.items()}
+    findings = sort_findings([*merged(tally.kept, values), *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
     report = Report(
         findings=findings,
@@ -209,9 +208,13 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
 
-def _first_of_each_path(entries: list[Unjudged], more: Iterable[Unjudged]) -> list[Unjudged]:
-    known = {entry.path for entry in entries}
-    return [*entries, *(entry for entry in more if entry.path not in known)]
+def _refuse_nothing(arguments: Sequence[str], terms: Terms, documents: DocumentSet, inputs: Inputs) -> None:
+    """Raise `InputError` where nothing is to be judged."""
+    if documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments):
+        return
+    named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
+    left_out = lines_on([*left_out_of(arguments, documents, inputs)])
+    raise InputError(*(inputs.failures or [NOTHING + named]), *left_out)
 
 
 def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:
@@ -263,20 +266,6 @@ def _judge_checkpoints(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What was found besides documents."""
-
-    streams: tuple[File, ...] = ()
-    checkpoints: tuple[Group, ...] = ()
-    left_out: tuple[Unjudged, ...] = ()
-    """Files whose names are those of documents or streams and whose content is neither."""
-    failures: tuple[str, ...] = ()
-    """What could not be read."""
-    looked_at: tuple[File, ...] = ()
-    """Files that are judged, or told of as failures or as left out."""
-
-
 def _read_all(
     index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack, refused: Sequence[InputError]
 ) -> tuple[DocumentSet, Inputs]:
@@ -312,68 +301,7 @@ def _read_all(
         sources.append(source)
     if terms.progress:
         terms.progress(len(found.files), len(found.files))
-    return DocumentSet(index).including(documents), _inputs(found, sources, streams, failures)
-
-
-def _inputs(
-    found: Found, sources: Sequence[FoundSource], streams: Sequence[File], failures: Sequence[InputError]
-) -> Inputs:
-    """What the search found besides documents; `streams` are those that lie in no file of their own."""
-    taken = {*found.with_checkpoints, *(source.file.argument for source in sources if source.kind != "other")}
-    left_out = [source for source in sources if source.unread]
-    told = [str(failure) for failure in failures]
-    told += _nothing_in(found, taken, left_out, told)
-    return Inputs(
-        (*streams, *(source.file for source in sources if source.kind == "stream")),
-        found.checkpoints,
-        (*map(_unread, left_out), *(Unjudged(*entry, ()) for entry in found.unsearched)),
-        tuple(told),
-        tuple(source.file for source in sources if source.kind != "other" or source.unread),
-    )
-
-
-def _nothing_in(
-    found: Found, taken: set[str], left_out: Sequence[FoundSource], failures: Sequence[str]
-) -> Iterator[str]:
-    """The directories and patterns by which nothing was found to judge, and nothing that is reported already."""
-    refused = {failure.partition(":")[0] for failure in failures}
-    for argument in dict.fromkeys(file.argument for file in found.files if file.found):
-        if argument not in taken and not any(path.startswith(argument) for path in refused):
-            names = [source.file.name for source in left_out if source.file.argument == argument]
-            more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-            told = f"; of no known format: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
-            yield f"{_NOTHING}{argument}{told}"
-
-
-def _left_out(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) -> Iterator[Unjudged]:
-    """Files that were found and are of no known format, and what searches pass by."""
-    yield from inputs.left_out
-    members = {os.path.realpath(member) for group in inputs.checkpoints for member in group.members}
-    judged = {os.path.realpath(path) for path in documents.files}
-    judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
-    for path, reason, remedy in overlooked(arguments, judged | members):
-        yield Unjudged(path, reason, remedy, ())
-
-
-def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
-    """What was left out, where there is no report to say so."""
-    for entry in left_out[:_MOST_LINES]:
-        yield "; ".join(filter(None, (f"{entry.path}: not judged: {entry.reason}", entry.help)))
-    if len(left_out) > _MOST_LINES:
-        yield f"and {len(left_out) - _MOST_LINES:,} more were not judged"
-
-
-def _unread(source: FoundSource) -> Unjudged:
-    remedies = {
-        **REMEDIES,
-        POINTER: "",
-        SACCT: "",
-        LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
-        NO_STREAM: "see: trainspec import --list",
-        NO_VERSION: f"write apiVersion: {API_VERSION}",
-    }
-    remedy = remedies.get(source.unread, "write the file anew, or remove it")
-    return Unjudged(source.file.name, source.unread, remedy, ())
+    return DocumentSet(index).including(documents), inputs_of(found, sources, streams, failures)
 
 
 def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:
@@ -442,7 +370,8 @@ def _run_rules(
         return CheckResult()
     index = documents.index
     present = {kind.__name__ for binding in bound for kind in binding}
-    wanted = [r for r in index.by_id.values() if r.check == "rule" and selection.takes(index, r.id)]
+    taken = taken_by(selection, index)
+    wanted = [r for r in index.by_id.values() if r.check == "rule" and r.id in taken]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, index)
     outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]

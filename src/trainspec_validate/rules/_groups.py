@@ -51,7 +51,9 @@ def check_group(plan: TrainingPlan, cluster: ClusterProfile) -> None:
 
 
 MAX_VIOLATIONS = 100
-"""Violations of one requirement in one set of documents that are listed; one more says that there are others."""
+"""Violations of one requirement that differ in one set of documents and are listed; one more says there are others."""
+MAX_PLACES = 500
+"""Violations of one requirement in one set of documents that are counted, those that say the same of many items too."""
 _DIFFERENT = Limit("a plan without `node_group`", 100, "different node groups that its job may run on")
 _Kind = tuple[type[Document], Pointer, bool]
 """A place without the position of the node group that it is in."""
@@ -78,7 +80,7 @@ def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Vio
     """
     found: list[Violation] = []
     try:
-        for violation in islice(rule.function(**arguments), MAX_VIOLATIONS + 1):
+        for violation in islice(rule.function(**arguments), MAX_PLACES + 1):
             found.append(violation)  # noqa: PERF402 - a rule may raise after some
     except OpenGroup as question:
         yield from _over_groups(rule, arguments, question)
@@ -102,7 +104,7 @@ def _over_groups(rule: Rule, arguments: Mapping[str, Document], question: OpenGr
         named = _naming(Same(plan), names[0])
         variant = {key: named if document is plan else document for key, document in arguments.items()}
         try:
-            for violation in islice(rule.function(**variant), MAX_VIOLATIONS + 1):
+            for violation in islice(rule.function(**variant), MAX_PLACES + 1):
                 answers.add(names, _moved(violation, named, plan))
         except Unresolved as reason:
             reason.place = _given(reason.place, named, plan)

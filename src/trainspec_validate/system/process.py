@@ -19,11 +19,7 @@ from types import FrameType
 from typing import IO, Any
 
 from trainspec_validate.system.boundary import OutOfMemoryError, reason_of
-
-try:
-    import resource
-except ImportError:  # on Windows
-    resource = None  # type: ignore[assignment]
+from trainspec_validate.system.threads import has_limit_of_memory
 
 READER_GONE = 128 + 13
 """As a shell tells the end by SIGPIPE."""
@@ -218,7 +214,7 @@ def lacks_memory(error: BaseException | None) -> bool:
     for each in _chain(error):
         is_of_storage = isinstance(each, OSError) and each.errno == errno.ENOMEM
         is_of_loader = isinstance(each, ImportError) and any(words in str(each) for words in _NO_MEMORY)
-        is_of_limit = _is_of_allocation(each) and _has_limit_of_memory()
+        is_of_limit = _is_of_allocation(each) and has_limit_of_memory()
         if is_of_limit or is_of_storage or is_of_loader or isinstance(each, OutOfMemoryError):
             return True
     return False
@@ -235,7 +231,7 @@ def lacks_threads(error: BaseException | None) -> bool:
 
 def words_of_lack(error: BaseException) -> str:
     """What the machine lacks, in words, and what to do; empty for any other error."""
-    if lacks_threads(error) and not _has_limit_of_memory():
+    if lacks_threads(error) and not has_limit_of_memory():
         return "the machine, or a limit such as ulimit -u, gives too few threads or processes; raise the limit"
     if lacks_memory(error):
         return "the machine, or a limit such as ulimit -v, gives too little memory; raise the limit"
@@ -273,14 +269,6 @@ def _is_of_allocation(error: BaseException) -> bool:
     is_of_lock = isinstance(error, RuntimeError) and str(error).startswith(_NO_LOCK)
     is_of_window = isinstance(error, zlib.error) and str(error).startswith(_NO_WINDOW)
     return isinstance(error, MemoryError) or is_of_lock or is_of_window
-
-
-def _has_limit_of_memory() -> bool:
-    """Whether `ulimit -v` or `ulimit -d` bounds what this process can allocate; Windows has neither."""
-    if resource is None:
-        return False
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return any(limit != resource.RLIM_INFINITY for limit in limits)
 
 
 def _is_of_the_user(path: object) -> bool:

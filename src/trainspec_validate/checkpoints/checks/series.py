@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Pointer
 
@@ -95,11 +96,16 @@ def series_growth(series: Series) -> Iterator[Violation]:
     for before, after in pairwise(_whole(series)):
         layouts = [one.manifest.layout if one.manifest else None for one in (before, after)]
         sizes = [sum(fact.size_bytes for fact in one.files.values()) for one in (before, after)]
-        if layouts[0] == layouts[1] and before.formats == after.formats:
+        if layouts[0] == layouts[1] and before.formats == after.formats and _is_one_series(before, after):
             change = abs(sizes[1] - sizes[0]) / max(1, *sizes)
             if change > MAX_GROWTH:
                 words = f"the checkpoint has {sizes[1]:,} bytes, and {before.label} before it {sizes[0]:,}"
                 yield Violation(after.name, words, "the same state has the same size: look for a lost or stale shard")
+
+
+def _is_one_series(before: Checkpoint, after: Checkpoint) -> bool:
+    """Whether files have one form of name: `best.ckpt` may hold less than `last.ckpt` next to it."""
+    return not after.is_bundle or form_of(before.bundle) == form_of(after.bundle)
 
 
 @check("TS-CKP-097")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.checkpoints.checks import NotApplicable, Series, Violation, check
+from trainspec_validate.checkpoints import bundles
+from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
+from trainspec_validate.checkpoints.inventory import STEP_NAME
+from trainspec_validate.checkpoints.view import StepClaim
 
 TOLERANCE_SECONDS = 60
 """Writers end within the same minute; the next save begins later than that."""
@@ -16,8 +19,9 @@ def step_agreement(series: Series) -> Iterator[Violation]:
     num_compared = 0
     for one in series.checkpoints:
         named = "name" if one.is_bundle else "name of the directory"
-        said = [] if one.step is None else [(one.step, f"the {named} ({one.label})")]
-        for claim in one.claims:
+        step = _step_of_name(one)
+        said = [] if step is None else [(step, f"the {named} ({one.label})")]
+        for claim in one.claims if step is not None else _claims_of_parts(one):
             num_compared += bool(said)
             other = next((words for step, words in said if step != claim.step), "")
             if other:
@@ -28,6 +32,20 @@ def step_agreement(series: Series) -> Iterator[Violation]:
                 said.append((claim.step, claim.words))
     if not num_compared:
         raise NotApplicable("no checkpoint that says its step in two places")
+
+
+def _step_of_name(one: Checkpoint) -> int | None:
+    """The optimizer step that a name says; None where it says none, or counts epochs or saves."""
+    if one.is_bundle:
+        return None if bundles.counts_saves(one.bundle) else bundles.step_of(one.bundle)
+    match = STEP_NAME.match(one.root.name)
+    return int(match["step"]) if match else None
+
+
+def _claims_of_parts(one: Checkpoint) -> list[StepClaim]:
+    """Claims of the parts of one state; two files of Lightning, such as best.ckpt and last.ckpt, are two states."""
+    states = [claim for claim in one.claims if claim.path.endswith(".ckpt") and "/" not in claim.path]
+    return [claim for claim in one.claims if claim not in states] if len(states) > 1 else one.claims
 
 
 @check("TS-CKP-090")

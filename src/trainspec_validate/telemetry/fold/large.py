@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.system import threads
 from trainspec_validate.system.process import die_quietly, interrupts_held
 from trainspec_validate.telemetry.decode.reader import batches, have_order, leading_heads
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch
@@ -29,6 +29,8 @@ _LEAST_BYTES = 64_000_000
 """A stretch below this is not worth a process of its own."""
 _MOST_SHARED_HEADS = 20_000
 """A file that begins with more heads is read by one process, for each would hold them all."""
+_NUM_OWN_THREADS = 2
+"""Threads of this process that hand work to others."""
 _OF_JOBS = ".jobs"
 _SERIES_AT_ONCE = 100_000
 """Series of a share that are merged at once."""
@@ -38,7 +40,7 @@ def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
     """The digest of a run, folded stretch by stretch; one that turns out not to be in order is sorted first."""
     if not have_order(files):
         return sorted_digest(files)
-    shares = with_heads(split(ordered(files), _num_processes(files, num_workers or _processors())), files)
+    shares = with_heads(split(ordered(files), _num_processes(files, num_workers or threads.num_processors())), files)
     with suppress(HeadUnknownError):
         digest = _folded(shares)
         if not digest.is_unsorted:
@@ -49,6 +51,8 @@ def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
 
 def _num_processes(files: Sequence[RunFile], wanted: int) -> int:
     """Processes that may read the files at once: what they unpack is bounded over all of them."""
+    if threads.num_affordable(_NUM_OWN_THREADS) < _NUM_OWN_THREADS:
+        wanted = 1
     for file in files:
         if wanted > 1 and file.format == "parquet":
             from trainspec_validate.telemetry.formats.parquet import most_processes  # noqa: PLC0415
@@ -56,10 +60,6 @@ def _num_processes(files: Sequence[RunFile], wanted: int) -> int:
             with file.reading():
                 wanted = min(wanted, most_processes(file.path))
     return wanted
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ordered(files: Sequence[RunFile]) -> list[RunFile]:
