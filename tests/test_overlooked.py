@@ -194,6 +194,18 @@ def test_streams_under_other_names_are_named(name: str) -> None:
     assert reason == (unread if name.endswith(("xz", "bz2")) else held)
 
 
+@pytest.mark.parametrize("mark", [";", ",", "\t", "|"])
+@pytest.mark.parametrize("title", ["epoch {} train_loss {} lr", "Step {} loss {} acc", "iteration {} val/loss {} x"])
+def test_a_table_of_a_training_log_is_named(mark: str, title: str) -> None:
+    build(Path(), "checkpoints/step-10/model.pt  torch w=F32[4]\n")
+    rows = "".join(f"{step}{mark}2.5{mark}0.1\n" for step in range(1, 5))
+    Path("history.csv").write_text(title.format(mark, mark).replace(" ", "") + "\n" + rows)
+    Path("notes.csv").write_text(f"name{mark}loss{mark}epoch\nabc{mark}def{mark}ghi\n")
+    told = {one.path: one.reason for one in validate(["."]).unjudged}
+    assert told["history.csv"] == "looks like a training log, and is of no known format"
+    assert "notes.csv" not in told
+
+
 def test_other_files_under_such_names_need_no_word() -> None:
     for name in ("app.metrics", "notes.txt.1", "table.csv.gz", "photo.7"):
         put(f"tree/{name}", "a,b\n1,2\n")

@@ -173,11 +173,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     selection, recorded = terms.selection, _baseline(terms.baseline)
     arguments, refused = without_links_out(arguments) if terms.judges_change else (arguments, [])
     documents, inputs = _read_all(index, arguments, terms, stack, refused)
-    if not (documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments)):
-        named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
-        raise InputError(
-            *(inputs.failures or [NOTHING + named]), *lines_on([*left_out_of(arguments, documents, inputs)])
-        )
+    _refuse_nothing(arguments, terms, documents, inputs)
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
@@ -210,6 +206,15 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         unjudged=unexplained(open_, findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
+
+
+def _refuse_nothing(arguments: Sequence[str], terms: Terms, documents: DocumentSet, inputs: Inputs) -> None:
+    """Raise `InputError` where nothing is to be judged."""
+    if documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments):
+        return
+    named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
+    left_out = lines_on([*left_out_of(arguments, documents, inputs)])
+    raise InputError(*(inputs.failures or [NOTHING + named]), *left_out)
 
 
 def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:

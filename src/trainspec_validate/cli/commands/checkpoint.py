@@ -310,7 +310,8 @@ def newest_good(context: click.Context, directory: str, structure_only: bool, co
     A checkpoint is passed over if its name holds a character that a shell could misread, or if unpickling it would run
     a function of Python, PyTorch or NumPy that makes no plain state. A class of a program is noted.
 
-    Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY.
+    Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY,
+    or names and contents contradict each other about which one is newer.
     """
     try:
         for one in judged_newest_first(Path(directory), reads_content=not structure_only, code=code):
