@@ -19,7 +19,7 @@ from trainspec_validate.report import FORMATS, render
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base" / "cluster.yaml"
 NUM = 200
-RAILS = "TS-TOP-002"
+EVIDENCE = "TS-TOP-007"
 LACK = "TS-DOC-006"
 
 
@@ -49,7 +49,7 @@ def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("requirement", "data"),
     [
-        (RAILS, cluster(NUM, "num_rails")),
+        (EVIDENCE, cluster(NUM, "failover_evidence")),
         ("TS-CLU-021", cluster(NUM, "fabric", of="nics")),
         ("TS-CLU-021", cluster(NUM, "fabric", "other", of="nics")),
         (LACK, cluster(NUM, "topology")),
@@ -75,7 +75,7 @@ def test_the_same_of_many_items_is_one_finding(requirement: str, data: dict[str,
 
 def test_few_are_listed_one_by_one() -> None:
     for number, expected in ((MAX_ALIKE, MAX_ALIKE), (MAX_ALIKE + 1, 1)):
-        assert len(judge(cluster(number, "num_rails"), RAILS).findings) == expected
+        assert len(judge(cluster(number, "failover_evidence"), EVIDENCE).findings) == expected
 
 
 def test_other_values_are_other_findings() -> None:
@@ -86,11 +86,11 @@ def test_other_values_are_other_findings() -> None:
 
 
 def test_a_comment_silences_one_place() -> None:
-    lines = json.dumps(cluster(10, "num_rails"), indent=1).splitlines()
-    first = judge("\n".join(lines), RAILS).findings[0]
+    lines = json.dumps(cluster(10, "failover_evidence"), indent=1).splitlines()
+    first = judge("\n".join(lines), EVIDENCE).findings[0]
     assert first.span is not None
-    lines[first.span.line - 1] += f"  # trainspec: ignore[{RAILS}] one rail"
-    report = judge("\n".join(lines), RAILS)
+    lines[first.span.line - 1] += f"  # trainspec: ignore[{EVIDENCE}] measured later"
+    report = judge("\n".join(lines), EVIDENCE)
     assert [entry.finding.pointer for entry in report.suppressed] == [first.pointer]
     [found] = report.findings
     assert found.span is not None
@@ -99,7 +99,7 @@ def test_a_comment_silences_one_place() -> None:
 
 
 def test_a_baseline_holds_every_place() -> None:
-    for requirement, key in ((RAILS, "num_rails"), (LACK, "topology")):
+    for requirement, key in ((EVIDENCE, "failover_evidence"), (LACK, "topology")):
         baseline = Baseline("baseline.json", "write")
         assert judge(cluster(NUM, key), requirement, baseline=baseline).findings == ()
         assert baseline.write() == NUM

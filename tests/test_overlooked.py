@@ -194,6 +194,18 @@ def test_streams_under_other_names_are_named(name: str) -> None:
     assert reason == (unread if name.endswith(("xz", "bz2")) else held)
 
 
+@pytest.mark.parametrize("mark", [";", ",", "\t", "|"])
+@pytest.mark.parametrize("title", ["epoch {} train_loss {} lr", "Step {} loss {} acc", "iteration {} val/loss {} x"])
+def test_a_table_of_a_training_log_is_named(mark: str, title: str) -> None:
+    build(Path(), "checkpoints/step-10/model.pt  torch w=F32[4]\n")
+    rows = "".join(f"{step}{mark}2.5{mark}0.1\n" for step in range(1, 5))
+    Path("history.csv").write_text(title.format(mark, mark).replace(" ", "") + "\n" + rows)
+    Path("notes.csv").write_text(f"name{mark}loss{mark}epoch\nabc{mark}def{mark}ghi\n")
+    told = {one.path: one.reason for one in validate(["."]).unjudged}
+    assert told["history.csv"] == "looks like a training log, and is of no known format"
+    assert "notes.csv" not in told
+
+
 def test_other_files_under_such_names_need_no_word() -> None:
     for name in ("app.metrics", "notes.txt.1", "table.csv.gz", "photo.7"):
         put(f"tree/{name}", "a,b\n1,2\n")
@@ -560,3 +572,31 @@ def test_a_document_in_a_checkpoint_is_named(name: str) -> None:
     before = {gap.path for gap in validate("tree").unjudged}
     put(f"tree/step-1/{name}", BAD_PLAN)
     assert {gap.path for gap in validate("tree").unjudged} - before == {f"tree/step-1/{name}"}
+
+
+@pytest.mark.parametrize("name", ["plans.py", "plans.md", "plans.sh"])
+def test_a_second_document_under_any_name_is_named(name: str) -> None:
+    put(f"tree/{name}", f"notes: any\n---\n{PLAN}")
+    assert left_out() == [(f"tree/{name}", "claims to be ours under a name that is not searched")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"---\ntitle: a page\n---\n# A page\n\n```yaml\n{PLAN}```\n",
+        f'"""A program."""\nPLAN = """\n{PLAN}"""\n',
+        "notes: any\n---\ntext: |\n  apiVersion: trainspec/v1\n  kind: TrainingPlan\n",
+    ],
+)
+def test_a_text_that_quotes_a_document_is_none(text: str) -> None:
+    for name in ("page.md", "program.py"):
+        put(f"tree/{name}", text)
+    assert left_out() == []
+
+
+def test_a_document_in_toml_is_named() -> None:
+    head = 'apiVersion = "trainspec/v1"\nkind = "TrainingPlan"\n\n[metadata]\nname = "a"\n'
+    put("tree/plan.toml", head)
+    put("tree/pyproject.toml", '[tool.other]\napiVersion = "trainspec/v1"\ntext = "kind"\n')
+    put("tree/b.toml", 'apiVersion = "apps/v1"\nkind = "TrainingPlan"\n')
+    assert left_out() == [("tree/plan.toml", "is a document in TOML, which is not read")]

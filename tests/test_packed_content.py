@@ -9,7 +9,7 @@ import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,11 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate import validate
 from trainspec_validate.cli.validate import PROGRAM, command
-from trainspec_validate.pipeline import layers
+from trainspec_validate.pipeline import archives, layers, unpacked
 from trainspec_validate.pipeline.archives import packed_documents
+from trainspec_validate.pipeline.overlooked import PACKED_DOCUMENT
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
+from trainspec_validate.system.boundary import open_regular
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "plan.yaml"))
@@ -205,3 +208,75 @@ def test_a_document_is_not_looked_for_in_a_zip_with_a_huge_directory() -> None:
     whole[place : place + 4] = (2**31).to_bytes(4, "little")
     Path("bundle").write_bytes(whole)
     assert packed_documents(Path("bundle")) == []
+
+
+@pytest.fixture
+def _few_bytes() -> Iterator[None]:
+    most = unpacked.MOST.most
+    object.__setattr__(unpacked.MOST, "most", 16e6)
+    yield
+    object.__setattr__(unpacked.MOST, "most", most)
+
+
+@pytest.mark.usefixtures("_few_bytes")
+@pytest.mark.parametrize("name", ["{}.dat", "{}.yaml.gz", "{}.log.gz"])
+def test_many_bombs_share_one_budget_and_hide_no_other_file(name: str) -> None:
+    bomb = gzip.compress(gzip.compress(b"a: b\n" * 2_000_000))
+    for number in range(6):
+        Path(name.format(number)).write_bytes(bomb)
+    Path(name.format("last")).write_bytes(gzip.compress(PLAN.encode()))
+    found = {entry.path: entry.reason for entry in validate(["."]).unjudged}
+    bombs = {name.format(number) for number in range(6)}
+    assert {path for path, reason in found.items() if reason == NOT_LOOKED_INTO} >= bombs - set(sorted(bombs)[:2])
+    assert found[name.format("last")] == PACKED_DOCUMENT
+    assert "was not looked into" in invoke("--dependents", "cluster.yaml").output
+    assert [path for path in (entry.path for entry in validate(["cluster.yaml"]).unjudged) if path in bombs] == []
+
+
+@pytest.mark.usefixtures("_few_bytes")
+def test_archives_share_the_budget_too() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(40):
+            archive.writestr(f"{number}.yaml", b"a: b\n" * 200_000)
+    for number in range(3):
+        Path(f"{number}.dat").write_bytes(buffer.getvalue())
+    assert {entry.reason for entry in validate(["."]).unjudged} == {NOT_LOOKED_INTO}
+
+
+@pytest.mark.usefixtures("_few_bytes")
+def test_texts_that_shrink_as_texts_do_are_all_looked_into() -> None:
+    text = b"".join(b"step %d loss %f\n" % (number, number / 7) for number in range(200_000))
+    for number in range(8):
+        Path(f"{number}.dat").write_bytes(gzip.compress(text))
+    assert left_out() == []
+
+
+@pytest.mark.parametrize("name", ["README.md.gz", "test_plans.py.gz", "notes.html.gz", "change.patch.xz"])
+def test_a_compressed_text_that_quotes_a_document_is_none(name: str) -> None:
+    text = f"A page or a program.\n\n{PLAN}\nMore of it.\n".encode()
+    for content, expected in ((text, []), (PLAN.encode(), [name])):
+        Path(name).write_bytes(lzma.compress(content) if name.endswith("xz") else gzip.compress(content))
+        assert left_out() == expected
+        Path(name).unlink()
+        plain = Path(name.rpartition(".")[0])
+        plain.write_bytes(content)
+        assert left_out() == [plain.as_posix()] * len(expected)
+        plain.unlink()
+
+
+def test_a_file_without_documents_is_looked_into_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.dat", "b.yaml.gz", "c.bin"):
+        Path(name).write_bytes(gzip.compress(b"steps: 10\n" * 1_000))
+    Path("d.zip").write_bytes(zipped(b"steps: 10\n", "d.yaml.gz"))
+    looked: list[str] = []
+    monkeypatch.setattr(archives, "open_regular", lambda path: looked.append(Path(path).name) or open_regular(path))
+    invoke("--dependents", ".", "cluster.yaml")
+    assert sorted(looked) == sorted(set(looked))
+    assert {"a.dat", "b.yaml.gz", "c.bin"} <= set(looked)
+
+
+def test_more_layers_than_are_followed_are_named_under_any_name() -> None:
+    Path("a.dat").write_bytes(four_layers(b"any text"))
+    assert left_out() == ["a.dat"]
+    assert "a.dat: not judged" in invoke("--dependents", "cluster.yaml").output

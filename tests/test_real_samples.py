@@ -58,12 +58,8 @@ EXPECTED: dict[str, Expected] = {
     ],
     # A reading every 2 s for 57 min on each node: nothing is wrong.
     **{f"power/mlperf_v40_gpt3_64nodes_node_{node}.txt": [] for node in (1, 2, 3)},
-    "modded_nanogpt_muon_8xH100_steps.txt": [
-        # step_avg is nan in the first 13 lines.
-        ("TS-TEL-015", 1),
-        # train_time goes from 77,676 ms back to 214 ms.
-        ("TS-TEL-016", 12),
-    ],
+    # The program leaves its first ten steps out of times and means on purpose.
+    "modded_nanogpt_muon_8xH100_steps.txt": [],
     # One scrape of two ports.
     "node_exporter_infiniband_fixture.prom": [],
     # Names of a library of their own: nothing of them is a metric or an event of the catalog.

@@ -164,7 +164,7 @@ def test_every_term_is_defined_once_and_linked() -> None:
     assert [term for term in terms() if f"00-terms.md#{slug(term)}" not in linked] == []
 
 
-@every("term", terms())
+@every("term", terms)
 def test_a_definition_is_one_to_three_sentences(term: str) -> None:
     lines = [line for _, line in outside_code(TERMS)]
     start = lines.index(f"### {term}") + 2

@@ -50,6 +50,7 @@ def failure(result: Result) -> str:
     return str(getattr(result.exception, "message", result.exception))
 
 
+@pytest.mark.slow
 def test_plan_and_policy_are_written_and_accepted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("cluster.yaml", *QUICK, "--output", "run", where=here)
     assert result.exit_code == 0, result.output
@@ -154,6 +155,7 @@ def test_another_plan_than_the_best_can_be_written(here: Path) -> None:
     assert (here / "one" / "plan.yaml").read_text() != (here / "four" / "plan.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_the_drawing_is_an_image_with_every_plan(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--top", "3", "--plot", "plot.svg", where=here).exit_code == 0
     root = ET.fromstring((here / "plot.svg").read_text())
@@ -214,8 +216,16 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
             "no layout divides 1",
         ),
         (("cluster.yaml", *QUICK, "--tokens", "nan"), "nan is not a finite number"),
-        (("cluster.yaml", *QUICK, "--tokens", "1e15", "--output", "run"), "a plan states 100,000,000 steps"),
-        (("cluster.yaml", *QUICK, "--tokens", "2e14", "--output", "run"), "use fewer --tokens"),
+        pytest.param(
+            ("cluster.yaml", *QUICK, "--tokens", "1e15", "--output", "run"),
+            "a plan states 100,000,000 steps",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("cluster.yaml", *QUICK, "--tokens", "2e14", "--output", "run"),
+            "use fewer --tokens",
+            marks=pytest.mark.slow,
+        ),
         (("cluster.yaml", *QUICK, "--reserve-bytes", "1e12"), "a reserve of 1 TB leaves nothing of 141 GB"),
         (("cluster.yaml", *QUICK, "--output", ".", "--plot", "plan.yaml"), "--plot would replace plan.yaml"),
         (("cluster.yaml", *QUICK, "--pick", "100", "--top", "1", "--global-sequences", "2"), "plan 100 is asked for"),
@@ -225,6 +235,7 @@ def test_what_cannot_be_planned_is_said(here: Path, arguments: tuple[str, ...], 
     assert words in failure(run(*arguments, where=here))
 
 
+@pytest.mark.slow
 def test_a_profile_with_errors_is_refused_unless_forced(here: Path) -> None:
     path = here / "cluster.yaml"
     path.write_text(path.read_text().replace("num_accelerators: 64", "num_accelerators: 63"))
@@ -250,6 +261,7 @@ def test_what_holds_no_profile_is_told_without_false_advice(here: Path) -> None:
     assert told == "run/plan.yaml: a ClusterProfile is wanted, this is a TrainingPlan"
 
 
+@pytest.mark.slow
 def test_a_plan_that_may_not_fit_is_told() -> None:
     asked = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=16)
     scored = search(asked.goal, 1).best[0]

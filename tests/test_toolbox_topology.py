@@ -140,6 +140,7 @@ def test_what_cannot_be_shown_is_said(arguments: tuple[str, ...], words: str) ->
     assert words in result.output
 
 
+@pytest.mark.slow
 @every("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_has_a_graph(path: Path) -> None:
     found = told(str(path))

@@ -43,8 +43,9 @@ table [metrics.yaml](../v1/metrics.yaml), to which the requirements of [telemetr
 and sources are informative. [Events](events.md) and [names in other programs](metric-names.md) have pages of their own.
 `trainspec metrics NAME` shows an entry.
 
-A level says when a metric is reported: `Required` in every run, `Conditionally required` where its condition
-holds, `Recommended`, or `Opt-in`. All metrics have the stability of the specification, which is Draft.
+A level says when a metric is reported: `Required` in every run, `Conditionally required` where its condition holds,
+`Recommended`, or `Optional`, which OpenTelemetry calls opt-in. All metrics have the stability of the specification,
+which is Draft.
 
 Every value is in the unit given, without prefix; fractions are 0 to 1. A missing value is left out and never written as
 0, -1 or not a number. Only metrics that say so can be infinite or not a number. The step of a record is the number of
@@ -86,7 +87,8 @@ def _code(names: Iterable[str]) -> str:
 def _metrics_page(catalog: MetricCatalog) -> list[str]:
     owed = [(each.title, each.question, _code(each.metrics)) for each in catalog.owed]
     parts = [
-        section("Metrics of every job", table(("subject", "question", "answered by"), owed)),
+        section("Metrics of every run", *_every_run(catalog)),
+        section("Questions that metrics answer", table(("subject", "question", "answered by"), owed)),
         *(_family(catalog, family, title) for family, title in FAMILIES.items()),
         section("Words", *_words(catalog)),
         section("Attributes", *(part for role, words in ROLES.items() for part in (words, _attributes(catalog, role)))),
@@ -94,13 +96,50 @@ def _metrics_page(catalog: MetricCatalog) -> list[str]:
     return section("Metrics", METRICS, *parts, level=1)
 
 
+EVERY_RUN = """
+These are `Required`, by the first scope of each. A metric is due where a stream of the run declares that scope, and
+`full` adds its metrics to those of `core`. The training stack writes the scopes job and rank; the exporters of the
+cluster owner write device, node, nic and pair; each writer reports about itself in the scope emitter.
+"""
+CONDITIONAL = """
+`Conditionally required` are {names}. [Conditions](../v1/09-expected-metrics.md#conditions) says when each is due.
+"""
+
+
+def _every_run(catalog: MetricCatalog) -> Iterator[Sequence[str] | str]:
+    required = [each for each in catalog.metrics.values() if each.level == "required"]
+    yield EVERY_RUN
+    rows = [
+        (
+            scope,
+            *(
+                _links(each for each in required if (each.scopes[0], each.profile) == (scope, profile))
+                for profile in PROFILES
+            ),
+        )
+        for scope in catalog.scopes
+    ]
+    yield table(("scope", *PROFILES), [row for row in rows if any(row[1:])])
+    yield CONDITIONAL.format(names=_links(each for each in catalog.metrics.values() if each.level == "conditional"))
+
+
+def _links(metrics: Iterable[Metric]) -> str:
+    """Names of metrics with their cadences, each a link to its entry on the page."""
+    return ", ".join(f"[`{each.name}`](#{_anchor(each.name)}) {' and '.join(each.cadences)}" for each in metrics)
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "")
+
+
+PROFILES = ("core", "full")
 LEVELS = {
     "required": "`Required`",
     "conditional": "`Conditionally required`",
     "recommended": "`Recommended`",
-    "optional": "`Opt-in`",
+    "optional": "`Optional`",
 }
-"""Levels of the catalog in the words of OpenTelemetry."""
+"""Levels of the catalog as the page prints them; OpenTelemetry calls the last one opt-in."""
 NAMES_SHOWN = 6
 
 

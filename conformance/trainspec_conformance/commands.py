@@ -97,7 +97,7 @@ def _tell_plan(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Sce
     can_run, num_run, limit_seconds = [], 0, 0.0
     for scenario in chosen:
         missing = lacking(stack, scenario)
-        count = (request.trials or num_trials(stack, scenario)) * num_kinds(scenario)
+        count = (request.trials or num_trials(stack.claims, scenario)) * num_kinds(scenario)
         terminal.say(f"{scenario.requirement} {scenario.metadata.name}: {missing or _counted(count, 'trial')}")
         if not missing:
             can_run.append(scenario)

@@ -17,7 +17,7 @@ from trainspec_conformance.machine_load import too_busy
 from trainspec_conformance.records import Ended, Entry, Load, Malformed, Probed, Waited
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance import Capability, StackDescriptor
-from trainspec_validate.documents.types.scenario import Criterion, Scenario
+from trainspec_validate.documents.types.scenario import Criterion, Scenario, Wait
 
 State = Literal["pass", "fail", "unsupported", "not-run", "error"]
 REPORTS: Capability = "fault-reports"
@@ -56,6 +56,18 @@ def judge_trial(
 
 def _too_busy(entry: Entry) -> str:
     return too_busy(entry.record) if isinstance(entry.record, Load) else ""
+
+
+def waits_for_a_report(scenario: Scenario) -> bool:
+    """Whether a trial waits until the stack reports a fault, so that it cannot run without such reports."""
+    return any(isinstance(act, Wait) and act.until == "fault" for act in scenario.acts)
+
+
+def needs(scenario: Scenario) -> tuple[Capability, ...]:
+    """Capabilities without which a stack does not pass a scenario: those that it names, and reports that it judges."""
+    judged = any(one.check in REPORT_CHECKS for one in scenario.criteria)
+    implied = judged or waits_for_a_report(scenario)
+    return (*scenario.needs, REPORTS) if implied and REPORTS not in scenario.needs else tuple(scenario.needs)
 
 
 def lacks_reports(stack: StackDescriptor, scenario: Scenario) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +15,16 @@ import msgspec
 import psutil
 
 from trainspec_conformance.described import DIRECTORY
+from trainspec_conformance.drawing import num_kinds
 from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import Judged
 from trainspec_conformance.reading import all_scenarios
-from trainspec_conformance.suite import ScenarioResult, TrialResult
+from trainspec_conformance.suite import ScenarioResult, TrialResult, num_trials
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate import __version__
-from trainspec_validate.documents.types.conformance import ConformanceLevel, StackDescriptor
+from trainspec_validate.documents.types.conformance import Claims, ConformanceLevel, StackDescriptor
 from trainspec_validate.documents.types.conformance_report import (
     CheckVerdict,
     ConformanceReport,
@@ -32,7 +33,7 @@ from trainspec_validate.documents.types.conformance_report import (
     ScenarioReport,
     TrialReport,
 )
-from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.documents.types.scenario import Scenario, Start
 from trainspec_validate.model.requirements import DATA_DIRECTORY, load_index
 from trainspec_validate.system.neutral import neutral, printable
 
@@ -65,7 +66,7 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
     """The report of what was run."""
     scenarios = tuple(_scenario(one, about) for one in results)
     is_described = bool(about.documents) and not about.document_errors
-    level = highest_level(scenarios, stack.claims.profile, is_described=is_described)
+    level = highest_level(scenarios, stack.claims, is_described=is_described)
     return ConformanceReport(
         apiVersion="trainspec/v1",
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -89,26 +90,38 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
     )
 
 
-def highest_level(scenarios: Sequence[ScenarioReport], profile: str, *, is_described: bool) -> ConformanceLevel | None:
-    """The highest level of which, as of all below, every scenario of the profile passed.
+def highest_level(
+    scenarios: Sequence[ScenarioReport], claims: Claims, *, is_described: bool
+) -> ConformanceLevel | None:
+    """The highest level of which, as of all below, every scenario of the profile passed, as often as the claim needs.
 
     A scenario that was not chosen, or that the stack does not support, has not passed. Below all levels of scenarios
     is the one of documents.
     """
     if not is_described:
         return None
-    verdicts = {one.scenario: one.verdict for one in scenarios}
+    rare = {*too_few_trials(scenarios, claims)}
+    verdicts = {one.scenario: one.verdict for one in scenarios if one.scenario not in rare}
     reached: ConformanceLevel = LEVELS[0]
     for level in LEVELS[1:]:
         needed = [
             name
             for name, one in all_scenarios().items()
-            if one.level == level and (profile == "full" or one.tier == "core")
+            if one.level == level and (claims.profile == "full" or one.tier == "core")
         ]
         if not needed or any(verdicts.get(name) != "pass" for name in needed):
             return reached
         reached = level
     return reached
+
+
+def too_few_trials(scenarios: Iterable[ScenarioReport], claims: Claims) -> Iterator[str]:
+    """Names of scenarios that passed with fewer trials than the claimed share of faults needs."""
+    known = all_scenarios()
+    for one in scenarios:
+        scenario = known.get(one.scenario)
+        if scenario and one.verdict == "pass" and len(one.trials) < num_trials(claims, scenario) * num_kinds(scenario):
+            yield one.scenario
 
 
 def scenarios_digest(scenarios: Sequence[Scenario]) -> str:
@@ -144,6 +157,7 @@ def _scenario(result: ScenarioResult, about: Circumstances) -> ScenarioReport:
         requirement=scenario.requirement,
         tier=scenario.tier,
         level=scenario.level,
+        num_ranks=most_ranks(scenario),
         verdict=result.state,
         reason=result.reason[:MAX_TEXT] or None,
         gap=gap,
@@ -151,6 +165,12 @@ def _scenario(result: ScenarioResult, about: Circumstances) -> ScenarioReport:
         figures=figures(trials),
         trials=trials,
     )
+
+
+def most_ranks(scenario: Scenario) -> int:
+    """Most ranks that train at once in a trial of a scenario."""
+    starts = (act.num_ranks or 0 for act in scenario.acts if isinstance(act, Start))
+    return max(scenario.job.num_ranks, *starts, 0)
 
 
 def _trial(number: int, result: TrialResult, out: Path) -> TrialReport:

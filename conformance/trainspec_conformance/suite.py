@@ -10,11 +10,20 @@ from pathlib import Path
 from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.drawing import drawn, num_kinds, trial_seed
-from trainspec_conformance.judging import REPORTS, Judged, State, judge_trial, lacks_reports, mistake, unsupported
+from trainspec_conformance.judging import (
+    Judged,
+    State,
+    judge_trial,
+    lacks_reports,
+    mistake,
+    needs,
+    unsupported,
+    waits_for_a_report,
+)
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
-from trainspec_validate.documents.types.conformance import StackDescriptor
-from trainspec_validate.documents.types.scenario import Damage, Scenario, Wait
+from trainspec_validate.documents.types.conformance import Claims, StackDescriptor
+from trainspec_validate.documents.types.scenario import Damage, Scenario
 
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""
@@ -82,22 +91,22 @@ def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioRe
 def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
     """What a stack lacks for a scenario, with its own reasons; empty where it lacks nothing."""
     reasons = {one.capability: one.reason for one in stack.missing}
-    needs = [*scenario.needs]
-    if REPORTS not in needs and any(isinstance(act, Wait) and act.until == "fault" for act in scenario.acts):
-        needs.append(REPORTS)
-    missing = [need for need in needs if need not in stack.capabilities]
+    wanted = needs(scenario) if waits_for_a_report(scenario) else scenario.needs
+    missing = [need for need in wanted if need not in stack.capabilities]
     told = [f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing]
-    wants_pointer = any(
-        kind.startswith("pointer-") for act in scenario.acts if isinstance(act, Damage) for kind in act.kinds
-    )
-    if wants_pointer and stack.store.pointer is None:
+    if damages_pointer(scenario) and stack.store.pointer is None:
         told.append("its store has no file that points to the newest checkpoint")
     return "; ".join(told)
 
 
-def num_trials(stack: StackDescriptor, scenario: Scenario) -> int:
+def damages_pointer(scenario: Scenario) -> bool:
+    """Whether a scenario damages the file that names the newest checkpoint, which not every store has."""
+    return any(kind.startswith("pointer-") for act in scenario.acts if isinstance(act, Damage) for kind in act.kinds)
+
+
+def num_trials(claims: Claims, scenario: Scenario) -> int:
     """Trials of each kind of damage that the claimed quantile needs."""
-    trials, quantile = scenario.trials, stack.claims.quantile
+    trials, quantile = scenario.trials, claims.quantile
     return trials.basic if quantile <= BASIC else trials.standard if quantile <= STANDARD else trials.strict
 
 
@@ -107,7 +116,7 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     if missing:
         order.told(f"{name}: unsupported: {missing}")
         return ScenarioResult(scenario, "unsupported", missing)
-    count = (order.num_trials or num_trials(order.stack, scenario)) * num_kinds(scenario)
+    count = (order.num_trials or num_trials(order.stack.claims, scenario)) * num_kinds(scenario)
     done = []
     try:
         control = controls.of(scenario, order.told) if scenario.control else None

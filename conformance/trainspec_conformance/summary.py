@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainspec_conformance.formats.reasons import reasons
+from trainspec_conformance.reporting import too_few_trials
 from trainspec_validate.cli import terminal
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, MomentFigures, ScenarioReport
 
@@ -18,6 +19,8 @@ def show(report: ConformanceReport) -> None:
         terminal.say(f"{one.verdict:<12} {one.requirement} {one.scenario}" + (" (declared gap)" if one.gap else ""))
         for reason in reasons(one)[:MAX_REASONS]:
             terminal.say(f"             {reason}")
+    if rare := [*too_few_trials(report.scenarios, report.claims)]:
+        terminal.say(f"fewer trials than the claim needs, so no level counts them: {', '.join(rare)}")
     for error in report.document_errors:
         terminal.say(f"documents: {error}")
     timed = [one for one in report.scenarios if one.figures]

@@ -18,6 +18,7 @@ from trainspec_conformance.reporting import (
     LEVELS,
     REPORT,
     highest_level,
+    most_ranks,
     requirements_digest,
     scenarios_digest,
     verdict,
@@ -25,6 +26,7 @@ from trainspec_conformance.reporting import (
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 _MOST_FILES = 1_000_000
@@ -59,7 +61,7 @@ def differences(directory: Path) -> Iterator[str]:
         yield from _scenario(directory, report, one)
     yield from _documents(directory, report)
     is_described = bool(report.documents) and not report.document_errors
-    level = highest_level(report.scenarios, report.claims.profile, is_described=is_described)
+    level = highest_level(report.scenarios, report.claims, is_described=is_described)
     if level != report.level:
         yield f"the verdicts bear out the level {level}, the report says {report.level}"
     conformant = level is not None and LEVELS.index(level) >= LEVELS.index(report.claims.level)
@@ -167,11 +169,17 @@ def _below(directory: Path, name: str) -> Path | None:
     return path if path.resolve().is_relative_to(directory.resolve()) else None
 
 
+def _facts(one: ScenarioReport, scenario: Scenario) -> Iterator[str]:
+    if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
+        yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
+    if one.num_ranks not in {None, most_ranks(scenario)}:
+        yield f"{one.scenario}: the report says {one.num_ranks} ranks, the scenario has {most_ranks(scenario)}"
+
+
 def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -> Iterator[str]:
     scenario = all_scenarios()[one.scenario]
     listed = {evidence.path for evidence in report.evidence}
-    if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
-        yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
+    yield from _facts(one, scenario)
     control = f"{one.control}/{HISTORY}" if one.control is not None else None
     calm: list[Entry] | None = None
     first = {trial.directory: trial for trial in reversed(one.trials)}  # a second one of a directory is told elsewhere

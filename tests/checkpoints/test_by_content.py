@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import zlib
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,17 @@ def test_numbers_of_an_array_are_no_code_whatever_they_look_like(kind: str, name
     calls = b"\x82\xba(tR."  # the name of an extension, called without arguments
     file = io.BytesIO(b"\x93NUMPY\x01\x00v\x00" + header.encode() + calls + bytes(3))
     assert pickle_code.code_of(file).denied == names
+
+
+def test_objects_of_version_control_are_no_state(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    places = [f"{folder}/objects/48/d1f5b3028cadad0cef4f1ffc0f7e7a483c8d39" for folder in (".git", "sub/.git", "git")]
+    for place in places:
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_bytes(zlib.compress(b"blob 5\0hello"))
+    assert list(read_checkpoint(tmp_path).unread) == sorted(places)
+    for folder in (".git", "sub/.git", "git"):
+        (tmp_path / folder / "HEAD").write_text("ref: refs/heads/main\n")
+    assert list(read_checkpoint(tmp_path).unread) == places[2:]
+    (tmp_path / ".git" / "m.pkl").write_bytes(EVIL)
+    assert "TS-SEC-001" in {one.requirement for one in validate([tmp_path]).findings}

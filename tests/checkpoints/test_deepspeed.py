@@ -8,6 +8,7 @@ import pytest
 
 from tests.trees import build
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.pipeline.validation import validate
 
 MODEL = "mp_rank_00_model_states.pt  torch module=F32[4] global_steps:60 dp_world_size:2 mp_world_size:1\n"
 FIRST = "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt  torch fp32=F32[4]\n"
@@ -51,6 +52,19 @@ def test_a_checkpoint_without_optimizer_is_told(tmp_path: Path) -> None:
     assert told(tmp_path / "a") == [("resume-state", "")]
     build(tmp_path / "b", MODEL.replace("dp_world", "optimizer:1 dp_world"))
     assert told(tmp_path / "b") == []
+
+
+def test_state_that_is_missing_in_several_directories_is_one_finding(tmp_path: Path) -> None:
+    for folder in ("actor", "critic", "reward", "value"):
+        build(tmp_path / "step-60" / folder, MODEL)
+    build(tmp_path / "checkpoint-60" / "global_step60", MODEL)
+    build(tmp_path / "checkpoint-60", 'trainer_state.json  json {"global_step": 60}\n')
+    found = [one for one in validate([tmp_path]).findings if one.requirement == "TS-CKP-087"]
+    assert sorted(one.path for one in found) == [f"{tmp_path}/checkpoint-60", f"{tmp_path}/step-60"]
+    first, second = sorted(found, key=lambda one: one.path)
+    assert "no state of random numbers is there" in first.message
+    assert "no state of the optimizer is there: neither *_optim_states.pt" in first.message
+    assert second.message.endswith("in 4 directories: actor, critic, reward, …")
 
 
 def test_shards_in_a_directory_of_the_trainer_are_found(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.bundles_made import bundle, training
-from tests.trees import build
+from tests.trees import build, call, object_of, pickled, short_text
+from tests.trees import name as code_name
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.newest import judged_newest_first
 from trainspec_validate.checkpoints.read import read_group
@@ -135,6 +136,22 @@ def test_files_of_several_kinds_are_compared_by_size_with_their_own(tmp_path: Pa
     build(tmp_path, f"epoch=2-step=30.ckpt  torch weight=F32[40] {state} global_step:30\n")
     build(tmp_path, f"epoch=3-step=40.ckpt  torch weight=F32[4000] {state} global_step:40\n")
     assert requirements(tmp_path) == {("TS-CKP-096", "epoch=3-step=40.ckpt")}
+
+
+def test_a_file_of_joblib_is_not_followed_past_its_first_array(tmp_path: Path) -> None:
+    """joblib writes the bytes of an array behind the operation that makes it, in the middle of the pickle."""
+    wrapped = object_of("joblib.numpy_pickle", "NumpyArrayWrapper", order=short_text("C"))
+    called = call(code_name("os", "system"), short_text("canary"))
+    (tmp_path / "model.pkl").write_bytes(
+        pickled(b"](" + called + wrapped)[:-1] + b"\x06\xff\xff\xff\xff\xff\xff\x0e" * 9
+    )
+    report = validate([tmp_path / "model.pkl"])
+    assert {one.requirement for one in report.findings} - {"TS-CKP-070"} == {"TS-SEC-001"}
+    assert {one.message.split(",")[0] for one in report.findings if one.requirement == "TS-SEC-001"} == {
+        "loading it would run os.system",
+        "loading it would run joblib.numpy_pickle.NumpyArrayWrapper",
+    }
+    assert any("nothing after the first is read" in one.reason for one in report.unjudged)
 
 
 def test_other_files_are_none(tmp_path: Path) -> None:

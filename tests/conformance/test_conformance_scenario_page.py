@@ -42,4 +42,4 @@ def test_a_row_is_what_the_suite_does(scenario: Scenario) -> None:
     stacks = [
         msgspec.structs.replace(fake(), claims=msgspec.structs.replace(claims, quantile=share)) for share in QUANTILES
     ]
-    assert numbers == [num_trials(stack, scenario) * num_kinds(scenario) for stack in stacks]
+    assert numbers == [num_trials(stack.claims, scenario) * num_kinds(scenario) for stack in stacks]

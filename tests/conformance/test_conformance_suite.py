@@ -234,7 +234,12 @@ def name_other_requirements(report: dict[str, Any], _out: Path) -> None:
     report["requirements_sha256"] = "0" * 64
 
 
+def claim_more_ranks(report: dict[str, Any], _out: Path) -> None:
+    report["scenarios"][0]["num_ranks"] = 16
+
+
 FORGERIES = {
+    claim_more_ranks: "the report says 16 ranks, the scenario has 2",
     list_a_trial_twice: "2 trials name 1 directories",
     copy_a_trial: "its history is that of null-run/trial-1",
     take_the_control_for_a_trial: "its history is that of controls/",

@@ -25,7 +25,8 @@ from trainspec_validate.model.metrics import catalog, events, metrics
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "integrations" / "opentelemetry" / "registry"
 FILES = weaver_registry.registry(ROOT / "spec" / "v1")
-READ: dict[str, Any] = {path.name: yaml.safe_load(path.read_text("utf-8")) for path in sorted(FOLDER.iterdir())}
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+READ: dict[str, Any] = {path.name: yaml.load(path.read_text("utf-8"), LOADER) for path in sorted(FOLDER.iterdir())}
 # Keys of each definition in the syntax definition/2 of open-telemetry/weaver@afa9700: those it needs, then all others.
 COMMON = {"brief", "note", "stability", "deprecated", "annotations"}
 SIGNAL = COMMON | {"attributes", "entity_associations", "requirement_level"}

@@ -41,6 +41,8 @@ WRITTEN = (
     "${{#{name}}}",
     "${{{name}:0:1}}",
     "${{!V}}",
+    "${{{name}:?}}",
+    "${{{name}?}}",
     "${{{name}@Q}}",
     "$(({name} = {number}))",
     "$(({name}++))",
@@ -270,6 +272,17 @@ BUILT_INS = (
     "unset {name}\n{name}=4",
     "set_u() {{ local {name}=4; unset {name}; {name}=5; }}\nset_u",
     "let {name}",
+    "V=; {name}={number}; B=${{!V}}; {name}=7",
+    "fn() {{ {name}=1; : ${{!V}}; {name}={number}; }}\nfn",
+    "readonly {name}; {name}={number}; B={number}",
+    "fn() {{ B=1; {name}={number}; C=3; }}\nreadonly {name}\nfn; B=2",
+    "( : ${{{name}:?}}; B=2 )",
+    "if {test}; then : ${{{name}:?}}; {name}=3; fi",
+    "unset {name}\n( set -u; B=${name} )",
+    "fn() {{ B=$2; }}\n( set -u; fn 1 )",
+    "fn() {{ {test} && return; : ${{{name}?}}; {name}={number}; }}\nfn",
+    "for V in ${{{name}:?}} 2; do {name}=$V; :; done",
+    "case ${{{name}:?}} in\n2) B=3 ;;\nesac",
 )
 CONTROL = (
     "for {name} in 1 2 3; do\n{body}\nbreak\nB=7\ndone",
@@ -320,7 +333,7 @@ def lines(draw: st.DrawFn, depth: int = 2) -> str:
 def scripts(draw: st.DrawFn) -> str:
     first = [f"{name}={draw(st.integers(0, 4))}" for name in draw(st.sampled_from(["", "AB", "ABC"]))]
     first += draw(st.sampled_from([[], ["L=(2 4 8)"]]))
-    first += ["V=A"]  # without it `${!V}` is an error, and bash goes on behind the command
+    first += draw(st.sampled_from([["V=A"], ["V=A"], [], ["V="], ["unset B"], ["set -u", "unset C"]]))
     return "\n".join([*first, *draw(st.lists(lines(), min_size=1, max_size=6))])
 
 
@@ -335,6 +348,7 @@ OPTION_LISTS = (
     "--lr=4X",
     "L=R",
 )
+BLANKS_INSIDE = ("W=(--x 'b --lr 7')", 'W=(--x "$E --lr 7")', "W=(--lr ${@: -1} '--x=a --lr 2')")
 OPTION_WORDS = (
     *(
         '"$@"',
@@ -356,6 +370,8 @@ OPTION_WORDS = (
         "${{L[@]:1}}",
         "${{L[@],,}}",
         "${{!V}}",
+        "${{!A}}",
+        "${{B:?}}",
         "${{L[@]/#/--lr=}}",
         "${{L[*]}}",
         "${{L[@]@Q}}",
@@ -388,42 +404,45 @@ OPTION_WORDS = (
         "$'\\x2d-lr=9'",
     ),
     *("--lr=$1", "--tp=${{2:-6}}", "$2", "--lr=$#", "${{O@L}}"),
+    *('--tp "${{@: -1}}"', '"${{E:-7 --lr 8}}"', "--lr ${{B:-5 --tp 4}}", '--tp "$(echo 3 --lr 4)"', '"${{@: 2}}"'),
+    *('--x "a --lr {number}"', "--x='a --lr {number}'", '--x "$A --lr {number}"', '"${{W[@]}}"', "${{W[@]}}"),
+    *('--x "${{W[*]}}"', '"${{W[@]:1}}"', '--tp "${{W[1]}}"', '--x "$E"'),
 )
 """Words that are options, that make them, or that hold them."""
 CALLS = (
-    *(["prog {place} {words}"] * 2),
-    *(["fn() {{ prog {place} {words}; }}\nfn {args}"] * 3),
-    "fn() {{ shift; prog {place} {words}; }}\nfn {args}",
-    "fn() {{ local A=$1; shift 2; prog {place} {words}; }}\nfn x {args}",
-    "fn() {{ set -- --tp 9 {args}; prog {place} {words}; }}\nfn --lr 8",
-    'inner() {{ prog {place} {words}; }}\nfn() {{ inner "$@" --tp 7; }}\nfn {args}',
-    'inner() {{ prog {place} {words}; }}\nfn() {{ inner "${{@:2}}" $1; }}\nfn {args}',
-    'fn() {{ ARGS=("$@"); prog {place} {words} "${{ARGS[@]}}"; }}\nfn {args}',
-    "fn() {{ local ARGS=$*; prog {place} {words} $ARGS; }}\nfn {args}",
-    'fn() {{ if {test}; then set -- --lr 1 "$@"; fi; prog {place} {words}; }}\nfn {args}',
-    'fn() {{ "$@"; }}\nfn prog {place} {words}',
-    "fn() {{ while [ $# -gt 1 ]; do shift; done; prog {place} {words}; }}\nfn {args}",
-    'fn() {{ for W in "$@"; do prog {place} {words} $W; done; }}\nfn {args}',
-    "fn() {{ for W in a b; do prog {place} {words}; shift; done; }}\nfn {args}",
-    "fn() {{ prog {place} {words}; }}\nF=fn\n$F {args}\nfn --tp 3",
-    "fn() {{ prog {place} {words}; }}\nCMD='fn {args}'\n$CMD",
-    "fn() {{ prog {place} {words}; }}\neval 'fn {args}'",
-    'fn() {{ IFS=,; prog {place} {words} "$*"; }}\nfn {args}',
+    *(["prog.py {place} {words}"] * 2),
+    *(["fn() {{ prog.py {place} {words}; }}\nfn {args}"] * 3),
+    "fn() {{ shift; prog.py {place} {words}; }}\nfn {args}",
+    "fn() {{ local A=$1; shift 2; prog.py {place} {words}; }}\nfn x {args}",
+    "fn() {{ set -- --tp 9 {args}; prog.py {place} {words}; }}\nfn --lr 8",
+    'inner() {{ prog.py {place} {words}; }}\nfn() {{ inner "$@" --tp 7; }}\nfn {args}',
+    'inner() {{ prog.py {place} {words}; }}\nfn() {{ inner "${{@:2}}" $1; }}\nfn {args}',
+    'fn() {{ ARGS=("$@"); prog.py {place} {words} "${{ARGS[@]}}"; }}\nfn {args}',
+    "fn() {{ local ARGS=$*; prog.py {place} {words} $ARGS; }}\nfn {args}",
+    'fn() {{ if {test}; then set -- --lr 1 "$@"; fi; prog.py {place} {words}; }}\nfn {args}',
+    'fn() {{ "$@"; }}\nfn prog.py {place} {words}',
+    "fn() {{ while [ $# -gt 1 ]; do shift; done; prog.py {place} {words}; }}\nfn {args}",
+    'fn() {{ for W in "$@"; do prog.py {place} {words} $W; done; }}\nfn {args}',
+    "fn() {{ for W in a b; do prog.py {place} {words}; shift; done; }}\nfn {args}",
+    "fn() {{ prog.py {place} {words}; }}\nF=fn\n$F {args}\nfn --tp 3",
+    "fn() {{ prog.py {place} {words}; }}\nCMD='fn {args}'\n$CMD",
+    "fn() {{ prog.py {place} {words}; }}\neval 'fn {args}'",
+    'fn() {{ IFS=,; prog.py {place} {words} "$*"; }}\nfn {args}',
     "set -- {args}\nprog {place} {words}",
     'set -- {args}\nset -- "$@" --tp 8\nprog {place} {words}',
     "set -- {args}\nshift\nprog {place} {words}",
     "if {test}; then set -- {args}; fi\nprog {place} {words}",
-    "echo {args} | xargs prog {place} {words}",
-    "echo {args} | xargs -n 1 prog {place} {words}",
-    "echo {number} | xargs -I % prog {place} --lr % {words}",
-    "echo {number} | xargs -I{{}} prog {place} {words} --tp={{}}",
-    "echo --lr=8 | xargs -I{{}} prog {place} {words} {{}}",
-    "find . -maxdepth 0 -exec prog {place} {words} --lr 3 {{}} +",
-    'L=({args})\nfn() {{ prog {place} {words}; }}\nfn "${{L[@]}}"',
-    'L=(prog {place} {words})\n"${{L[@]}}"',
+    "echo {args} | xargs prog.py {place} {words}",
+    "echo {args} | xargs -n 1 prog.py {place} {words}",
+    "echo {number} | xargs -I % prog.py {place} --lr % {words}",
+    "echo {number} | xargs -I{{}} prog.py {place} {words} --tp={{}}",
+    "echo --lr=8 | xargs -I{{}} prog.py {place} {words} {{}}",
+    "find . -maxdepth 0 -exec prog.py {place} {words} --lr 3 {{}} +",
+    'L=({args})\nfn() {{ prog.py {place} {words}; }}\nfn "${{L[@]}}"',
+    'L=(prog.py {place} {words})\n"${{L[@]}}"',
     'L=({words})\nL+=({args})\nprog {place} "${{L[@]}}"',
-    "CMD='prog {place}'\n$CMD {words}",
-    "P=({{prog,}})\n$P {place} {words}",
+    "CMD='prog.py {place}'\n$CMD {words}",
+    "P=({{prog.py,}})\n$P {place} {words}",
 )
 """Ways to a command with options."""
 
@@ -435,6 +454,7 @@ def commands(draw: st.DrawFn) -> str:
     first = [f"{each}={draw(st.integers(0, 4))}" for each in draw(st.sampled_from(["", "A", "AB"]))]
     listed = draw(st.sampled_from(OPTION_LISTS))
     first += ["O=LR", "V=E", f"E='{listed}'", draw(st.sampled_from([f"L=({listed})", "L=(lr --lr=2 3)"]))]
+    first.append(draw(st.sampled_from(BLANKS_INSIDE)))
     more = draw(st.sampled_from([[], ["if [ $B ]; then E=--lr=1; fi"], ["if [ $B ]; then O=TP; fi"]]))
     words = draw(st.lists(st.sampled_from(OPTION_WORDS), min_size=1, max_size=4))
     start = draw(st.sampled_from(["--num-layers 2 --lr 3", "--num_layers 2 --lr=3 --tp 1", "--num-layers=2"]))

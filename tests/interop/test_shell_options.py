@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.interop.shell_scripts import commands
+from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
 from trainspec_validate.interop.readers._shell_choices import ABSENT
 from trainspec_validate.interop.readers._shell_commands import read_script
-from trainspec_validate.interop.readers._shell_options import Found, Reader, options_of_script
+from trainspec_validate.interop.readers._shell_options import PROGRAM, Found, Reader, options_of_script
 
 BASH = shutil.which("bash")
 PROG = r"""#!/bin/sh
@@ -29,8 +30,8 @@ printf '\0'
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a program that prints its words."""
     made = tmp_path_factory.mktemp("programs")
-    (made / "prog").write_text(PROG)
-    (made / "prog").chmod(0o755)
+    (made / "prog.py").write_text(PROG)
+    (made / "prog.py").chmod(0o755)
     return made
 
 
@@ -69,9 +70,9 @@ def options_of(words: Sequence[str]) -> dict[str, str] | None:
 
 def fits(found: Found, words: dict[str, str]) -> bool:
     """Whether what was read leaves room for the options that a program got."""
-    for name in {*found.options, *words}:
+    for name in {*found.options, *words} - {PROGRAM, LAUNCHER}:
         values = [option.value for option in found.options.get(name, [])]
-        texts = {str(True if value is None else value) for value in values}
+        texts = {text for value in values for text in (("", "True") if value is None else (str(value),))}
         if any("$" in text or "`" in text for text in texts) or (not values and found.outside):
             continue
         if name not in words and ABSENT not in values:
@@ -88,11 +89,12 @@ def wrong(text: str, outside: str | None, folder: Path) -> list[tuple[list[str],
     read: dict[str, list[Found]] = {}
     for command in script.commands:
         texts = [word.text for word in command]
-        if "prog" in texts and len(texts) > texts.index("prog") + 1:
-            read.setdefault(texts[texts.index("prog") + 1], []).append(reader.read(command))
+        if "prog.py" in texts and len(texts) > texts.index("prog.py") + 1:
+            read.setdefault(texts[texts.index("prog.py") + 1], []).append(reader.read(command))
     bad = list[tuple[list[str], object]]()
     for place, *words in called(text, outside, folder):
-        got = None if any(" " in word for word in words) else options_of(words)
+        pairs = any(word[:2] == "--" and " " in word.partition("=")[0] for word in words)
+        got = None if pairs else options_of(words)
         if got is None:
             continue  # the program refuses them
         ways = read.get(place, [])
@@ -157,6 +159,30 @@ def test_words_that_are_not_known_may_give_an_option_again(script: str) -> None:
     assert settings_of(script)["lr"] == "3 (line 1) or what the caller or the environment sets".replace(
         "line 1", f"line {script[: script.index(TRAIN)].count(chr(10)) + 1}"
     )
+
+
+@pytest.mark.parametrize(
+    ("script", "rate"),
+    [
+        (f'ARGS=(--tp 2 --name "a --lr 5")\n{TRAIN} "${{ARGS[@]}}"', "3"),
+        (f"ARGS=(--tp 2 '--name=a --lr 5')\n{TRAIN} \"${{ARGS[@]}}\"", "3"),
+        (f'ARGS=(--tp 2 --name "a --lr 5")\n{TRAIN} ${{ARGS[@]}}', "5"),
+        (f'ARGS=(--name "a --lr 5")\nf() {{ {TRAIN} "$@"; }}\nf "${{ARGS[@]}}"', "3"),
+        (f'set -- --name "a --lr 5"\n{TRAIN} "$@"', "3"),
+        (f'{TRAIN} --name "$A --lr 5"', "3"),
+        (f'ARGS=("--tp 2" "--lr 5")\n{TRAIN} ${{ARGS[*]}}', "5"),
+        (f'ARGS=(--lr "${{@: -1}}" --tp 2)\n{TRAIN} "${{ARGS[@]}}"', "${@: -1}"),
+        (f'ARGS=(--lr "${{A: -1:1}}")\n{TRAIN} "${{ARGS[@]}}"', "${A: -1:1}"),
+        (f'A=B\nARGS=(--lr ${{!A:-4 --tp 5}})\n{TRAIN} "${{ARGS[@]}}"', "${!A:-4 --tp 5}"),
+        (f'ARGS=(--lr "$(echo ")" --lr 5)")\n{TRAIN} "${{ARGS[@]}}"', '$(echo ")" --lr 5)'),
+    ],
+)
+def test_a_word_with_blanks_inside_is_one_word(script: str, rate: str) -> None:
+    assert settings_of(script)["lr"].startswith(rate)
+
+
+def test_an_empty_word_is_the_value_of_its_option() -> None:
+    assert settings_of(f'{TRAIN} --name "" $(echo 8)')["name"].startswith("None")
 
 
 def test_a_list_of_values_ends_with_the_words_of_a_command() -> None:

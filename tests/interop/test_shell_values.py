@@ -15,6 +15,7 @@ from tests.interop.shell_scripts import scripts
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_options import options_of_script
 from trainspec_validate.interop.readers._shell_variables import Script
+from trainspec_validate.interop.readers._shell_words import without_joints
 
 BASH = shutil.which("bash")
 PRINTED = '''prog 1 "=$A"
@@ -36,7 +37,7 @@ def last(script: str) -> list[str]:
 def may_be(script: Script, text: str) -> tuple[set[str], bool]:
     """The texts that a word may become, and whether it is open: another may come from outside."""
     values, more = script.choices.flat(text)
-    texts = {value.text for value in values}
+    texts = {without_joints(value.text) for value in values}
     return texts, more or any("$" in text or "`" in text for text in texts)
 
 
@@ -132,6 +133,59 @@ def test_what_is_not_followed_exactly_leaves_a_variable_open(script: str) -> Non
     found = read_script(script)
     values, is_open = may_be(found, found.commands[-1][-1].text)
     assert is_open or len(values) > 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "TP=2; TP=${!V}; TP=4",
+        "V=; TP=2; : ${!V}; TP=4",
+        "lay() { TP=2; : ${!V}; TP=4; }\nlay",
+        "if true; then TP=2; : ${!V}; TP=4; fi",
+        "readonly V=1\nTP=2; V=3; TP=4",
+        "readonly V=1\nlay() { TP=2; V=3; TP=4; }\nlay",
+    ],
+)
+def test_a_line_that_is_given_up_may_assign_no_more(script: str) -> None:
+    found = read_script(f"{script}\nprog $TP\n")
+    assert may_be(found, found.commands[-1][-1].text)[0] >= {"2", "4"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "V=\n: ${V:?}",
+        "unset V\n: ${V?is needed}",
+        "set -u\nunset V\nN=$V",
+        "set -euo pipefail\nlay() { N=$2; }\nlay 1",
+        "V=\nif [ ${V:?} = 1 ]; then N=1; fi",
+        "V=\nfor N in ${V:?}; do :; done",
+        "V=\nlay() { N=${V:?}; }\nlay",
+    ],
+)
+def test_nothing_is_known_behind_the_error_that_ends_a_script(script: str) -> None:
+    assert not any(command[0].text == "prog" for command in read_script(f"{script}\nprog --tp 4\n").commands)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "V=\n( : ${V:?} )",
+        "V=\n{ : ${V:?}; } | cat",
+        "V=\nif [ $1 ]; then : ${V:?}; fi",
+        "V=\nlay() { if [ $1 ]; then return; fi; : ${V:?}; }\nlay $X",
+        ": ${V:?}",
+        "set -u\nset +u\nunset V\nN=$V",
+        "set -u\nunset V\nN=${V:-1}",
+    ],
+)
+def test_an_error_that_ends_no_more_than_a_way_leaves_the_script(script: str) -> None:
+    assert [word.text for word in read_script(f"{script}\nprog --tp 4\n").commands[-1]] == ["prog", "--tp", "4"]
+
+
+def test_a_script_that_ends_with_an_error_gives_no_options() -> None:
+    script = "ARGS='--num-layers 2 --lr 3'\nV=\n: ${V:?}\npython pretrain_gpt.py $ARGS\n"
+    assert options_of_script(script, re.compile("--"), 1) is None
 
 
 def test_a_part_of_an_array_leaves_its_options_open() -> None:

@@ -30,6 +30,8 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
     ("gcp-a3-ultra-h200", "qwen3-30b-a3b", {"num_ranks": 32, "number_format": "fp8"}),
     ("frontier", "llama3-8b", {"num_ranks": 128, "sequence_length": 16384}),
 ]
+PLACES = [pytest.param(n, marks=pytest.mark.slow) if n in {1, 2} else n for n in range(len(CASES))]
+"""Cases by their number; a search of seconds is slow."""
 NUM_CHOSEN = 24
 
 
@@ -135,7 +137,7 @@ def test_reasons_are_those_of_the_plan_that_is_written() -> None:
     assert reason(ranking, differing[0], later) in texts[PLAN_FILE]
 
 
-@pytest.mark.parametrize("place", range(len(CASES)))
+@pytest.mark.parametrize("place", PLACES)
 def test_a_running_job_that_hangs_is_seen_before_its_collectives_are_given_up(place: int) -> None:
     asked, ranking = ranked(place)
     plan, policy = written(asked, ranking, ranking.plans[0])
@@ -196,7 +198,7 @@ def ranked_once() -> tuple[Request, Ranking]:
     return asked, search(asked.goal, 1)
 
 
-@pytest.mark.parametrize("place", range(len(CASES)))
+@pytest.mark.parametrize("place", PLACES)
 def test_a_planned_time_out_outlasts_a_first_set_up(place: int) -> None:
     """A library waits as long for its first connections as for a hang: as long as `init` writes, not a minute."""
     asked, ranking = ranked(place)

@@ -151,6 +151,7 @@ def test_chunks_of_which_the_ends_alone_are_smaller_are_simpler_than_others(aske
     assert len(set(first.choice.layout.stage_layers[1:-1])) <= 1
 
 
+@pytest.mark.slow
 def test_no_chunks_and_no_uneven_split_for_less_than_the_error_of_a_prediction(asked: Make) -> None:
     """The fastest plan for 80 layers has ten chunks on a rank and gains 2.7 %; 0.23 % are no reason for a dimension."""
     ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128).goal, 1_000)

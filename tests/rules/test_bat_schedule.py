@@ -25,7 +25,17 @@ def plan(job: dict[str, Any] | None = None, batch: dict[str, Any] | None = None,
     [
         ({"num_steps": 20000}, {"total_steps": 20000}, None),
         ({"num_steps": 20000}, {"total_steps": 20190}, None),
-        ({"num_steps": 20000}, {"total_steps": 20300}, "total_steps"),
+        ({"num_steps": 20000}, {"total_steps": 26000}, None),
+        ({"num_steps": 20000}, {"total_steps": 26001}, "total_steps"),
+        ({"num_steps": 20000}, {"total_steps": 19700}, "total_steps"),
+        ({"num_steps": 20000}, {"total_steps": 19700, "final": 0.0}, "total_steps"),
+        ({"num_steps": 20000}, {"total_steps": 15400, "final": 1e-5}, None),
+        ({"num_steps": 20000}, {"total_steps": 15300, "final": 1e-5}, "total_steps"),
+        ({"num_steps": None, "num_tokens": 270e9}, {"warmup_tokens": 1e9, "decay_tokens": 340e9}, None),  # MT-NLG
+        ({"num_steps": None, "num_tokens": 3.9e12}, {"total_tokens": 5e12, "final": 3e-5}, None),  # OLMo 2 7B
+        ({"num_steps": None, "num_tokens": 366e9}, {"total_tokens": 410e9, "final": 6e-6}, None),  # BLOOM
+        ({"num_steps": None, "num_tokens": 366e9}, {"decay_tokens": 410e9, "final": 6e-6}, None),
+        ({"num_steps": None, "num_tokens": 300e9}, {"total_tokens": 260e9, "final": 6e-6}, None),  # GPT-3
         ({"num_steps": 20000}, {"total_steps": 10000}, "total_steps"),
         ({"num_steps": None, "num_tokens": 20000 * STEP_TOKENS}, {"total_steps": 20000}, None),
         ({"num_steps": None, "num_tokens": 30000 * STEP_TOKENS}, {"total_steps": 20000}, "total_steps"),

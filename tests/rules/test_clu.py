@@ -145,6 +145,17 @@ def test_misspelt_model(findings: Findings, model: str) -> None:
     assert "TS-CLU-004" in ids(findings(cluster=accelerator(model), select=("TS-CLU",)))
 
 
+def test_an_unlisted_accelerator_without_published_figures_is_not_judged(findings: Findings, verdict: Any) -> None:
+    for cluster in (
+        accelerator("matrix-3000", memory_bytes=32e9),
+        accelerator("nvidia-h100-sxm-64gb", memory_bytes=64e9),
+    ):
+        assert not findings(cluster=cluster, select=("TS-CLU-004",))
+        assert verdict("TS-CLU-004", cluster=cluster) is Verdict.NOT_RUN
+    misspelt = accelerator("nvidia-h100-sxm5-80gb", memory_bytes=80e9)
+    assert findings(cluster=misspelt, select=("TS-CLU-004",)) == {("TS-CLU-004", f"{GROUP}.accelerator.model")}
+
+
 def test_a_publication_may_leave_the_accelerator_open(findings: Findings) -> None:
     cluster = accelerator("not-stated")
     assert findings(cluster=cluster, select=("TS-CLU-004",)) == {("TS-CLU-004", f"{GROUP}.accelerator.model")}
@@ -348,7 +359,7 @@ def test_no_torus_is_not_a_pass(verdict: Verdicts) -> None:
         ({"bandwidth_bytes_per_second": 126e9}, True),
         ({"bandwidth_bytes_per_second": 31e9}, True),
         ({"num_lanes": 10}, True),
-        ({"generation": None, "bandwidth_bytes_per_second": None}, True),
+        ({"generation": None, "bandwidth_bytes_per_second": None}, False),
         ({"upstream_bandwidth_bytes_per_second": 63e9, "num_devices_per_upstream_link": 4}, False),
         ({"upstream_bandwidth_bytes_per_second": 7.8e9}, True),
         (
@@ -388,6 +399,7 @@ def test_host_links(findings: Findings, link: dict[str, Any], wrong: bool) -> No
         ({"num_numa_nodes": 1}, "num_numa_nodes"),
         ({"num_numa_nodes": 34}, None),
         ({"num_numa_nodes": 200}, "num_numa_nodes"),
+        ({"num_sockets": None, "num_numa_nodes": 200}, "num_numa_nodes"),
         ({"memory_bandwidth_bytes_per_second": 614e9}, None),
         ({"memory_bandwidth_bytes_per_second": 4.9e12}, "memory_bandwidth_bytes_per_second"),
     ],

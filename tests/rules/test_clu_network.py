@@ -119,6 +119,23 @@ def test_counts(findings: Findings, count: int, served: int | None, own: int | N
         ({"technology": "infiniband", "generation": "ndr", "rate_bytes_per_second": 6.25e9}, True),
         ({"technology": "infiniband", "generation": "ndrr", "rate_bytes_per_second": 50e9}, True),
         ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 400e9}, True),
+        ({"technology": "omni-path", "generation": "100", "rate_bytes_per_second": 12.5e9}, False),  # Jean Zay
+        ({"technology": "omni-path", "generation": "OPA100", "rate_bytes_per_second": 12.5e9}, False),
+        ({"technology": "omni-path", "generation": "cn5000", "rate_bytes_per_second": 50e9}, False),
+        ({"technology": "omni-path", "generation": "100", "rate_bytes_per_second": 50e9}, True),
+        ({"technology": "omni-path", "generation": "cn5000", "rate_bytes_per_second": 12.5e9}, True),
+        ({"technology": "omni-path", "generation": None, "rate_bytes_per_second": 5e9}, True),
+        ({"technology": "omni-path", "generation": None, "rate_bytes_per_second": 100e9}, False),
+        ({"technology": "slingshot", "generation": None, "rate_bytes_per_second": 5e9}, True),
+        ({"technology": "slingshot", "generation": "10", "rate_bytes_per_second": 12.5e9}, False),
+        ({"technology": "infiniband", "generation": None, "rate_bytes_per_second": 5e9}, True),
+        ({"technology": "infiniband", "generation": "qdr", "rate_bytes_per_second": 5e9}, False),
+        # A tenth, and an eighth, of 400 Gb/s for accelerators with NVLink 4.
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 5e9}, True),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 6.25e9}, True),
+        ({"technology": "ethernet", "generation": "40gbe", "rate_bytes_per_second": 5e9}, False),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 5e9, "role": "storage"}, False),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 5e9, "virtual": True}, False),
         ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 200e9}, True),
         ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 200e9, "num_ports": 2}, True),
         ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 100e9, "num_ports": 2}, False),
@@ -148,6 +165,22 @@ def test_virtual_interfaces_have_any_rate(
     own = {"name": "admin", "role": "management", "num_per_node": 1, "technology": "ethernet", **keys}
     cluster = {"node_groups": [{"name": "compute", "host": host, "nics": [own]}]}
     assert bool(findings(cluster=cluster, select=("TS-CLU-024", "TS-CLU-065"))) is wrong
+
+
+def test_the_help_on_an_unusual_rate_names_the_key_of_virtual_interfaces(tmp_path: Path) -> None:
+    text = (BASE / "cluster.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text.replace("rate_bytes_per_second: 25e9", "rate_bytes_per_second: 10e9"), encoding="utf-8")
+    (found,) = [f for f in validate([file]).findings if f.requirement == "TS-CLU-065"]
+    assert found.help == (
+        "in bytes per second, 10 Gb/s is 1.25e9; where a provider limits the rate, write virtual: true"
+    )
+
+
+def test_accelerators_of_older_nodes_have_slow_ethernet(findings: Findings) -> None:
+    slow = nic(technology="ethernet", generation=None, rate_bytes_per_second=5e9)
+    slow["node_groups"][0]["scale_up"] = None
+    assert not findings(cluster=slow, select=("TS-CLU-065",))
 
 
 def test_the_rate_of_a_generation_is_an_error_and_any_other_a_warning() -> None:

@@ -253,6 +253,17 @@ def nics(*names: str, **keys: Any) -> list[dict[str, Any]]:
     return [{"name": name, **keys} for name in names]
 
 
+@pytest.mark.parametrize(("numa_nodes", "wrong"), [((0, 8), False), ((0, 1), False), ((1, 2, 3), True)])
+def test_devices_are_on_no_more_numa_nodes_than_the_host_has(
+    findings: Findings, numa_nodes: tuple[int, ...], wrong: bool
+) -> None:
+    devices = [{"name": f"d{i}", "numa_node": numa_nodes[i % len(numa_nodes)]} for i in range(8)]
+    nodes = [{"name": f"n{i}", "group": "compute"} for i in range(16)]
+    nodes[3] |= {"accelerators": devices}
+    found = findings(cluster={"layout": {"nodes": nodes}}, select=("TS-CLU-049",))
+    assert found == ({("TS-CLU-049", "layout.nodes.3.accelerators")} if wrong else set())
+
+
 @pytest.mark.parametrize(
     ("layout", "requirement", "place"),
     [

@@ -21,6 +21,7 @@ from trainspec_validate.rules._lean_memory import lean_memory, needed_bytes
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
 OWN: dict[str, Any] = {"node_groups": [{"accelerator": {"model": "own-chip", "peak_rates": [], "power_watts": None}}]}
 SCHEDULE = {"parallelism": {"schedule": "zero-bubble"}}
+PCIE = {"technology": "pcie", "generation": 5, "num_lanes": None, "bandwidth_bytes_per_second": None}
 CNN = {"model": {"family": "cnn"}}
 
 
@@ -35,6 +36,10 @@ CNN = {"model": {"family": "cnn"}}
         ("TS-PAR-042", {"plan": {"performance": {"kind": "measured", "step_seconds": 10}, **CNN}}),
         ("TS-COM-026", {"plan": CNN}),
         ("TS-PRC-011", {"cluster": OWN}),
+        ("TS-PAR-026", {"plan": {"performance": {"kind": "published", "model_flops_utilisation": 0.41}}}),
+        ("TS-PAR-008", {"plan": {"parallelism": {"schedule": None}}}),
+        ("TS-PAR-015", {"plan": {"model": {"num_key_value_heads": None}}}),
+        ("TS-CLU-016", {"cluster": {"node_groups": [{"name": "compute", "host_link": PCIE}]}}),
         ("TS-MEM-002", {"cluster": OWN}),
         ("TS-MEM-004", {"cluster": OWN}),
         ("TS-NRG-014", {"plan": {"energy": {"expected_joules_per_token": 5}}, "cluster": OWN}),

@@ -67,7 +67,7 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-006", "parallelism: {order: [tensor, data]}", {f"{P}.order"}),
     ("TS-PAR-006", "parallelism: {order: []}", {f"{P}.order"}),
     # pipeline
-    ("TS-PAR-008", "parallelism: {schedule: null}", {f"{P}.pipeline"}),
+    ("TS-PAR-008", "parallelism: {schedule: none}", {f"{P}.schedule"}),
     ("TS-PAR-008", "parallelism: {pipeline: 1}", {f"{P}.schedule"}),
     ("TS-PAR-008", "parallelism: {pipeline: 1, schedule: none}", set()),
     ("TS-PAR-009", "parallelism: {schedule: interleaved-1f1b}", {f"{P}.schedule"}),
@@ -109,7 +109,7 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-014", MOE.replace("42.36e9", "80e9"), {f"{M}.num_active_parameters"}),
     ("TS-PAR-014", MOE.replace("3584}", "3584, num_layers: 81}"), {f"{M}.experts.num_layers"}),
     ("TS-PAR-015", "model: {num_key_value_heads: 6}", {f"{M}.num_key_value_heads"}),
-    ("TS-PAR-015", "model: {num_key_value_heads: null}", {f"{M}.attention"}),
+    ("TS-PAR-015", "model: {num_key_value_heads: 64}", {f"{M}.attention"}),
     ("TS-PAR-015", "model: {attention: multi-query, num_key_value_heads: 1}", set()),
     ("TS-PAR-015", "model: {attention: full, num_key_value_heads: 64}", set()),
     (

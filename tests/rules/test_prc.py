@@ -81,9 +81,18 @@ def test_fp16_with_mode_none_is_not_scaled(findings) -> None:
     assert findings(plan=plan, select=("TS-PRC-001",)) == {("TS-PRC-001", "precision.loss_scaling.mode")}
 
 
-def test_a_dynamic_scale_lacks_its_controller(findings) -> None:
-    plan = precision(**FP16, loss_scaling={"mode": "dynamic", "initial_scale": 65536})
-    assert findings(plan=plan, select=("TS-PRC-003",)) == {("TS-PRC-003", "precision.loss_scaling")}
+@pytest.mark.parametrize("lacking", ["initial_scale", "growth_interval_steps"])
+def test_a_scale_whose_settings_are_not_published_is_not_judged(findings, verdict, lacking) -> None:
+    scaling = {"mode": "dynamic", "initial_scale": 65536, "growth_interval_steps": 1000, lacking: None}
+    plan = precision(**FP16, loss_scaling=scaling)
+    assert findings(plan=plan, select=("TS-PRC-003", "TS-PRC-004", "TS-PRC-022")) == set()
+    assert verdict("TS-PRC-003", plan=plan) is Verdict.NOT_RUN
+
+
+def test_a_16_bit_format_is_not_judged_by_narrower_rates_alone(verdict) -> None:
+    gb10 = {"node_groups": [{"name": "compute", "accelerator": {"model": "nvidia-gb10-128gb", "peak_rates": []}}]}
+    assert verdict("TS-PRC-011", cluster=gb10) is Verdict.NOT_RUN
+    assert verdict("TS-PRC-011", cluster=gb10, plan=precision(recipe=DEEPSEEK)) is Verdict.FAIL
 
 
 def test_a_scale_without_factors_doubles_and_halves(findings) -> None:

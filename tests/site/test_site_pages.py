@@ -135,7 +135,7 @@ def test_without_an_address_of_the_repository_its_files_are_named(tmp_path: Path
     (tmp_path / "LICENSE").touch()
     written = "[the [full] words](../../LICENSE#mit) [`LICENSE`](../../LICENSE) [b](b.md#c)\n"
     text = stage.with_repository_links(written, page, tmp_path, "")
-    assert text == "the [full] words (`LICENSE`) `LICENSE` [b](b.md#c)\n"
+    assert text == "the [full] words (`LICENSE` in the repository) `LICENSE` (in the repository) [b](b.md#c)\n"
 
 
 def test_changes_are_told_between_indexes(tmp_path: Path) -> None:
@@ -225,6 +225,12 @@ def test_terms_have_tooltips_at_their_first_use() -> None:
     found = term_links.with_tooltips(f"# A rank\n\n{terms}{code}`rank`, data\nranks and rank. A data rank.\n", meanings)
     link = "[data\nranks](00-terms.md#data-rank \"A rank with a 'copy'.\")"
     assert found == f"# A rank\n\n{code}`rank`, {link} and [rank](00-terms.md#rank). A data rank.\n"
+
+
+def test_a_term_is_no_beginning_of_another_word() -> None:
+    terms = "Terms: [plan](00-terms.md#plan), [mesh](00-terms.md#mesh).\n\n"
+    found = term_links.with_tooltips(f"# A fabric\n\n{terms}Planes of meshes. Plans of one.\n", {})
+    assert found == "# A fabric\n\nPlanes of [meshes](00-terms.md#mesh). [Plans](00-terms.md#plan) of one.\n"
 
 
 def test_every_term_of_a_page_is_defined() -> None:

@@ -63,15 +63,15 @@ def test_the_page_of_alerts_lists_the_critical_ones() -> None:
     assert re.findall(r"^\| `(\w+)` \| [^|]+ \| \[(TS-[A-Z]+-\d+)\]", text, re.MULTILINE) == critical
 
 
-def test_each_role_has_ten_questions() -> None:
+def test_each_role_has_ten_questions_or_more() -> None:
     roles = [row.role for row in rows()]
     assert {role: roles.count(role) for role in roles} == {
         "Framework author": 10,
         "Operator": 10,
-        "Operator of 2,000 accelerators": 10,
-        "Tester at a vendor": 10,
+        "Operator and cluster owner of 2,000 accelerators": 15,
+        "Tester at a vendor": 15,
     }
-    assert len({row.question for row in rows()}) == 40
+    assert len({row.question for row in rows()}) == 50
 
 
 @every("row", rows(), ids=lambda row: row.question)

@@ -107,6 +107,17 @@ def test_a_clock_that_stands(tmp_path: Path, num: int, is_found: bool) -> None:
 # --- results and reports
 
 
+@pytest.mark.parametrize(("factor", "is_found"), [(1, False), (100, True)])
+def test_an_evaluation_in_percent(tmp_path: Path, factor: int, is_found: bool) -> None:
+    def scaled(each: Entry, _number: int) -> None:
+        if each["key"] == "eval_accuracy":
+            each["value"] *= factor
+
+    found = [message for _, message in findings(changed(run(), scaled), tmp_path)]
+    words = "and the metric of retinanet is a fraction of at most 1"
+    assert sum(message.endswith(words) for message in found) == is_found
+
+
 def test_a_success_that_no_evaluation_shows(tmp_path: Path) -> None:
     def half(each: Entry) -> bool:
         return each["key"].startswith("eval_") and each["metadata"]["samples_count"] > NUM_BLOCKS // 2 * STEPS * BATCH

@@ -145,10 +145,7 @@ def test_workers_of_alibaba() -> None:
 
 def test_steps_of_nanogpt() -> None:
     found = sample("modded_nanogpt_muon_8xH100_steps.txt")
-    assert [(refusal.code, refusal.message) for refusal in found.refusals] == [
-        ("time", "train_time falls from 77676 to 214 ms at step 11"),
-        ("not-finite", "step_avg is nan; the first of 13 cases"),
-    ]
+    assert not found.refusals
     assert found.values("train.step.count") == [float(n) for n in range(1, 6201)]
     durations = found.values("train.step.duration")
     assert sum(durations[12:]) / len(durations[12:]) == pytest.approx(0.21633, rel=1e-3)

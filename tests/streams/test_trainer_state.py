@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,40 @@ def test_a_step_below_the_log_is_refused() -> None:
     assert not refused(trainer_state(trainer_entries(10, 20), global_step=25))
 
 
+@pytest.mark.parametrize(
+    ("step", "steps", "is_cut"),
+    [
+        (50_000, range(10, 5_010, 10), True),
+        (5_000, range(10, 5_010, 10), False),
+        (5_015, range(10, 5_010, 10), False),
+        (1_500, (500, 1_000), False),
+        (2_600, (500, 1_000, 1_500), True),
+        (2_400, (500, 1_000, 1_500), False),
+        (30_000, (10, 20, 10_020), False),
+    ],
+)
+def test_a_log_that_ends_long_before_its_save_is_refused(step: int, steps: Sequence[int], is_cut: bool) -> None:
+    found = refused(trainer_state([{"loss": 2.5, "step": each} for each in steps], global_step=step))
+    words = f"global_step is {step:,}, and log_history has entries every "
+    assert [(group, message.startswith(words)) for group, message in found] == [("TS-TEL-004", True)] * is_cut
+
+
+def test_a_step_beyond_the_last_one_is_noted() -> None:
+    entries = trainer_entries(10, 20)
+    found = read_text(trainer_state(entries, global_step=20, max_steps=15))
+    assert found.lost["meaning", "max_steps"] == 1
+    for most in (20, 30, -1, 0):
+        assert ("meaning", "max_steps") not in read_text(trainer_state(entries, global_step=20, max_steps=most)).lost
+
+
+@pytest.mark.parametrize("key", ["loss", "policy_loss"])
+def test_a_log_without_a_loss_is_said_to_be_unjudged(tmp_path: Path, key: str) -> None:
+    entries = [{"step": step, key: 2.5, "learning_rate": 1e-4} for step in range(10, 100, 10)]
+    (tmp_path / "trainer_state.json").write_text(trainer_state(entries, global_step=90))
+    found = [one for one in validate([tmp_path / "trainer_state.json"]).unjudged if "no loss" in one.reason]
+    assert [one.requirements for one in found] == [("TS-TEL-055", "TS-TEL-088")] * (key != "loss")
+
+
 def test_a_step_that_is_there_twice_is_refused() -> None:
     entries = trainer_entries(10, 20)
     assert refused(trainer_state([*entries, entries[1]])) == [("TS-TEL-019", "the entry is there twice")]
@@ -227,3 +262,12 @@ def test_a_part_of_the_log_that_is_there_twice_is_reported(tmp_path: Path) -> No
     changed = [{**entry, "loss": entry["loss"] + 0.125} for entry in entries[15:]]
     assert not read_text(trainer_state([*entries[:30], *changed])).refusals
     assert not read_text(trainer_state([*entries[:20], *entries[12:]])).refusals
+
+
+@pytest.mark.parametrize(("rate", "is_found"), [(1e-4, False), (37.0, False), (1e4, True)])
+def test_a_learning_rate_that_no_optimizer_takes_is_out_of_range(tmp_path: Path, rate: float, is_found: bool) -> None:
+    entries = [{"step": step, "loss": 2.5, "learning_rate": rate} for step in range(10, 100, 10)]
+    (tmp_path / "trainer_state.json").write_text(trainer_state(entries, global_step=90))
+    found = [one.message for one in validate([tmp_path / "trainer_state.json"]).findings]
+    words = "train.learning_rate is 10,000, above 1,000; the first of 9 cases"
+    assert found == [words] * is_found

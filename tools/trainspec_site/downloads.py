@@ -17,6 +17,19 @@ HEAD = """\
 What the specification says in forms that programs read, and the whole version on one page. All addresses stay as long
 as the version does.
 
+## Tools
+
+No release is published yet, and the repository has no public address yet. Files that pages name as "in the repository"
+are in a checkout of it. Install the tools from there, where `REPOSITORY` is its address:
+
+```sh
+git clone REPOSITORY trainspec
+pip install ./trainspec                                                             # validator and toolbox
+pip install ./trainspec ./trainspec/record ./trainspec/reference ./trainspec/conformance # with the suite
+```
+
+Python 3.11 or newer is needed; the suite needs Linux.
+
 ## The whole version
 
 - <a href="../print/">All pages on one page</a>, for printing

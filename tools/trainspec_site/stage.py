@@ -95,7 +95,7 @@ def with_stacks_links(text: str, page: Path, root: Path) -> str:
 def with_repository_links(text: str, page: Path, root: Path, repository: str) -> str:
     """The text of this page with links to files outside the pages that lead to the repository.
 
-    Where the repository has no address yet, the words stay and the path of the file follows them.
+    Where the repository has no address yet, the words stay, and say that the file is in the repository.
     """
 
     def follow(link: re.Match[str]) -> str:
@@ -106,7 +106,8 @@ def with_repository_links(text: str, page: Path, root: Path, repository: str) ->
         file = _outside(link["target"], page, root)
         if not file:
             return link[0]
-        return link["words"] if file in link["words"] else f"{link['words']} (`{file}`)"
+        place = "in the repository" if file in link["words"] else f"`{file}` in the repository"
+        return f"{link['words']} ({place})"
 
     if repository:
         return outside_fences(text, lambda part: LINK.sub(follow, part))

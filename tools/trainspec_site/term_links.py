@@ -12,6 +12,8 @@ TERM = re.compile(r"\[(?P<term>[^\]]+)\]\((?P<target>[^)\s]*00-terms\.md#(?P<slu
 DEFINITION = re.compile(r"^### (?P<term>[^\n]+)\n\n(?P<body>.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|`|\s*\([^)]*\)")
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+SIBILANT = re.compile(r"(?:s|x|z|ch|sh)$")
+"""Ends of words whose plural has `es`: *planes* is no plural of *plan*."""
 HEADING = re.compile(r"^#.*$", re.MULTILINE)
 
 
@@ -43,7 +45,8 @@ def with_tooltips(text: str, meanings: Mapping[str, str]) -> str:
 def _linked(text: str, found: re.Match[str], meaning: str) -> str:
     """The text with a link at the first use of one term."""
     words = r"\s+".join(map(re.escape, found["term"].split()))
-    use = re.compile(rf"(?<![\w-]){words}(?:s|es)?(?![\w-])", re.IGNORECASE)
+    plural = "es" if SIBILANT.search(found["term"]) else "s"
+    use = re.compile(rf"(?<![\w-]){words}(?:{plural})?(?![\w-])", re.IGNORECASE)
     kept = sorted(part.span() for pattern in (KEPT, HEADING, FENCE) for part in pattern.finditer(text))
     for match in use.finditer(text):
         if not any(start < match.end() and match.start() < end for start, end in kept):

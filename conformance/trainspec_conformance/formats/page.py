@@ -63,13 +63,14 @@ def _scenarios(report: ConformanceReport) -> Iterator[Content]:
             element("td", element("a", one.scenario, href=f"#{one.scenario}")),
             element("td", _requirement(one.requirement)),
             element("td", one.level),
+            element("td", "" if one.num_ranks is None else str(one.num_ranks), class_="number"),
             element("td", str(len(one.trials)), class_="number"),
             element("td", f"{seconds_of(one):.1f}", class_="number"),
             element("td", one.gap or "", class_="gap"),
         )
         for one in report.scenarios
     ]
-    yield table(("Verdict", "Scenario", "Requirement", "Level", "Trials", "Seconds", "Declared gap"), rows)
+    yield table(("Verdict", "Scenario", "Requirement", "Level", "Ranks", "Trials", "Seconds", "Declared gap"), rows)
     known = {evidence.path for evidence in report.evidence}
     yield element("h2", "Trials")
     for one in report.scenarios:

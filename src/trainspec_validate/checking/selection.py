@@ -53,6 +53,11 @@ class Selection:
                 yield replace(entry, settings=source, requirements=tuple(sorted(found)))
 
 
+def taken_by(selection: Selection, index: Index) -> frozenset[str]:
+    """All requirements that a selection has judged."""
+    return _decided(selection.profile, frozenset(selection.select), frozenset(selection.ignore), index).taken
+
+
 @dataclass(frozen=True, slots=True)
 class _Decision:
     """What a selection decides on one requirement."""
@@ -66,6 +71,7 @@ class _Decisions:
     """What a selection decides on every requirement."""
 
     by_id: Mapping[str, _Decision]
+    taken: frozenset[str]
     left_out: tuple[frozenset[str], frozenset[str]]
     """Of what the validator checks: the ignored ones, and those that are not chosen."""
 
@@ -80,10 +86,10 @@ def _decided(profile: str, select: frozenset[str], ignore: frozenset[str], index
         in_profile = profile == "full" or requirement.profile == "core"
         is_chosen = not words.isdisjoint(select) if select else in_profile
         decisions[identifier] = _Decision(is_ignored, is_chosen and not is_ignored)
+    taken = frozenset(identifier for identifier, decision in decisions.items() if decision.is_taken)
     checked = {identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED}
     ignored = frozenset(identifier for identifier in checked if decisions[identifier].is_ignored)
-    rest = frozenset(identifier for identifier in checked if not decisions[identifier].is_taken) - ignored
-    return _Decisions(decisions, (ignored, rest))
+    return _Decisions(decisions, taken, (ignored, frozenset(checked) - taken - ignored))
 
 
 def renamed(words: Iterable[str], index: Index) -> Iterator[str]:

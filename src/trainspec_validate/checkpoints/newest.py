@@ -1,7 +1,8 @@
 """Chooses the newest whole checkpoint of a directory, for a launcher that resumes from it.
 
 The step is what the content says: a name only says which checkpoint is read first, and one whose content says another
-step is refused. Without a step, the last number of the name decides, and then the time of the last change.
+step is refused. Without a step, the last number of the name decides, and then the time of the last change. Files of
+`torch.save` side by side are ordered by `saves`, and none is chosen where names and contents contradict each other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,18 @@ from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inv
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.pointers import pointers
+from trainspec_validate.checkpoints.progress import progress_of
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.saves import (
+    Saved,
+    are_parts,
+    contradiction,
+    is_torch,
+    newest_first,
+    states_in,
+    states_of,
+    without_optimizer,
+)
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.usable import unusable
@@ -59,7 +71,7 @@ _SAVE_ID = ("TS-CKP-074",)
 
 
 class SeveralSeriesError(Exception):
-    """Checkpoints are in several directories; the text names them."""
+    """Checkpoints are in several directories, or of several runs; the text names them."""
 
 
 _SHARD = re.compile(
@@ -80,6 +92,8 @@ class Candidate:
     number: int
     """The last number of its name."""
     modified_ns: int
+    saved: Saved | None = None
+    """What orders it among files of `torch.save` side by side."""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -117,11 +131,12 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         code: what pickles may name, as far as a checkpoint is not refused for it.
 
     Raises:
-        SeveralSeriesError: checkpoints are in several directories below it.
+        SeveralSeriesError: checkpoints are in several directories below it, or which one is newer is not known.
     """
     group = _series(directory)
     if group is None:
         return
+    group = _apart(group)
     candidates = _candidates(group)
     terms = _Terms(directory, reads_content, code)
     committed = _committed(group, candidates)
@@ -129,6 +144,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
+        if not found.faults:
+            _check_order(one, candidates[place + 1 :], terms)
         yield replace(found, notes=(*links, *found.notes))
 
 
@@ -170,8 +187,38 @@ def _too_deep(group: Group) -> str:
     return f"{group.deep[0]}: more than {DEPTH.most} levels of directories are above it" if group.deep else ""
 
 
+def _apart(group: Group) -> Group:
+    """The files of a directory that are states of several steps, in place of the directory."""
+    if len(group.members) != 1 or group.files:
+        return group
+    (root,) = group.members
+    files = {root / name: [name] for name in states_in(root)}
+    return Group(root, list(files), files) if files else group
+
+
+def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> None:
+    """Refuse to choose a state where another whole one may be newer."""
+    for other in others:
+        if one.saved is None or other.saved is None:
+            continue
+        words = contradiction(one.saved, other.saved) or are_parts(one.saved, other.saved)
+        if words and not _judge(other, (), None, terms).faults:
+            raise SeveralSeriesError(f"{words}; name the file to resume from")
+
+
+def _ordered(group: Group) -> list[Candidate]:
+    """Files of `torch.save` side by side, from the newest on; empty where there are other members."""
+    if any([root.name] != group.files.get(root) or not is_torch(root.name) for root in group.members):
+        return []
+    found = {root.name: _candidate(root, group.files[root]) for root in group.members}
+    saved = [Saved(name, progress_of(one.root), one.modified_ns) for name, one in found.items()]
+    return [replace(found[one.name], saved=one) for one in newest_first(states_of(saved))]
+
+
 def _candidates(group: Group) -> list[Candidate]:
     """From the newest on; where some have a step, those without one are left out."""
+    if ordered := _ordered(group):
+        return ordered
     found = [_candidate(root, group.files.get(root)) for root in group.members]
     if any(one.step is not None for one in found):
         found = [one for one in found if one.step is not None]
@@ -218,6 +265,7 @@ def _judge(
     notes = [_words(each) for each in found if each not in refused]
     if not faults:
         faults += _without_state(checkpoint, older)
+        faults += _without_optimizer(checkpoint, one, older)
     if not faults:
         faults += unusable(checkpoint, (read_checkpoint(one.root, one.files) for one in older[:_NUM_COMPARED]))
     if not faults:
@@ -338,6 +386,12 @@ def _without_state(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterat
                 words = "it is a model without state to resume from"
                 yield f"{checkpoint.name}: {words}, and {one.root.name} next to it has {state[0]}"
                 return
+
+
+def _without_optimizer(checkpoint: Checkpoint, one: Candidate, older: Sequence[Candidate]) -> Iterator[str]:
+    """A file with a model alone among files that a run can resume from."""
+    if one.saved and (words := without_optimizer(one.saved, (each.saved for each in older if each.saved))):
+        yield f"{checkpoint.name}: {words}"
 
 
 def _lacking(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

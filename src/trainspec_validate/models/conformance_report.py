@@ -103,6 +103,8 @@ class ScenarioReport(DocumentPart):
     """Which profile needs it."""
     level: Literal["observable", "recoverable", "efficient"]
     """Level of conformance that it belongs to."""
+    num_ranks: Count | None = None
+    """Most ranks that trained at once: the size at which the verdict holds. Reports of earlier versions lack it."""
     verdict: Verdict
     """`pass` only where every check of every trial holds."""
     reason: Text | None = None

@@ -12,13 +12,15 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
+from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import claims, document_within, is_document
-from trainspec_validate.pipeline.files import is_document_name
+from trainspec_validate.pipeline.files import QUOTING_SUFFIXES, is_document_name
 from trainspec_validate.pipeline.layers import (
     MOST_LAYERS,
     PACKED,
     ZIP,
     Layered,
+    TooDeepError,
     innermost,
     is_skipped_frame,
     is_stored,
@@ -46,6 +48,7 @@ _DAMAGE: Final = (
 """What the readers of the standard library raise for an archive that is damaged, encrypted or of an unknown kind."""
 
 
+@unpacked.once
 def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
     """Names and contents of the YAML and JSON files in an archive, unpacked where they are compressed by themselves.
 
@@ -58,6 +61,7 @@ def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             return None
+        unpacked.begin_file(len(content))
         found = _zipped(io.BytesIO(content)) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
         return list(islice((document for entry in found for document in _plain(*entry)), _MOST_DOCUMENTS))
     except (SourceError, *_DAMAGE):
@@ -69,15 +73,20 @@ def _plain(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     return _documents(name, content) if content.startswith((ZIP, *PACKED)) else iter([(name, content)])
 
 
+@unpacked.once
 def unpacked_text(path: Path) -> bytes | None:
-    """The text in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
+    """The text of ours in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
 
-    Of content that is no text nothing is unpacked but its start.
+    It is empty where it does not claim to be ours. Of content that is no text nothing is unpacked but its start.
+
+    Raises:
+        OverLimitError: the run has unpacked too much.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
     try:
         with open_regular(path) as file:
+            unpacked.begin_file(path.stat().st_size)
             below = innermost(file, path.name)
             if below.start.startswith(ZIP) and below.num_layers:
                 return next((content for _, content in _packed_in(below, file)), b"")
@@ -87,16 +96,22 @@ def unpacked_text(path: Path) -> bytes | None:
         if not below.num_layers:
             content.text[:_START_BYTES].decode("utf-8", "replace" if len(content.text) > _START_BYTES else "strict")
             return None if b"\0" in content.text else content.text
-        return content.text if content.is_whole or claims(content.text) else None
-    except (SourceError, *_DAMAGE):
+        return content.text if claims(content.text) else b"" if content.is_whole else None
+    except (SourceError, *_DAMAGE) as error:
+        _refuse_spent(error)
         return None
 
 
+@unpacked.once
 def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
     """The documents of ours in a file that begins as a compressed file or an archive does, whatever its name is.
 
     The name is empty for the content of a compressed file. The list is empty for files of other programs, such as those
     of offices and packages. None for what is not packed, or is damaged.
+
+    Raises:
+        OverLimitError: the run has unpacked too much.
+        TooDeepError: there are more layers of compression than are followed.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
@@ -107,24 +122,38 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
             if not is_packed and not _has_small_directory(file):
                 return None
             file.seek(0)
+            unpacked.begin_file(path.stat().st_size)
             if is_packed and not start.startswith(ZIP):
-                return list(islice(_packed_in(innermost(file), file), _MOST_DOCUMENTS))
+                quotes = PurePath(unpacked_name(path.name)).suffix.lower() in QUOTING_SUFFIXES
+                return list(islice(_packed_in(innermost(file), file, quotes=quotes), _MOST_DOCUMENTS))
             entries = _zipped(file) if _has_small_directory(file) else ()
             found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
             return list(found) if is_packed else list(found) or None
-    except (SourceError, *_DAMAGE):
+    except TooDeepError:
+        raise
+    except (SourceError, *_DAMAGE) as error:
+        _refuse_spent(error)
         return None
 
 
-def _packed_in(below: Layered, packed: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """The documents of ours in the content below the compression of a file or an entry."""
+def _refuse_spent(error: Exception) -> None:
+    """Raise an error that says that the run has unpacked too much: it is no damage of the file."""
+    if unpacked.is_spent(error):
+        raise error
+
+
+def _packed_in(below: Layered, packed: BinaryIO, *, quotes: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The documents of ours in the content below the compression of a file or an entry.
+
+    A text that may quote documents, such as a page or a program, is one where the whole of it is.
+    """
     if below.start.startswith(ZIP):
         for name, content in _zipped(io.BytesIO(below.stream.read(_MOST_BYTES))):
             yield from _documents(name, content, below.num_layers + 1)
         return
     text = read_content(below.stream, packed).text
     whole = text.strip()
-    found = whole if not is_stored(below.start) and is_document(whole) else document_within(text)
+    found = whole if not is_stored(below.start) and is_document(whole) else b"" if quotes else document_within(text)
     if found:
         yield "", found
 
@@ -153,7 +182,9 @@ def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
         for entry in islice(archive.infolist(), _MOST_ENTRIES):
             if _may_be_document(entry.filename):
                 with archive.open(entry) as file:
-                    yield entry.filename, file.read(_MOST_BYTES_OF_ONE)
+                    found = file.read(_MOST_BYTES_OF_ONE)
+                unpacked.count(len(found))
+                yield entry.filename, found
 
 
 def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:

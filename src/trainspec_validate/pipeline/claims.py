@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 import unicodedata
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
@@ -34,10 +35,14 @@ def _character(character: str) -> str:
 
 _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 """What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
+_VERSION_START: Final = b"trainspec/"
 _ESCAPED: Final = re.compile(_FOLD.join(map(_character, "trainspec/v")).encode(), re.IGNORECASE)
 _VERSION: Final = re.compile(rb"trainspec/v\d")
 _NAME: Final = "trainspec"
-_STATED: Final = re.compile(rb"^[ \t{]*+[\"']?apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})", re.MULTILINE)
+_STATED: Final = re.compile(rb"apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})")
+_BEFORE_KEY: Final = re.compile(rb"(?:\A|\n)[ \t{]*+[\"']?\Z")
+_MOST_BEFORE: Final = 1_000
+"""Blanks and braces before a key that are looked at."""
 _SCHEMA: Final = re.compile(rb"\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)")
 _SCHEMA_AT_TOP: Final = re.compile(
     rb"^(?:#[^\n]{0,200}?|[\"']?|[ \t{]*+\"(?=\$schema\"))\$schema[\"']?[ \t]*+[:=][ \t]*+[\"']?([^\s\"']{1,300}+)",
@@ -58,6 +63,8 @@ _BEGINS_WITH_KEY: Final = re.compile(rb"\s*+(?:(?:#[^\n]*+|---[ \t]*+\r?)\n\s*+)
 _VERSION_ANYWHERE: Final = re.compile(rb"apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?trainspec/v\d")
 _VERSION_AT_TOP: Final = re.compile(rb"^[{ ]*+[\"']?" + _VERSION_ANYWHERE.pattern, re.MULTILINE)
 _KIND_WITHIN: Final = re.compile(rf"kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
+_TOML_VERSION: Final = re.compile(rb"^[\"']?apiVersion[\"']?[ \t]*+=[ \t]*+[\"']trainspec/v", re.MULTILINE)
+_TOML_KIND: Final = re.compile(rf"^[\"']?kind[\"']?[ \t]*+=[ \t]*+[\"'](?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _FENCED: Final = re.compile(rb"(```|~~~).*?\1", re.DOTALL)
 """An example in a text for a person."""
 _NO_VALUE: Final = rb"[ \t]*+(?:null|~|\"\"|'')?[ \t]*+(?:[#,}\r]|$)"
@@ -74,11 +81,22 @@ NO_VERSION: Final = "has the kind of a document and no apiVersion"
 def claims(content: bytes) -> bool:
     """Whether a text says that it is written for a version of the specification, be it with a slip."""
     return bool(
-        _PLAIN.search(content)
+        _names_version(content)
         or (b"\\" in content and _ESCAPED.search(content))
         or _names_schema(content)
-        or any(_is_nearly_ours(found[1]) for found in islice(_STATED.finditer(content), _MOST_STATED))
+        or any(_is_nearly_ours(version) for version in islice(_stated(content), _MOST_STATED))
     )
+
+
+def _names_version(content: bytes) -> bool:
+    return _VERSION_START in content.lower() and _PLAIN.search(content) is not None
+
+
+def _stated(content: bytes) -> Iterator[bytes]:
+    """The versions that a text gives at the beginnings of lines."""
+    for found in _STATED.finditer(content):
+        if _BEFORE_KEY.search(content[max(0, found.start() - _MOST_BEFORE) : found.start()]):
+            yield found[1]
 
 
 def _names_schema(content: bytes, place: re.Pattern[bytes] = _SCHEMA) -> bool:
@@ -125,7 +143,7 @@ def claimed(path: Path) -> bytes:
             content = start + (file.read(MAX_BYTES) if may_be_text(start) else b"")
     except OSError:
         return b""
-    is_ours = claims(start.replace(b"\0", b"")) or _PLAIN.search(content.replace(b"\0", b""))
+    is_ours = claims(start.replace(b"\0", b"")) or _names_version(content.replace(b"\0", b""))
     return content if is_ours else b""
 
 
@@ -173,6 +191,16 @@ def is_document(content: bytes) -> bool:
     if outline_of(content) is None:
         return names_kind(content) and bool(_BEGINS_WITH_KEY.match(content))
     return why_foreign(content, _names_us) is None
+
+
+def has_readable_document(content: bytes) -> bool:
+    """Whether one of the YAML documents of a text that can be read is ours, be it not the first."""
+    return claims(content) and outline_of(content) is not None and why_foreign(content, _names_us) is None
+
+
+def is_in_toml(content: bytes) -> bool:
+    """Whether a text in TOML has the version and the kind of a document at its top."""
+    return bool(_TOML_VERSION.search(content) and _TOML_KIND.search(content))
 
 
 def document_within(content: bytes) -> bytes:

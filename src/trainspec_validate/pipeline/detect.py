@@ -14,7 +14,9 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
+from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.system.packings import unpacked_name
 
 if TYPE_CHECKING:
@@ -46,6 +48,10 @@ _LOG_LINE = re.compile(
     rb"[^\n]{0,1000}\bloss\b[\"']?[ :=(]{1,4}-?(?:\d|nan)[^\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
+_BETWEEN_CELLS = re.compile(rb"[,;\t|]")
+_COLUMN_OF_STEPS = re.compile(rb"(?:(?:global|train|trainer)[ _/]?)?(?:step|iter|iteration|epoch)s?")
+_COLUMN_OF_LOSS = re.compile(rb"(?:[\w./-]{1,40}[ _/.-])?loss(?:[ _/.-][\w./-]{1,40})?")
+_ROW_OF_NUMBERS = re.compile(rb"[\"']?\d[^\n]*\d")
 NO_STREAM = "is no stream of a known format"
 _LARGE_FILE = b"version https://git-lfs.github.com/spec/"
 POINTER = "is a Git LFS pointer, not the file; run `git lfs pull`"
@@ -231,7 +237,14 @@ def _looked_further(file: File, start: bytes) -> Source | None:
     from trainspec_validate.telemetry.formats.format import detect_beyond  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
 
-    found = detect_beyond(pieces_of(file.path))
+    if not file.found:
+        found = detect_beyond(pieces_of(file.path))
+        return Source("stream", file, found.name) if found else None
+    begin_file(file.path.stat().st_size)
+    try:
+        found = detect_beyond(counted(pieces_of(file.path)))
+    except OverLimitError:
+        return Source("other", file, unread=NOT_LOOKED_INTO)
     return Source("stream", file, found.name) if found else None
 
 
@@ -301,7 +314,20 @@ def looks_like_log(start: bytes) -> bool:
     >>> looks_like_log(b"iter 10 loss 2.5\niter 20 loss 2.4\n"), looks_like_log(b"the loss of step 5 fell\n")
     (True, False)
     """
-    return b"\0" not in start[:_LOG_BYTES] and len(_LOG_LINE.findall(start[:_LOG_BYTES])) > 1
+    text = start[:_LOG_BYTES]
+    return b"\0" not in text and (len(_LOG_LINE.findall(text)) > 1 or _is_table_of_steps(text))
+
+
+def _is_table_of_steps(text: bytes) -> bool:
+    r"""Whether a text is a table with a column of steps or epochs and one of losses, whatever is between its cells.
+
+    >>> _is_table_of_steps(b"epoch;train_loss\n1;2.5\n"), _is_table_of_steps(b"epoch;notes on the loss\nnone;x\n")
+    (True, False)
+    """
+    title, _, rows = text.removeprefix(_ORDER_MARK).partition(b"\n")
+    names = [name.strip(b"'\" \r").lower() for name in _BETWEEN_CELLS.split(title)]
+    is_titled = any(map(_COLUMN_OF_STEPS.fullmatch, names)) and any(map(_COLUMN_OF_LOSS.fullmatch, names))
+    return is_titled and _ROW_OF_NUMBERS.match(rows) is not None
 
 
 def _log_words() -> str:

@@ -65,22 +65,22 @@ Binding = Mapping[type[Document], Member]
 """Documents that belong together, by kind."""
 
 
-def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
-    """Each distinct set of documents that a rule is to judge.
+def bind(kinds: Sequence[type[Document]], bindings: Iterable[Binding]) -> Iterator[Binding]:
+    """Each distinct set of documents that a rule on these kinds is to judge.
 
     A rule that asks for one kind runs once per document; a rule that asks for several runs once per combination. A
     plan that has a cluster of its own is judged with that one, and not with the one that a policy for it names.
     """
     bindings, seen = list(bindings), set()
     settled = set[int]()
-    if {kind for _, kind in rule.parameters} == {TrainingPlan, ClusterProfile}:
+    if set(kinds) == {TrainingPlan, ClusterProfile}:
         own = (one for one in bindings if CheckpointPolicy not in one and {TrainingPlan, ClusterProfile} <= one.keys())
         settled = {id(one[TrainingPlan].document) for one in own}
     for binding in bindings:
         plan = binding.get(TrainingPlan)
         if plan and CheckpointPolicy in binding and id(plan.document) in settled:
             continue
-        members = [binding.get(kind) for _, kind in rule.parameters]
+        members = [binding.get(kind) for kind in kinds]
         key = tuple(id(member.document) for member in members if member)
         if len(key) == len(members) and key not in seen:
             seen.add(key)
@@ -98,10 +98,14 @@ def run_rules(
     lacks: list[Lack] = []
     findings: list[Finding] = []
     outcomes: list[Outcome] = []
+    bound: dict[tuple[type[Document], ...], list[Binding]] = {}
     for rule in rules:
+        kinds = tuple(kind for _, kind in rule.parameters)
+        if kinds not in bound:
+            bound[kinds] = list(bind(kinds, bindings))
         requirement = index.by_id[rule.requirement]
         tally = _Tally()
-        for binding in bind(rule, bindings):
+        for binding in bound[kinds]:
             findings.extend(_judge(rule, binding, requirement, index, tally))
         outcomes.append(_outcome(requirement, tally))
         lacks += tally.unknown

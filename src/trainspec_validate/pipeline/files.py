@@ -37,8 +37,24 @@ _METRICS = re.compile(r"[/\\][0-9a-f]{32}[/\\]metrics(?:[/\\]|$)")
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
+_OTHER_SUFFIXES: Final = frozenset(
+    f".{end}"
+    for end in (
+        *("py", "pyc", "pyi", "ipynb", "c", "cc", "cpp", "cu", "cuh", "h", "hpp", "go", "rs", "java", "js", "ts", "sh"),
+        *("toml", "ini", "html", "css", "xml", "svg", "png", "jpg", "gif", "pdf", "so", "o", "a", "bin", "pt", "npy"),
+    )
+)
+"""Ends of names of programs, pictures and state, which are many and no documents."""
+QUOTING_SUFFIXES: Final = _OTHER_SUFFIXES | frozenset(
+    f".{end}"
+    for end in (
+        *("md", "mdx", "markdown", "rst", "adoc", "org", "tex", "diff", "patch", "rmd", "qmd"),
+        *("bash", "zsh", "fish", "ps1", "pl", "rb", "jl", "lua", "mjs", "tsx", "jsx"),
+    )
+)
+"""Ends of names of programs and documentation, which may quote documents and lines of a log."""
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
-_MOST_STDIN: Final = Limit("a stream on standard input", 16 * 1024**3, "bytes")
+_MOST_STDIN: Final = Limit("a stream on standard input", 4 * 1024**3, "bytes")
 _PIECE_BYTES = 8_000_000
 _MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
 _MOST_COMPARED: Final = 2_000

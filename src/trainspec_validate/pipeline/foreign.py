@@ -8,12 +8,14 @@ from difflib import SequenceMatcher
 from itertools import islice
 from typing import Final
 
-from trainspec_validate.documents.load.outline import ALIAS, outline_of
+from trainspec_validate.documents.load.outline import ALIAS, MAX_VALUES, outline_of
 from trainspec_validate.documents.types import KINDS
 
 HELD: Final = "holds a document in a text of another program"
 NOT_OURS: Final = "has the name of a document, and neither its apiVersion nor its keys"
+NO_HEAD: Final = f"names TrainSpec, and none of its first {MAX_VALUES:,} keys and values is a version or kind of it"
 REMEDIES: Final = {
+    NO_HEAD: "write apiVersion and kind first",
     HELD: "write the document to a file of its own to have it judged",
     NOT_OURS: "name it to have it judged, or rename a file of another program",
 }
@@ -29,6 +31,7 @@ _STATED: Final = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """A line that states a version, or a kind of ours."""
+_VERSION_LINE: Final = re.compile(rb"^[\"']?apiVersion[\"']?[ \t]*+:[ \t]*+[\"']?trainspec/", re.MULTILINE)
 _MOST_STATED: Final = 10_000
 _REQUIRED: Final = (
     frozenset({"num_nodes", "num_accelerators", "node_groups"}),
@@ -45,13 +48,20 @@ IsOurs = Callable[[str], bool]
 
 def why_foreign(content: bytes, is_ours: IsOurs) -> str | None:
     """Why a text that mentions TrainSpec is not ours, empty where it holds nothing of ours; None where it may be."""
-    outline = outline_of(content)
+
+    def names_ours(key: str, value: str) -> bool:
+        return _names_ours(key, value, is_ours)
+
+    has_holes = any(mark.encode() in content for mark in _TEMPLATE)  # one that cannot be read may be of another program
+    outline = outline_of(content, None if has_holes else names_ours)
     if outline is None:
         return "" if _is_template_of_another(content, is_ours) else None
-    if any(_names_ours(key, value, is_ours) for key, value in outline.top):
+    if any(names_ours(key, value) for key, value in outline.top):
         return None
     if any(key == "apiVersion" and is_ours(value) for key, value in outline.inside):
         return None
+    if outline.is_cut:
+        return None if _VERSION_LINE.search(content) else NO_HEAD
     return HELD if any("\n" in value and _HELD.search(value) for _, value in outline.inside + outline.top) else ""
 
 

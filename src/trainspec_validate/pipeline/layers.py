@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
 from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import document_within, may_be_text
 
 ZIP: Final = b"PK\x03\x04"
@@ -74,6 +75,7 @@ class _Again(io.RawIOBase):
         """Fill a buffer, first with what was read before."""
         found = self._start or self._rest.read1(len(buffer))
         self._start = b""
+        unpacked.count(len(found))
         buffer[: len(found)] = found
         return len(found)
 
@@ -117,6 +119,7 @@ def innermost(stream: BinaryIO, name: str = "", level: int = 0) -> Layered:
     """The content below the layers of compression.
 
     Raises:
+        OverLimitError: the run has unpacked too much, here or where the stream is read.
         TooDeepError: there are more layers than are followed.
         SourceError: a layer is damaged from its start, or cannot be read here.
     """
@@ -142,6 +145,7 @@ def _after_skipped(stream: BinaryIO) -> bytes:
         left -= size
         while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
             size -= len(piece)
+            unpacked.count(len(piece))
         start = stream.read(_MARK_BYTES)
     return start
 

@@ -17,6 +17,7 @@ from trainspec_validate.pipeline.files import File
 from trainspec_validate.pipeline.foreign import REMEDIES
 from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import InputError
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def _unread(source: FoundSource) -> Unjudged:
         SACCT: "",
         LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
         NO_STREAM: "see: trainspec import --list",
+        NOT_LOOKED_INTO: "name it to have it judged",
         NO_VERSION: f"write apiVersion: {API_VERSION}",
     }
     remedy = remedies.get(source.unread, "write the file anew, or remove it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checking.selection import Selection, taken_by
 from trainspec_validate.checking.suppress import NEVER_SILENCED
 from trainspec_validate.model.finding import Finding, Outcome, Verdict, verdict_of
 from trainspec_validate.pipeline.engine import Binding
@@ -52,11 +52,12 @@ def outcomes_of_form(
 ) -> Iterator[Outcome]:
     """The verdicts on what the loader and the schemas check; silencers are left out, they are judged last."""
     counts = Counter(finding.requirement for finding in findings)
+    taken = taken_by(selection, documents.index)
     for requirement in documents.index.by_id.values():
         identifier = requirement.id
         if requirement.check not in {"load", "schema"} or identifier in NEVER_SILENCED:
             continue
-        if not selection.takes(documents.index, identifier) or not documents.files:
+        if identifier not in taken or not documents.files:
             continue
         if counts[identifier] or any(judged(identifier, path) for path in documents.kinds):
             yield Outcome(identifier, verdict_of(requirement.severity, counts[identifier]), counts[identifier])
@@ -78,7 +79,8 @@ def without_input(
 ) -> Iterator[Outcome]:
     """The requirements that were selected one by one or by chapter, and that nothing given can be judged by."""
     given = {check for check, paths in elsewhere.items() if paths} | ({"rule"} if documents.files else set())
+    taken = taken_by(selection, documents.index)
     for requirement in documents.index.by_id.values() if selection.select else ():
         reason = _WITHOUT_INPUT.get(requirement.check)
-        if reason and requirement.check not in given and selection.takes(documents.index, requirement.id):
+        if reason and requirement.check not in given and requirement.id in taken:
             yield Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)

@@ -12,7 +12,14 @@ from typing import Final
 
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
-from trainspec_validate.pipeline.claims import claimed, claims, hidden_claims, names_kind
+from trainspec_validate.pipeline.claims import (
+    claimed,
+    claims,
+    has_readable_document,
+    hidden_claims,
+    is_in_toml,
+    names_kind,
+)
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     NO_STREAM,
@@ -25,6 +32,7 @@ from trainspec_validate.pipeline.detect import (
     looks_like_log,
 )
 from trainspec_validate.pipeline.files import (
+    QUOTING_SUFFIXES,
     SKIPPED_DIRECTORIES,
     STDIN,
     File,
@@ -33,15 +41,15 @@ from trainspec_validate.pipeline.files import (
     is_stream_name,
     linked_matches,
 )
+from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
 from trainspec_validate.pipeline.texts import Text
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
-from trainspec_validate.system.repository import absent_submodules, absent_submodules_below, is_absent_submodule
+from trainspec_validate.system.repository import TOOLS, absent_submodules, absent_submodules_below, is_absent_submodule
 
 _CLAIMS: Final = "claims to be ours under a name that is not searched"
-_TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
-"""Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
 _READ_PACKINGS: Final = (".gz", ".zst")
@@ -52,22 +60,6 @@ _RENAMED: Final = re.compile(
     r"(?:\.(?:j2|jinja2?|tmpl|tpl|template|in|dist|example|sample|bak|backup|disabled|off|old|orig|save)|~|\s)+$"
 )
 """Ends of names of templates and of what is kept next to a document."""
-_OTHER_SUFFIXES: Final = frozenset(
-    f".{end}"
-    for end in (
-        *("py", "pyc", "pyi", "ipynb", "c", "cc", "cpp", "cu", "cuh", "h", "hpp", "go", "rs", "java", "js", "ts", "sh"),
-        *("toml", "ini", "html", "css", "xml", "svg", "png", "jpg", "gif", "pdf", "so", "o", "a", "bin", "pt", "npy"),
-    )
-)
-"""Ends of names of programs, pictures and state, which are many and no documents."""
-_NO_LOGS: Final = _OTHER_SUFFIXES | frozenset(
-    f".{end}"
-    for end in (
-        *("md", "mdx", "markdown", "rst", "adoc", "org", "tex", "diff", "patch", "rmd", "qmd"),
-        *("bash", "zsh", "fish", "ps1", "pl", "rb", "jl", "lua", "mjs", "tsx", "jsx"),
-    )
-)
-"""Ends of names of programs and documentation, which may quote lines of a log."""
 _PROGRAM: Final = re.compile(rb"#!|(?:[^\n]{0,1000}\n){0,100}?#(?:SBATCH|PBS|BSUB|PJM|COBALT)[ \t]")
 """How a program begins: with its interpreter, or with what it asks of a scheduler."""
 _COMMENT: Final = re.compile(rb"^[ \t]{0,100}(?:#|//)[^\n]*\n?", re.MULTILINE)
@@ -79,11 +71,24 @@ _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cf
 PACKED_DOCUMENT: Final = "is a compressed document"
 UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here"
 _YAML: Final = (".yaml", ".yml")
+_TOML: Final = "is a document in TOML, which is not read"
+TOO_DEEP: Final = f"is compressed more than {MOST_LAYERS} times over, and was not looked into"
 _OWN_NAME: Final = re.compile(r"(?:cluster|plan|checkpoint|policy)\b", re.IGNORECASE)
 _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 NO_SUBMODULE: Final = "is a submodule that is not checked out"
 CHECK_OUT: Final = "run git submodule update --init"
+_USUAL: Final = {
+    PACKED_DOCUMENT: "unpack it",
+    UNREAD_DOCUMENT: "unpack it",
+    NOT_LOOKED_INTO: "unpack it",
+    TOO_DEEP: "unpack it",
+    _TOML: "write it in YAML or JSON",
+    _UNKNOWN_LOG: "write a metric stream",
+    LOOKS_LIKE_LOG: "write a metric stream",
+    NO_SUBMODULE: CHECK_OUT,
+}
+"""What to do about a file that is left out for a reason."""
 _N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
@@ -115,14 +120,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                usual = {
-                    PACKED_DOCUMENT: "unpack it",
-                    UNREAD_DOCUMENT: "unpack it",
-                    _UNKNOWN_LOG: "write a metric stream",
-                    LOOKS_LIKE_LOG: "write a metric stream",
-                    NO_SUBMODULE: CHECK_OUT,
-                }
-                remedy = usual.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
+                remedy = _USUAL.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
@@ -157,7 +155,7 @@ def why_left_out(name: str) -> str:
             return NO_SUBMODULE if is_absent_submodule(path) else ""
         is_ours = path.name.split(".")[0] in OWN_STEMS or bool(packed_documents(path))
         return _cannot_be_read(path, name) if path.is_file() and not is_ours else ""
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverLimitError):
         return ""  # whoever reads it says why
 
 
@@ -266,7 +264,7 @@ class _Tree:
                 inside = (
                     target in self.searched
                     or target in self.judged
-                    or any(part in _TOOLS or part in SKIPPED_DIRECTORIES for part in Path(target).parts)
+                    or any(part in TOOLS or part in SKIPPED_DIRECTORIES for part in Path(target).parts)
                 )
                 if not inside and not _is_passed_by(link.name):
                     yield link, "is a link to a directory elsewhere, which is not followed"
@@ -306,7 +304,7 @@ def _is_passed_by(name: str) -> bool:
 
 def is_of_a_tool(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a directory of version control or an environment of Python."""
-    mark = _TOOLS.get(entry.name, _ENVIRONMENT)
+    mark = TOOLS.get(entry.name, _ENVIRONMENT)
     return os.path.lexists(os.path.join(entry.path, mark))  # noqa: PTH118
 
 
@@ -346,7 +344,7 @@ def _stream_reason(file: Path) -> str:
     if is_candidate(file.name):
         return ""
     if stem == file.name and file.suffix not in _ODD_SUFFIXES:
-        return "" if file.suffix.lower() in _NO_LOGS else _log_reason(file)
+        return "" if file.suffix.lower() in QUOTING_SUFFIXES else _log_reason(file)
     from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
@@ -399,10 +397,18 @@ def _document_reason(file: Path) -> str:
     if name.endswith(".log"):
         return _UNKNOWN_LOG
     is_judged = is_document_name(file.name) or is_stream_name(file.name)
-    if not is_judged and (found := packed_documents(file)) is not None:
+    try:
+        found = None if is_judged else packed_documents(file)
+    except OverLimitError:
+        return NOT_LOOKED_INTO
+    except TooDeepError:
+        return TOO_DEEP
+    if found is not None:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_document_name(file.name):
         return ""
+    if suffix.lower() == ".toml" and is_in_toml(claimed(file)):
+        return _TOML
     if suffix.isascii():
         is_ours = bool(claimed(file)) if may_be_renamed(file.name) else _is_whole_document(file)
         return _CLAIMS if is_ours else ""
@@ -417,7 +423,8 @@ def _is_whole_document(file: Path) -> bool:
         return False
     facts = Text(file, content).facts
     is_wide = b"\0" in content and facts.failure is not None
-    return facts.kind in KINDS or (is_wide and names_kind(content))
+    is_later = facts.failure is not None and has_readable_document(content)
+    return facts.kind in KINDS or is_later or (is_wide and names_kind(content))
 
 
 def is_packed_document(name: str) -> bool:
@@ -431,7 +438,10 @@ def packed_reason(file: Path) -> tuple[str, bytes]:
     What cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON is
     compressed by many programs.
     """
-    start = unpacked_text(file)
+    try:
+        start = unpacked_text(file)
+    except OverLimitError:
+        return NOT_LOOKED_INTO, b""
     if start is not None:
         return PACKED_DOCUMENT if claims(start) else "", start
     is_likely = unpacked_name(file.name).lower().endswith(_YAML) or _OWN_NAME.match(file.name)

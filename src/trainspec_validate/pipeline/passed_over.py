@@ -11,10 +11,12 @@ from typing import Final
 from trainspec_validate.pipeline.archives import documents_in, packed_documents
 from trainspec_validate.pipeline.claims import claimed, claims, names_kind
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name, is_stream_name
+from trainspec_validate.pipeline.layers import TooDeepError
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
     NO_SUBMODULE,
     PACKED_DOCUMENT,
+    TOO_DEEP,
     is_of_a_tool,
     is_packed_document,
     link_reason,
@@ -22,7 +24,8 @@ from trainspec_validate.pipeline.overlooked import (
     packed_reason,
 )
 from trainspec_validate.pipeline.texts import Text
-from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_archive
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
 
@@ -113,7 +116,12 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
     if is_archive(path.name):
         yield from _archive(path, reason)
         return
-    packed = None if is_stream_name(path.name) else packed_documents(path)
+    try:
+        packed = None if is_stream_name(path.name) else packed_documents(path)
+    except (OverLimitError, TooDeepError) as error:
+        why = NOT_LOOKED_INTO if isinstance(error, OverLimitError) else TOO_DEEP
+        yield PassedOver(path, why, remedy=_UNPACK)
+        return
     for name, content in packed or ():
         why = reason or (f"is {name!r} in an archive" if name else PACKED_DOCUMENT)
         yield PassedOver(path, why, Text(path, content), has_own_name=True, remedy=_UNPACK)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Seen = Callable[["RunView"], None]
 Judged = TypeVar("Judged")
+_TRAINER_STATE, _STEPS, _LOSS = "trainer-state", "train.step.count", "train.loss.mean"
+_OF_LOSS = ("TS-TEL-055", "TS-TEL-088")
+"""Requirements for the course of the loss."""
 _MOST_ATTEMPTS = 4
 """Times that a run is read while its files vanish."""
 
@@ -108,7 +111,9 @@ def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Ma
     path = run[0].name
     streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
     open_ = (*without_documents(path, "streams", found.outcomes, given), *_incomplete(path, found))
-    return found + CheckResult(documents=streams, unjudged=(*open_, *_cut(found), *_without_zone(view)))
+    return found + CheckResult(
+        documents=streams, unjudged=(*open_, *_cut(found), *_without_zone(view), *_without_loss(view))
+    )
 
 
 def _incomplete(path: str, result: CheckResult) -> Iterator[Unjudged]:
@@ -137,6 +142,15 @@ def _without_zone(view: RunView) -> Iterator[Unjudged]:
         if file.clock == "local" and FORMATS[file.format].omits_zone:
             remedy = "state the zone: trainspec import FILE --known utc_offset=+HH:MM"
             yield Unjudged(file.path, "has times without a zone, which are taken for UTC", remedy, ("TS-TEL-016",))
+
+
+def _without_loss(view: RunView) -> Iterator[Unjudged]:
+    """The logs of the Trainer of a run that has completed steps and reports no loss, as under a name of its own."""
+    metrics = {series.key.metric for series in view.job.values()}
+    for file in view.files:
+        if file.format == _TRAINER_STATE and _STEPS in metrics and _LOSS not in metrics:
+            remedy = "log the loss of training under the name loss"
+            yield Unjudged(file.path, "has no loss at any step, so the course of the loss is unknown", remedy, _OF_LOSS)
 
 
 def _cut(result: CheckResult) -> Iterator[Unjudged]:

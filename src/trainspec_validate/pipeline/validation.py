@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checking.selection import Selection, taken_by
 from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError
 from trainspec_validate.model.finding import (
@@ -47,6 +47,7 @@ from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_cont
 from trainspec_validate.pipeline.references import ReferenceFailure, bindings, repository_of, tree_of
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
+from trainspec_validate.pipeline.unpacked import one_run
 from trainspec_validate.rules import rules_of
 from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted, waiting
 
@@ -156,7 +157,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
-    with ExitStack() as stack:
+    with ExitStack() as stack, one_run():
         report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
     index = terms.rules.known_to(load_index()) if terms.rules else load_index()
     left_out = terms.selection.left_out(index, terms.settings, terms.from_settings)
@@ -172,11 +173,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     selection, recorded = terms.selection, _baseline(terms.baseline)
     arguments, refused = without_links_out(arguments) if terms.judges_change else (arguments, [])
     documents, inputs = _read_all(index, arguments, terms, stack, refused)
-    if not (documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments)):
-        named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
-        raise InputError(
-            *(inputs.failures or [NOTHING + named]), *lines_on([*left_out_of(arguments, documents, inputs)])
-        )
+    _refuse_nothing(arguments, terms, documents, inputs)
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
@@ -209,6 +206,15 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         unjudged=unexplained(open_, findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
+
+
+def _refuse_nothing(arguments: Sequence[str], terms: Terms, documents: DocumentSet, inputs: Inputs) -> None:
+    """Raise `InputError` where nothing is to be judged."""
+    if documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments):
+        return
+    named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
+    left_out = lines_on([*left_out_of(arguments, documents, inputs)])
+    raise InputError(*(inputs.failures or [NOTHING + named]), *left_out)
 
 
 def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:
@@ -364,7 +370,8 @@ def _run_rules(
         return CheckResult()
     index = documents.index
     present = {kind.__name__ for binding in bound for kind in binding}
-    wanted = [r for r in index.by_id.values() if r.check == "rule" and selection.takes(index, r.id)]
+    taken = taken_by(selection, index)
+    wanted = [r for r in index.by_id.values() if r.check == "rule" and r.id in taken]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, index)
     outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]

@@ -10,12 +10,14 @@ from trainspec_validate.model import units
 from trainspec_validate.model.accelerator_names import accelerators_named
 from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.suggest import hint
+from trainspec_validate.model.suggest import did_you_mean, meant
 from trainspec_validate.performance.derived.cluster import listed, total, within
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _FIGURE_TOLERANCE = 0.1
 _NOT_STATED = "not-stated"
+_MEMORY_TOLERANCE = 0.1
+"""A product with more or less memory is another one: H100 was built with 64, 80 and 94 GB."""
 """Model of an accelerator that the sources of a published profile do not name."""
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
@@ -107,28 +109,49 @@ def _named_lists(cluster: ClusterProfile) -> Iterator[tuple[Pointer, str, Sequen
 
 @rule("TS-CLU-004")
 def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The model is in the catalog, or the document has the figures itself."""
+    """The model is in the catalog, or the document has the figures itself, or the name is unlike those there."""
+    unresolved: Unresolved | None = None
     for i, group in enumerate(cluster.node_groups):
         accelerator = group.accelerator
         known = listed(group)
         place = ("node_groups", i, "accelerator")
         if known is None:
             missing = _missing_figures(accelerator)
-            if missing and not (accelerator.model == _NOT_STATED and cluster.metadata.sources):
-                near = " or ".join(entry.name for entry in accelerators_named(accelerator.model)[:3])
-                near = f"did you mean {near}?" if near else hint(accelerator.model, accelerators())
+            if not missing or (accelerator.model == _NOT_STATED and cluster.metadata.sources):
+                continue
+            near = _meant(accelerator)
+            if near or accelerator.model == _NOT_STATED:
                 yield Violation(
                     at(cluster, *place, "model"),
                     f"{accelerator.model!r} is not in the catalog, and its {' and '.join(missing)} "
                     f"{'is' if len(missing) == 1 else 'are'} not given",
-                    near or "give the figures, or a catalog name",
+                    near or "give the figures, or a catalog name; name the publication in metadata.sources",
                 )
+                continue
+            reason = f"does not give {' and '.join(missing)} of {accelerator.model}, which the catalog does not list"
+            told = f"state accelerator.{' and accelerator.'.join(missing)}"
+            unresolved = unresolved or Unresolved(at(cluster, *place, "model"), reason, told)
         elif accelerator.vendor is not None and accelerator.vendor.casefold() != known.vendor:
             yield Violation(
                 at(cluster, *place, "vendor"),
                 f"{accelerator.vendor!r} does not make the {known.title}",
                 f"the catalog has {known.vendor!r}",
             )
+    if unresolved is not None:
+        raise unresolved
+
+
+def _meant(accelerator: Accelerator) -> str:
+    """The question whether a name of the catalog was meant; empty where none is near that has as much memory."""
+    own = accelerator.memory_bytes
+    alike = {
+        name: entry
+        for name, entry in accelerators().items()
+        if own is None or abs(own - entry.memory_bytes) <= _MEMORY_TOLERANCE * entry.memory_bytes
+    }
+    near = " or ".join(entry.name for entry in accelerators_named(accelerator.model)[:3] if entry.name in alike)
+    spelt = did_you_mean(accelerator.model, alike)
+    return f"did you mean {near}?" if near else meant(accelerator.model, spelt) if spelt else ""
 
 
 def _missing_figures(accelerator: Accelerator) -> list[str]:

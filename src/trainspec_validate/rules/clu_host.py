@@ -18,7 +18,7 @@ from trainspec_validate.performance.derived.cluster import (
     own_pcie_rate,
     within,
 )
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)
@@ -65,7 +65,13 @@ def _of_links(
 @rule("TS-CLU-016")
 def host_link_figures(cluster: ClusterProfile) -> Iterator[Violation]:
     """A host link's rate, generation and lanes fit together."""
-    return _of_links(cluster, _host_link)
+    yield from _of_links(cluster, _host_link)
+    for pointer, link in _host_links(cluster):
+        stated = link.bandwidth_bytes_per_second or (link.generation and link.num_lanes)
+        if link.technology == "pcie" and not stated:
+            reason = "gives a PCIe link without a rate, or without a generation and lanes"
+            told = "give generation and num_lanes, or bandwidth_bytes_per_second"
+            raise Unresolved(at(cluster, *pointer), reason, told)
 
 
 def _host_link(link: HostLink) -> tuple[str, str, str] | None:
@@ -74,9 +80,6 @@ def _host_link(link: HostLink) -> tuple[str, str, str] | None:
     pcie = link.technology == "pcie"
     if pcie and link.num_lanes is not None and link.num_lanes not in _LANES:
         return "num_lanes", f"no PCIe device has {link.num_lanes} lanes", "1, 2, 4, 8, 12, 16 or 32"
-    if pcie and own is None and (link.generation is None or link.num_lanes is None):
-        told = "give generation and num_lanes, or bandwidth_bytes_per_second"
-        return "technology", "neither a rate nor a generation with lanes is given", told
     if pcie and own is not None and nominal is not None and own > _LINK_SHARE[1] * nominal:
         return _link_rate(link, own, nominal)
     return None
@@ -274,6 +277,8 @@ def _processors(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
         yield "num_numa_nodes", message, f"at most {_NUMA_NODES_PER_SOCKET * sockets}, or correct num_sockets"
     if cores is None:
         return
+    if (host.num_numa_nodes or 0) > cores:
+        yield "num_numa_nodes", f"{host.num_numa_nodes} NUMA nodes on {cores} cores", "correct one of them"
     needed = _CORES_PER_ACCELERATOR * group.num_accelerators_per_node
     if cores < needed:
         message = f"{cores} cores feed {group.num_accelerators_per_node} accelerators"

@@ -54,6 +54,19 @@ def layout_counts(cluster: ClusterProfile) -> Iterator[Violation]:
                     numbers = " or ".join(str(number) for number in sorted(wanted))
                     message = f"{node.name} lists {listed} {key}, but nodes of {group.name!r} have {numbers}"
                     yield Violation(at(cluster, "layout", "nodes", k, key), message, f"list {numbers}")
+            yield from _numa_nodes(cluster, group, k, node)
+
+
+def _numa_nodes(cluster: ClusterProfile, group: NodeGroup, k: int, node: ExplicitNode) -> Iterator[Violation]:
+    """Devices on more NUMA nodes than the host has; their numbers need not be consecutive."""
+    used = {device.numa_node for device in (*node.accelerators, *node.nics)} - {None}
+    known = group.host.num_numa_nodes if group.host else None
+    if known is not None and len(used) > known:
+        yield Violation(
+            at(cluster, "layout", "nodes", k, "accelerators" if node.accelerators else "nics"),
+            f"the devices of {node.name} are on {len(used)} NUMA nodes, but nodes of {group.name!r} have {known}",
+            "correct num_numa_nodes of the host, or numa_node of the devices",
+        )
 
 
 @rule("TS-CLU-050")

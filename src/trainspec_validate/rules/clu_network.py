@@ -10,7 +10,14 @@ from trainspec_validate.documents.types.hardware import Nic, NodeGroup
 from trainspec_validate.model import units
 from trainspec_validate.model.catalog import links
 from trainspec_validate.model.suggest import did_you_mean, hint, meant
-from trainspec_validate.performance.derived.cluster import all_nics, compute_nics, host_link_rate, used_domain, within
+from trainspec_validate.performance.derived.cluster import (
+    all_nics,
+    compute_nics,
+    domain_rate,
+    host_link_rate,
+    used_domain,
+    within,
+)
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _RATE_TOLERANCE = 0.01
@@ -20,6 +27,12 @@ _MAX_NICS_PER_ACCELERATOR = 4
 _WITHOUT_RAILS = frozenset({"dragonfly", "torus", "direct"})
 """Topologies in which no interface belongs to one accelerator of its node."""
 _NO_STANDARD = frozenset({"dcn", "ici", "other"})
+_SLOWEST_LISTED = frozenset({"infiniband", "slingshot", "omni-path"})
+"""Link layers whose slowest generation on nodes with accelerators is in the table of links."""
+_OF_OLDER_NODES = (5e9, 6.25e9)
+"""40 and 50 Gb/s: a tenth, and an eighth, of 400 Gb/s."""
+_JOINED_BYTES_PER_SECOND = 300e9
+"""Scale-up rate of an accelerator from 2020 on, NVLink 3 or more: none was published with such an interface."""
 _SIGNALLED = frozenset({"infiniband", "slingshot"})
 """Link layers whose generations are named after the rate of their lanes."""
 _TRANSPORTS: Mapping[str, frozenset[str]] = {
@@ -232,7 +245,7 @@ def nic_rate_built(cluster: ClusterProfile) -> Iterator[Violation]:
         if virtual:
             continue
         judged = True
-        yield from _wrong_rate(cluster, i, j, nic)
+        yield from _wrong(cluster, i, j, _rate(nic) or _slow(cluster.node_groups[i], nic))
     if not judged:
         raise NotApplicable("no other NIC of a kind that has standard rates")
 
@@ -335,13 +348,34 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     if any(within(own / count, rate, _RATE_TOLERANCE) for count in ports for rate in standard):
         return None
     message = f"no interface is built for {units.bits_per_second(own)}"
-    if any(within(own / 8, rate, _RATE_TOLERANCE) for rate in standard):
-        told = f"{units.base(own)} is a rate in bits: {units.bits_per_second(own / 8)} is {units.base(own / 8)}"
-        return "rate_bytes_per_second", message, f"{told} in bytes per second"
     nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
     told = f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}"
     limited = "" if nic.virtual else "; where a provider limits the rate, write virtual: true"
     return "rate_bytes_per_second", message, told + limited
+
+
+def _slow(group: NodeGroup, nic: Nic) -> tuple[str, str, str] | None:
+    """The same of a rate that interfaces have, and that is too slow for what this one is."""
+    own = nic.rate_bytes_per_second
+    if nic.generation is not None:
+        return None
+    told = f"in bytes per second, {units.bits_per_second(own * 10)} is {units.base(own * 10)}; else name the generation"
+    rates = [
+        rate for (technology, _), rate in links().nic_rate_bytes_per_second.items() if technology == nic.technology
+    ]
+    if nic.technology in _SLOWEST_LISTED and own < min(rates) * (1 - _RATE_TOLERANCE):
+        slowest = units.bits_per_second(min(rates))
+        message = f"{nic.technology} carries {slowest} or more, not {units.bits_per_second(own)}"
+        return "rate_bytes_per_second", message, told
+    joined = domain_rate(group) or 0.0
+    old = any(within(own, rate, _RATE_TOLERANCE) for rate in _OF_OLDER_NODES)
+    if nic.technology == "ethernet" and nic.role == "compute" and old and joined >= _JOINED_BYTES_PER_SECOND:
+        message = (
+            f"{units.bits_per_second(own)} for collectives between accelerators with "
+            f"{units.bits_per_second(joined)} in their domain"
+        )
+        return "rate_bytes_per_second", message, told
+    return None
 
 
 def _carries(own: float, rate: float, ports: set[int]) -> bool:

@@ -164,9 +164,12 @@ def sequence_parallel(plan: TrainingPlan) -> Iterator[Violation]:
 def pipeline_schedule(plan: TrainingPlan) -> Iterator[Violation]:
     """A pipeline has a schedule, and only a pipeline."""
     p = plan.parallelism
-    if p.pipeline > 1 and p.schedule in {None, "none"}:
+    if p.pipeline > 1 and p.schedule is None:
+        reason = f"has {p.pipeline} pipeline stages and does not give their schedule"
+        raise Unresolved(at(plan, "parallelism", "pipeline"), reason, "name it, for example `schedule: 1f1b`")
+    if p.pipeline > 1 and p.schedule == "none":
         yield Violation(
-            at(plan, "parallelism", "pipeline" if p.schedule is None else "schedule"),
+            at(plan, "parallelism", "schedule"),
             f"the plan has {p.pipeline} pipeline stages and no schedule",
             "name it, for example `schedule: 1f1b`",
         )

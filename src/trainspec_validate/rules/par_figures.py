@@ -212,6 +212,9 @@ def utilisation_basis(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan gives no utilisation")
     wanted = ("flops_convention", "peak_flops_per_second", "peak_format")
     lacking = [key for key in wanted if getattr(performance, key) is None]
+    if lacking and performance.kind == "published":
+        reason = f"gives a published utilisation without {', '.join(lacking)}"
+        raise Unresolved(at(plan, "performance", given[0]), reason, "add what the publication says")
     if lacking:
         yield Violation(
             at(plan, "performance", given[0]),

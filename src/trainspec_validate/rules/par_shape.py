@@ -102,11 +102,13 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
         "grouped-query": (groups is not None and 1 < groups < heads, f"between 1 and {heads}"),
     }
     fits, value = wanted.get(model.attention or "", (True, ""))
+    if not fits and groups is None:
+        reason = f"has {model.attention} attention and does not give num_key_value_heads"
+        raise Unresolved(at(plan, "model", "attention"), reason, f"num_key_value_heads is {value}")
     if not fits:
-        have = "not given" if groups is None else f"{groups} of {heads} query heads"
         yield Violation(
             at(plan, "model", "attention"),
-            f"attention is {model.attention}, but num_key_value_heads is {have}",
+            f"attention is {model.attention}, but num_key_value_heads is {groups} of {heads} query heads",
             f"num_key_value_heads is then {value}",
         )
 

@@ -14,6 +14,7 @@ from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, a
 from trainspec_validate.rules._machine import at_machine, machine_of
 
 WIDE = ("fp32", "fp64")
+HALF = frozenset({"bf16", "fp16"})
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
 FEW_TERMS = 8
 GROWTH_STEPS = (100, 10_000)
@@ -67,22 +68,22 @@ def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
     """The keys of loss scaling are those of its mode."""
     scaling = _scaling(plan)
     controller = ("growth_factor", "backoff_factor", "growth_interval_steps")
-    wanted: tuple[str, ...] = () if scaling.mode == "none" else ("initial_scale",)
-    wanted += ("growth_interval_steps",) if scaling.mode == "dynamic" else ()
-    lacking = [key for key in wanted if getattr(scaling, key) is None]
-    if lacking:
-        yield Violation(
-            at_key(plan, *SCALING),
-            f"{scaling.mode} loss scaling lacks {', '.join(lacking)}",
-            "PyTorch starts at 65536 and grows every 2000 steps; DeepSpeed has initial_scale_power and "
-            "loss_scale_window, Megatron-LM initial_loss_scale and loss_scale_window",
-        )
     idle = [key for key in controller if scaling.mode != "dynamic" and getattr(scaling, key) is not None]
     for key in idle:
         yield Violation(
             at(plan, *SCALING, key),
             f"{key} has no meaning when loss scaling is {scaling.mode}",
             f"leave {key} out, or set mode to dynamic",
+        )
+    wanted: tuple[str, ...] = () if scaling.mode == "none" else ("initial_scale",)
+    wanted += ("growth_interval_steps",) if scaling.mode == "dynamic" else ()
+    lacking = [key for key in wanted if getattr(scaling, key) is None]
+    if lacking:
+        raise Unresolved(
+            at_key(plan, *SCALING),
+            f"has {scaling.mode} loss scaling and does not give {' and '.join(lacking)}",
+            "PyTorch starts at 65536 and grows every 2000 steps; DeepSpeed has initial_scale_power and "
+            "loss_scale_window, Megatron-LM initial_loss_scale and loss_scale_window",
         )
 
 
@@ -278,7 +279,10 @@ def format_supported(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
     if not machine.peak_rates:
         reason = f"does not give a peak rate of {machine.group.accelerator.model}, which the catalog does not list"
         raise Unresolved(at_machine(machine, "accelerator"), reason, "state accelerator.peak_rates")
+    of_16_bits_known = not HALF.isdisjoint(machine.peak_rates)
     for place, name, formats in asked:
+        if name in HALF and not of_16_bits_known:
+            continue
         if not any(one in machine.peak_rates for one in formats):
             yield Violation(
                 at(plan, *place),
@@ -287,3 +291,6 @@ def format_supported(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
                 "choose one of these formats, or declare the rate in the cluster's peak_rates",
                 related=((at_machine(machine, "accelerator", "model"), "the accelerator"),),
             )
+    if plan.precision.compute in HALF and not of_16_bits_known:
+        reason = f"does not give a 16-bit peak rate of {machine.group.accelerator.model}, and the catalog has none"
+        raise Unresolved(at_machine(machine, "accelerator"), reason, "state accelerator.peak_rates")

@@ -10,7 +10,7 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.model.units import base, bits_per_second, number, seconds
 from trainspec_validate.performance.derived.job import AttachedNic, attached_compute
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import declared_fabrics
 
 RATE_TOLERANCE = 0.01
@@ -62,10 +62,9 @@ def rails(cluster: ClusterProfile) -> Iterator[Violation]:
     found = [(i, f) for i, f in declared_fabrics(cluster) if f.topology == "rail-optimised" or f.num_rails]
     if not found:
         raise NotApplicable("no fabric has rails")
+    unstated = [index for index, fabric in found if fabric.num_rails is None]
     for index, fabric in found:
         if fabric.num_rails is None:
-            message = f"{fabric.name} is rail-optimised, but does not say how many rails it has"
-            yield Violation(at_key(cluster, "fabrics", index), message, "add num_rails")
             continue
         nics: Counter[int] = Counter()
         ports: Counter[int] = Counter()
@@ -83,6 +82,9 @@ def rails(cluster: ClusterProfile) -> Iterator[Violation]:
                     f"set num_rails to {per_node}",
                     related=((at(cluster, "node_groups", group_index, "nics"), f"{per_node} compute NICs"),),
                 )
+    if unstated:
+        reason = f"does not give the number of rails of {cluster.fabrics[unstated[0]].name}"
+        raise Unresolved(at_key(cluster, "fabrics", unstated[0]), reason, "add num_rails")
 
 
 @rule("TS-TOP-003")

@@ -11,7 +11,9 @@ from typing import Final
 
 from trainspec_validate.system.boundary import open_regular
 
-MARKS: Final = (".git", ".hg", ".svn", ".jj")
+TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
+"""Directories of version control, which hold no content of a tree, each with what shows that it is one."""
+MARKS: Final = tuple(TOOLS)
 """Directories of version control, or files that lead to one."""
 _SUBMODULES: Final = ".gitmodules"
 _MOST_BYTES: Final = 1_000_000

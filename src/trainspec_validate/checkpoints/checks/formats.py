@@ -60,7 +60,16 @@ def shards_complete(series: Series) -> Iterator[Violation]:
 @check("TS-CKP-087")
 def resume_state(series: Series) -> Iterator[Violation]:
     """A checkpoint of a trainer holds what a resumed run needs."""
-    yield from _of(series, "resume-state", "no format with files for each item of state")
+    joined = []
+    for one in series.checkpoints:
+        troubles = [trouble for trouble in one.troubles if trouble.aspect == "resume-state"]
+        places = {trouble.path for trouble in troubles}
+        words = "; ".join(dict.fromkeys(trouble.message for trouble in troubles))
+        place = places.pop() if len(places) == 1 else ""
+        joined += [Violation(one.place(place), words, troubles[0].help)] if troubles else []
+    if not any("resume-state" in one.examined for one in series.checkpoints):
+        raise NotApplicable("no format with files for each item of state")
+    yield from joined
 
 
 @check("TS-CKP-089")

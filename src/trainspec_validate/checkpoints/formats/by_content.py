@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
+from trainspec_validate.system.repository import TOOLS
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
@@ -78,7 +79,9 @@ def _is_known(checkpoint: Checkpoint, path: str) -> bool:
 
 def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     """Say of a file that no reader judges that it is left out, where a loader may unpickle it."""
-    if _is_known(checkpoint, path) or path in checkpoint.unread or start.startswith((NUMPY_START, _HDF5_START)):
+    if _is_of_a_tool(checkpoint, path) or _is_known(checkpoint, path) or path in checkpoint.unread:
+        return
+    if start.startswith((NUMPY_START, _HDF5_START)):
         return
     if start.startswith(_COMPRESSED):
         checkpoint.unread[path] = "is compressed, and its content is not looked into"
@@ -87,6 +90,13 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
         checkpoint.unread[path] = unread_container(path) or reason
     elif left_out(path) == ARCHIVE or kind == TAR:
         checkpoint.unread[path] = ARCHIVE
+
+
+def _is_of_a_tool(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether a file is in a directory of version control, such as the objects of Git, which are compressed."""
+    parts = path.split("/")
+    places = ("/".join([*parts[: n + 1], TOOLS[part]]) for n, part in enumerate(parts[:-1]) if part in TOOLS)
+    return any(place in checkpoint.tree or place in checkpoint.tree_folders for place in places)
 
 
 def _name_programs(checkpoint: Checkpoint) -> None:

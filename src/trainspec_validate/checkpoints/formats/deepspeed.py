@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainspec_validate.checkpoints.formats.torch_zip import state_of
@@ -24,6 +24,7 @@ def read(checkpoint: Checkpoint) -> None:
     folders = {path.rpartition("/")[0] for path in checkpoint.files if path.endswith(_ENDS)}
     if folders:
         checkpoint.formats.append("DeepSpeed")
+    without = []
     for folder in sorted(folders):
         held = {name for parent, _, name in (path.rpartition("/") for path in checkpoint.files) if parent == folder}
         checkpoint.examined |= {"shards", "resume-state"}
@@ -32,8 +33,11 @@ def read(checkpoint: Checkpoint) -> None:
         for pattern in (_OPTIMIZER, _SHARD):
             _check_grid(checkpoint, folder, held, pattern, degrees)
         _check_model(checkpoint, folder, held, degrees[1])
-        if first and not any(_OPTIMIZER.match(name) or "optim_states" in name for name in held):
-            _check_optimizer(checkpoint, folder, first)
+        is_apart = any(_OPTIMIZER.match(name) or "optim_states" in name for name in held)
+        if first and not is_apart and first.get("optimizer") is None:  # without ZeRO it is in the file of the model
+            without.append(folder)
+    if without:
+        _report_optimizer(checkpoint, without)
 
 
 def _first_model(checkpoint: Checkpoint, folder: str, held: set[str]) -> dict[str, Any]:
@@ -91,8 +95,11 @@ def _check_model(checkpoint: Checkpoint, folder: str, held: set[str], degree: in
         checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
 
 
-def _check_optimizer(checkpoint: Checkpoint, folder: str, state: dict[str, Any]) -> None:
-    """Without ZeRO the optimizer lies in the file of the model."""
-    if state.get("optimizer") is None:
-        words = "no state of the optimizer is there: neither *_optim_states.pt nor a part of *_model_states.pt"
-        checkpoint.report("resume-state", folder, words, "resume from an earlier checkpoint")
+def _report_optimizer(checkpoint: Checkpoint, folders: Sequence[str]) -> None:
+    """Report once that there is no optimizer, in whichever directories that is."""
+    words = "no state of the optimizer is there: neither *_optim_states.pt nor a part of *_model_states.pt"
+    if len(folders) > 1:
+        shown = ", ".join(folders[:_SHOWN]) + (", …" if len(folders) > _SHOWN else "")
+        words += f", in {len(folders):,} directories: {shown}"
+    place = folders[0] if len(folders) == 1 else ""
+    checkpoint.report("resume-state", place, words, "resume from an earlier checkpoint")

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
-from trainspec_validate.checkpoints.pickle_code import code_after, code_of
+from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
@@ -44,6 +44,7 @@ _OF_A_RANK = "model_optim_rng.pt"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+_JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 # Magic number, protocol version, system, state, keys of storages: torch/serialization.py, _legacy_save.
 _LEGACY_PICKLES = 5
@@ -129,7 +130,24 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
     except LimitError as error:
         checkpoint.report("limits", path, f"the pickle {error}")
     except UnreadableError as error:
-        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+        if not _is_of_joblib(checkpoint, path):
+            checkpoint.report("container", path, f"the file {error}", _BROKEN)
+
+
+def _is_of_joblib(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether joblib wrote a file, with the bytes of arrays inside of its pickle; the code before them is told."""
+    try:
+        with open_file(checkpoint.root / path) as file:
+            code = code_at_start(file)
+    except OSError:
+        return False
+    if _JOBLIB not in code.denied:
+        return False
+    tell_code(checkpoint, path, code)
+    checkpoint.unread[path] = (
+        "is a file of joblib with arrays inside of its pickle, and nothing after the first is read"
+    )
+    return True
 
 
 def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:

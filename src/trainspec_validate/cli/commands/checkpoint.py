@@ -228,11 +228,11 @@ def verify(
 
     Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
     something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is
-    wrong with --public-key, and where it does not repeat the manifest or the signature.
+    wrong with --public-key, and where it does not repeat the manifest or the signature. After an interrupted seal run
+    `trainspec checkpoint seal --force` again, and remove the files that it names.
     """
     checkpoint = _sealed(Path(directory))
-    if public_key is None:
-        _tell_leftovers(checkpoint, forgiven(checkpoint))
+    _tell_leftovers(checkpoint, forgiven(checkpoint))
     paths = list(compare.comparable(checkpoint))
     reads = Reads(checkpoint.root, paths) if compare_read else None
     start = time.monotonic()
@@ -310,7 +310,8 @@ def newest_good(context: click.Context, directory: str, structure_only: bool, co
     A checkpoint is passed over if its name holds a character that a shell could misread, or if unpickling it would run
     a function of Python, PyTorch or NumPy that makes no plain state. A class of a program is noted.
 
-    Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY.
+    Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY,
+    or names and contents contradict each other about which one is newer.
     """
     try:
         for one in judged_newest_first(Path(directory), reads_content=not structure_only, code=code):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +13,8 @@ from trainspec_validate.documents.load._yaml_walk import open_parser
 
 ALIAS: Final = "*"
 """How the value of an alias begins that names no anchor above it."""
+MAX_VALUES: Final = 100_000
+"""Keys and values that an outline has at most; those of a longer text are its first ones."""
 
 
 @dataclass(slots=True)
@@ -25,10 +27,14 @@ class Outline:
     """Keys below the top whose value is a scalar."""
     num_mappings: int = 0
     """Documents that are a mapping."""
+    is_cut: bool = False
+    """Whether the text has more keys and values."""
 
 
-def outline_of(content: bytes) -> Outline | None:
+def outline_of(content: bytes, is_last: Callable[[str, str], bool] | None = None) -> Outline | None:
     r"""The outline of a text in UTF-8; None where it cannot be read.
+
+    Nothing is read after the first key at the top for which, with its value, `is_last` is true.
 
     An alias has the value of its scalar, an alias of a mapping or list is empty, and one of no anchor is as written.
 
@@ -36,11 +42,18 @@ def outline_of(content: bytes) -> Outline | None:
     ([('image', 'trainspec/v1')], None)
     >>> outline_of(b"x: &v trainspec/v1\napiVersion: *v").top
     [('x', 'trainspec/v1'), ('apiVersion', 'trainspec/v1')]
+    >>> outline_of(b"kind: x\nsteps: [", lambda key, value: key == "kind").top
+    [('kind', 'x')]
     """
     found = Outline()
     try:
-        for depth, key, value in _scalars(content.decode("utf-8-sig"), found):
+        for number, (depth, key, value) in enumerate(_scalars(content.decode("utf-8-sig"), found)):
+            if number == MAX_VALUES:
+                found.is_cut = True
+                break
             (found.top if depth == 1 else found.inside).append((key, value))
+            if is_last and depth == 1 and is_last(key, value):
+                break
     except (yaml.YAMLError, UnicodeDecodeError):
         return None
     return found if found.num_mappings else None

@@ -176,7 +176,7 @@ class State(Record, frozen=True, kw_only=True):
     keys: tuple[StateKeys, ...] = ()
     """Where items are found, so that checkpoints on disk can be judged by it."""
     resume_class: Literal["bitwise", "statistical"] = "statistical"
-    """`bitwise` promises the same numbers as an uninterrupted run."""
+    """`bitwise` promises the same numbers as an uninterrupted run, `statistical` equal distributions of losses."""
 
 
 class Integrity(Record, frozen=True, kw_only=True):

@@ -116,18 +116,22 @@ class Claims(Record, frozen=True, kw_only=True):
     level: ConformanceLevel = "recoverable"
     """Level of conformance."""
     resume_class: Literal["bitwise", "statistical"] = "statistical"
-    """`bitwise` promises the same numbers as an uninterrupted run in the same layout."""
+    """`bitwise` promises the same numbers as an uninterrupted run in the same layout; `statistical` promises losses
+    within `relative_tolerance` of them, and equal learning rates and samples. In a policy `statistical` promises less:
+    distributions of losses."""
     relative_tolerance: Annotated[float, Meta(ge=0, le=0.1)] = 1e-5
-    """Largest relative difference of losses where bitwise equality is not promised."""
+    """Largest relative difference of losses from those of an uninterrupted run, for `statistical`."""
     quantile: Probability = 0.5
-    """Share of faults that stay within the times below."""
+    """Share of faults that stay within the times below. The default claims half of them; duties of the contract that
+    name 95 of 100 need 0.95."""
     detection_seconds: PositiveSeconds = 15
     """From a lost process to the report of it."""
     hang_detection_seconds: PositiveSeconds = 15
-    """From a stopped process to the report of it."""
+    """From a stopped process to the report of it, in the test job; a policy states the time-outs of production."""
     recovery_seconds: Annotated[float, Meta(gt=0, le=90, extra_json_schema={"x-unit": "s"})] = 90
     """From the injected fault to the moment when all ranks of the new attempt have completed a step: detection,
-    decision, new processes, restored state, and the whole first step with its compilation."""
+    decision, new processes, restored state, and the whole first step with its compilation. No level above `observable`
+    is reached with a longer time."""
     max_restarts_without_progress: CountOrZero = 3
     """Attempts in a row that reach no new step before the stack stops."""
     nonfinite_action: Literal["skip-step", "rollback", "stop"] = "skip-step"
@@ -224,7 +228,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     num_ranks: Count = 2
     """Processes that train."""
     num_hosts: Count = 1
-    """Nodes that the ranks stand for, in equal parts."""
+    """Hosts that the ranks are divided over, in equal parts; their names need no machine of their own."""
     num_steps: Count = 60
     """Updates in all."""
     global_sequences: Count = 8
@@ -258,7 +262,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     gradient_noise_half_life_steps: Annotated[float, Meta(ge=1, le=1e7)] | None = None
     """Updates after which a reading of gradient noise counts half; absent asks for no such reading."""
     peak_flops_per_second: AcceleratorFlopsPerSecond | None = None
-    """Peak of one rank that utilisation is told against; absent asks for no utilisation."""
+    """Peak of one rank by which utilisation is divided; absent asks for no utilisation."""
     learning_rate_factor: Annotated[float, Meta(ge=0, le=1)] = 1
     """By which the learning rate of each optimizer step is multiplied; 0 leaves the parameters as they are."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
@@ -271,7 +275,7 @@ class TaskHost(Record, frozen=True, kw_only=True):
     """A host with a network, a clock or a disk of its own, on which ranks have to run."""
 
     name: Name
-    """What its ranks tell as their host."""
+    """Name that its ranks report as their host."""
     address: Text
     """Under which other hosts reach it, in version 4 of the internet protocol."""
     interface: Text

@@ -75,7 +75,7 @@ class Accelerator(Record, frozen=True, kw_only=True):
     power_watts: BoardWatts | None = None
     """Board or package power limit of one accelerator."""
     power_cap_watts: BoardWatts | None = None
-    """Lower limit that the operator has set; absent means none. Peak rates are those without it."""
+    """Lower limit that the cluster owner has set; absent means none. Peak rates are those without it."""
     num_ranks_per_accelerator: Annotated[int, Meta(ge=1, le=64)] = 1
     """Ranks that a training job places on one accelerator, for example 2 for a package with two dies."""
     sources: tuple[Source, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
+from trainspec_validate.interop.readers._shell_words import cut_words
 from trainspec_validate.model.finding import Pointer
 
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
@@ -47,7 +48,7 @@ def launcher_of(text: str) -> str:
     >>> launcher_of("srun -l -N 16 --ntasks-per-node=4 -n $TASKS python"), launcher_of("srun torchrun")
     ('srun nodes=16 ntasks-per-node=4 ntasks=open', 'torchrun')
     """
-    started, words = _STARTS_RANKS.search(text), text.split()
+    started, words = _STARTS_RANKS.search(text), cut_words(text)
     if started and started[0].startswith("mpi"):
         ranks = _MPI.search(text)
         return f"{started[0]} ranks={_size(ranks[1])}" if ranks else started[0]

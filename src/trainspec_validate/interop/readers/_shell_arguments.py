@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.interop.readers._shell_choices import Value
+from trainspec_validate.interop.readers._shell_choices import Unset, Value
 from trainspec_validate.interop.readers._shell_items import items_of
 from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, Script, Word, is_settled, unknown_words
-from trainspec_validate.interop.readers._shell_words import Token
+from trainspec_validate.interop.readers._shell_words import Token, as_item, has_joints
 
 _OF_THE_CALLER = re.compile(r"\$[@*]|\$\{[@*]\}")
 """The words of the script itself, which are none unless its caller gives some."""
@@ -35,7 +35,9 @@ def arguments_of(script: Script, tokens: tuple[Token, ...]) -> Arguments:
         items = items_of(script, token)
         words = [Word(text, token.line) for text in items.texts[place == 0 :]]
         after = "${IFS}" if items.splits_openly else ""
-        every.extend(Word(f"{word.text}{after}", token.line) for word in words)
+        is_each = items.sure or items.listed or (items.whole and len(words) == 1)
+        joined = [as_item(word.text) if is_each else word.text for word in words]
+        every.extend(Word(f"{text}{after}", token.line) for text in joined)
         certain = certain and (items.sure or not place)
         if not whole:
             continue
@@ -55,9 +57,10 @@ def hand_over(script: Script, given: Arguments | None, name: str, line: int) -> 
     for k in range(1, 10):
         beyond = f"${k}" if given is None else ""
         text = given.numbered[k - 1].text if given and k <= len(given.numbered) else beyond
-        script.scopes[-1][str(k)] = Value(text, line)
+        is_given = given is None or k <= len(given.numbered)
+        script.scopes[-1][str(k)] = Value(text, line) if is_given else Unset("", line)
     texts = [unknown_words(name)] if given is None else [word.text for word in given.every]
-    if given and (not given.certain or any(text.split() != [text] for text in texts)):
+    if given and (not given.certain or any(has_joints(text) or text.split() != [text] for text in texts)):
         script.spaced.add(ALL_WORDS)
     script.scopes[-1][ALL_WORDS] = Value(" ".join(texts), line)
 
@@ -81,7 +84,7 @@ def set_arguments(script: Script, words: Sequence[Word], line: int) -> None:
     kept = words[1:] if words[0].text in {"-", "--"} else words
     if any(not is_settled(word.text) or word.text.split() != [word.text] for word in kept):
         script.spaced.add(ALL_WORDS)
-    script.scopes[-1][ALL_WORDS] = Value(" ".join(word.text for word in kept), line)
+    script.scopes[-1][ALL_WORDS] = Value(" ".join(as_item(word.text) for word in kept), line)
 
 
 def open_positional(script: Script, line: int) -> None:

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._shell_braces import has_braces
 from trainspec_validate.interop.readers._shell_builtins import DECLARES, declare, name_at, open_entry
-from trainspec_validate.interop.readers._shell_choices import Value
-from trainspec_validate.interop.readers._shell_items import items_of
+from trainspec_validate.interop.readers._shell_choices import Value, has_marks
+from trainspec_validate.interop.readers._shell_items import Items, is_quoted, items_of
 from trainspec_validate.interop.readers._shell_variables import MAX_VALUE, NAME, Script, Word
-from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
+from trainspec_validate.interop.readers._shell_words import Piece, Token, as_item, cut_words, without_joints
 
 ASSIGNS = re.compile(rf"({NAME})(\+?)=")
 _ENTRY = re.compile(rf"({NAME})\[[^\]]*\]\+?=")
+_JOIN = frozenset({"eval", "ssh", "pdsh", "clush", "parallel"})
+"""Commands that make one text of their words, which a shell cuts again."""
 _ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
 """A word that is the value of a variable, which `echo` prints."""
 
@@ -39,7 +41,8 @@ def take(script: Script, command: list[Word], tokens: tuple[Token, ...], positio
         return position + 1
     if not starts or not assigns:
         is_argument = bool(command) and command[0].text in script.functions
-        command.extend(_words(script, token, keep_quoted=is_argument))
+        takes_words = _takes_words(command)
+        command.extend(_words(script, token, keep_quoted=is_argument, after_program=takes_words))
         return position + 1
     rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
     text, after = script.value(rest, token.line), position + 1
@@ -71,17 +74,41 @@ def _appended(script: Script, name: str, text: str, start: str | None) -> tuple[
         kept = before.text if before else ""  # no caller hands over an array
         first = script.scalar(name)
         is_list = script.get(f"{name}[0]") is not None
-        start = first.text if first and first.text else start if not is_list and not kept else f"${name}"
+        if first and has_marks(first.text) and any(not one.text for one in script.choices.flat(first.text)[0]):
+            start = f"${name}"  # what is added is the first entry where there was none
+        else:
+            start = first.text if first and first.text else start if not is_list and not kept else f"${name}"
         return f"{kept} {text}" if kept else text, start
     first = script.scalar(name)
     return f"{first.text if first else f'${name}'}{text}", None
 
 
-def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
-    """The words that one becomes: substituted values and, but for arguments of functions, quoted ones are cut."""
+def _takes_words(command: list[Word]) -> bool:
+    """Whether the next words are those of a program, each as the shell makes it."""
+    starts = bool(command) and (command[0].text == "set" or any(word.text.endswith(".py") for word in command))
+    return starts and not any(word.text in _JOIN for word in command)
+
+
+def _is_one_word(items: Items | None, value: str) -> bool:
+    """Whether a program gets it as one word that has blanks inside, or is empty."""
+    if len(cut_words(value)) == 1 or (items and not (items.whole and len(items.texts) == 1)):
+        return False
+    return not _is_pair(value)
+
+
+def _is_pair(text: str) -> bool:
+    """Whether a word is an option with its value, which a program takes only when a shell cuts it again."""
+    return text.lstrip().startswith("--") and "=" not in text.split(maxsplit=1)[0]
+
+
+def _words(script: Script, token: Token, keep_quoted: bool, after_program: bool) -> Iterator[Word]:
+    """The words that one becomes.
+
+    Substituted values are cut. So are quoted ones, but for those that a function or a program gets as one word.
+    """
     echoed = _ECHOED.fullmatch(token.text)
     pieces = (Piece(echoed[1], plain=False, quoted=False),) if echoed else token.pieces
-    value = script.value(pieces, token.line)
+    value = script.value(pieces, token.line, keep_items=is_quoted(token))
     items = items_of(script, token) if "$" in token.text or "{" in token.text else None
     if items and items.braces and not keep_quoted:
         after = "${IFS}" if items.splits_openly else ""
@@ -92,6 +119,9 @@ def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
     if keep_quoted and all(piece.quoted for piece in token.pieces):
         yield Word(value, token.line)
         return
+    if after_program and _is_one_word(items, value):
+        yield Word(without_joints(value), token.line)
+        return
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in cut_words(value) if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
@@ -100,7 +130,7 @@ def _words(script: Script, token: Token, keep_quoted: bool) -> Iterator[Word]:
 
 def _array(script: Script, name: str, tokens: tuple[Token, ...], position: int) -> tuple[str, str, int]:
     """The items of `NAME=( ... )`, in one text, the first of them, and the position after."""
-    items, size = [], 0
+    items, size = list[str](), 0
     first: str | None = None
     is_open = False
     position += 1
@@ -108,8 +138,11 @@ def _array(script: Script, name: str, tokens: tuple[Token, ...], position: int) 
         token = tokens[position]
         if token.kind == "word":
             found = items_of(script, token)
-            value = script.value(token.pieces, token.line)
-            items.extend(found.texts if found.braces or found.sure else [value])
+            value = script.value(token.pieces, token.line, keep_items=is_quoted(token))
+            is_single = found.whole and len(found.texts) == 1
+            texts = found.texts if found.braces or found.sure else [value]
+            is_item = (found.sure or is_single) and not _is_pair(value)
+            items.extend(as_item(text) if is_item else text for text in texts)
             if found.splits_openly:
                 items.append("${IFS}")
             if not found.sure or any(text.split() != [text] for text in found.texts):

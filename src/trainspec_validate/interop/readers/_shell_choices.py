@@ -60,6 +60,11 @@ class Value:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unset(Value):
+    """The empty text of a variable that the script itself unsets."""
+
+
 @dataclass(slots=True)
 class Choices:
     """Every choice of a script, by its number."""

@@ -61,8 +61,10 @@ def read_script(text: str, slurm: dict[str, int] | None = None) -> Script:
         script.scopes[0][name] = Value(str(size), 0)
     body = tree.tree_of(text)
     script.defined = tree.functions_in(body)
-    _run(script, body)
-    for name in [name for name in script.functions if name not in script.called]:
+    for line in body:
+        if script.follow("line", lambda line=line: _step(script, line)):  # type: ignore[misc]
+            break
+    for name in [name for name in script.functions if name not in script.called and not script.failed]:
         script.branch([lambda name=name: _call(script, name, None, 0), lambda: False])  # type: ignore[misc]
     return script
 
@@ -76,13 +78,17 @@ def _step(script: Script, node: tree.Node) -> bool:
     script.steps += 1
     if script.steps > MAX_STEPS:
         raise ForeignFormatError("the script takes too many steps", help="give the launch script alone")
+    return _follow(script, node) or script.failed
+
+
+def _follow(script: Script, node: tree.Node) -> bool:
     match node:
         case tree.Simple():
             return _simple(script, node.tokens)
         case tree.Group():
             return _run(script, node.body)
         case tree.Function():
-            others = script.functions.get(node.name, (None,)) if len(script.scopes) > 1 else ()
+            others = script.functions.get(node.name, (None,)) if script.is_inside else ()
             script.functions[node.name] = (*others, node.body)
         case tree.If():
             return _if(script, node)
@@ -174,7 +180,7 @@ def _if(script: Script, node: tree.If, at: int = 0) -> bool:
         return _run(script, node.otherwise)
     condition, body = node.branches[at]
     holds, stopped = _holds(script, condition)
-    if stopped:
+    if stopped or script.failed:
         return True
     ways: list[Callable[[], bool]] = []
     if holds is not False:
@@ -188,6 +194,8 @@ def _case(script: Script, node: tree.Case) -> bool:
     if node.falls:
         return any(script.branch([lambda body=body: _run(script, body), lambda: False]) for _, body in node.branches)  # type: ignore[misc]
     subject = script.value(node.subject.pieces, node.subject.line)
+    if script.failed:
+        return True
     ways: list[Callable[[], bool]] = []
     for patterns, body in node.branches:
         found = [
@@ -210,6 +218,8 @@ def _loop(script: Script, node: tree.Loop) -> bool:
         found = items_of(script, token)
         items, sure, whole = [*items, *found.texts], sure and found.sure, whole and found.whole
     line = node.items[0].line if node.items else 0
+    if script.failed:
+        return True
     if sure and tree.appends_alone(node.body) and len(items) <= MAX_ITEMS:
         for item in items:
             script.assign(node.variable, Value(item, line))
@@ -328,7 +338,11 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
         position = take(script, command, tokens, position)
     while script.declared:
         script.declared.pop(0)()
+    if script.failed:
+        return True
     if not command:
+        if any(name in script.fixed for name in own):
+            script.leave("line")
         script.scopes[-1].update(assigned)
         return False
     others = {name: value for name, value in assigned.items() if name.removesuffix("[0]") not in own}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainspec_validate.interop.readers._shell_braces import expanded, has_braces
 from trainspec_validate.interop.readers._shell_choices import has_marks
 from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, NAME, Script, is_settled, unknown_words
-from trainspec_validate.interop.readers._shell_words import Token
+from trainspec_validate.interop.readers._shell_words import Token, cut_words
 
 _LIST = re.compile(rf"\$\{{({NAME})\[@\]\}}")
 _SEVERAL = re.compile(r"\$@|\$\{[^{}]*(?:@\]|[@*])[^{}]*\}")
@@ -28,6 +28,8 @@ class Items:
     """Whether it is as many items as these, with no other text than these may have."""
     splits_openly: bool = False
     """Whether the shell may cut it elsewhere than at blanks."""
+    listed: bool = False
+    """Whether each text is one item, or an expansion that may be several."""
     braces: bool = False
     """Whether the shell makes several words of it because of braces."""
 
@@ -38,9 +40,9 @@ def items_of(script: Script, token: Token) -> Items:
 
 
 def _without_braces(script: Script, token: Token) -> Items:
+    if is_quoted(token):
+        return _quoted(script, token)
     value = script.value(token.pieces, token.line)
-    if all(piece.quoted or piece.plain for piece in token.pieces):
-        return _quoted(script, token, value)
     bare = "".join(piece.text for piece in token.pieces if not piece.quoted and not piece.plain)
     without = re.sub(r"\$\{[^{}]*\}|\$\([^()]*\)", "", bare)
     if _GLOB.search(without):
@@ -54,16 +56,18 @@ def _without_braces(script: Script, token: Token) -> Items:
         single = splits and not more and all(is_settled(one.text) and one.text.split() == [one.text] for one in texts)
         return Items([value], sure=False, whole=single, splits_openly=not splits)
     sure = splits and is_settled(value) and not (mixed and value.split() != [value]) and not _GLOB.search(value)
-    return Items(value.split(), sure=sure, whole=sure, splits_openly=not splits)
+    return Items(cut_words(value), sure=sure, whole=sure, splits_openly=not splits)
 
 
-def _quoted(script: Script, token: Token, value: str) -> Items:
+def _quoted(script: Script, token: Token) -> Items:
+    value = script.value(token.pieces, token.line, keep_items=True)
     settled = is_settled(value)
     expanding = "".join(piece.text for piece in token.pieces if not piece.plain)
     found = _LIST.fullmatch(token.text)
     if found or token.text in _EVERY_WORD:
         sure = settled and (found[1] if found else ALL_WORDS) not in script.spaced
-        return Items(value.split(), sure=sure, whole=sure)
+        return Items(cut_words(value), sure=sure, whole=sure, listed=True)
+    value = script.value(token.pieces, token.line)
     if _SEVERAL.search(expanding):
         return Items([value], sure=False, whole=False)
     return Items([value], sure=settled, whole=True)
@@ -86,6 +90,11 @@ def _of_braces(script: Script, token: Token) -> Items:
     )
 
 
+def is_quoted(token: Token) -> bool:
+    """Whether every part of a word is quoted."""
+    return all(piece.quoted or piece.plain for piece in token.pieces)
+
+
 def quoted_glob(token: Token) -> bool:
     """Whether a sign of a pattern is quoted in a word, which makes it plain."""
     return any(_GLOB.search(piece.text) for piece in token.pieces if piece.quoted or piece.plain)
@@ -104,9 +113,12 @@ def test_words(script: Script, tokens: tuple[Token, ...]) -> list[str] | None:
                 return None
             words.append(value)
             continue
-        is_quoted = all(piece.quoted or piece.plain for piece in token.pieces)
         texts, more = script.choices.flat(value)
-        if not is_quoted and "$" in token.text and (more or any(one.text.split() != [one.text] for one in texts)):
+        if (
+            not is_quoted(token)
+            and "$" in token.text
+            and (more or any(one.text.split() != [one.text] for one in texts))
+        ):
             if value or has_marks(value):
                 return None
             continue  # nothing is left of it

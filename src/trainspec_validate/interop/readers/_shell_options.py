@@ -25,9 +25,12 @@ from trainspec_validate.interop.readers._shell_words import cut_words
 from trainspec_validate.interop.readers._slurm_script import script_of
 from trainspec_validate.interop.readers._switches import (
     CHANGED_NAME,
+    FURTHER,
     NUMBERED,
+    ONE_OF_THEM,
     SEVERAL,
     holds_further,
+    holds_option,
     in_list,
     may_override,
 )
@@ -37,10 +40,6 @@ _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
-_FURTHER = re.compile(
-    r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
-)
-"""Words that stand for further options, by what they are called."""
 PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
@@ -210,7 +209,7 @@ class Reader:
                 name, values = "", []
                 laid(found)
                 continue
-            if self._is_further(word.text):
+            if self._is_further(word.text) and not (name and not values and ONE_OF_THEM.fullmatch(word.text)):
                 found.outside.setdefault(_cut(word.text), word.line)
                 continue
             pair = self._pair(word.text)
@@ -247,7 +246,7 @@ class Reader:
     def _is_further(self, text: str) -> bool:
         """Whether a word stands for further options from outside, or for none, by what it is called."""
         texts = [value.text for value in self.script.choices.flat(text)[0]] if only_marks(text) else [text]
-        return any(map(_FURTHER.fullmatch, texts)) and all(not each or _FURTHER.fullmatch(each) for each in texts)
+        return any(map(FURTHER.fullmatch, texts)) and all(not each or FURTHER.fullmatch(each) for each in texts)
 
     def _names_are_open(self, text: str) -> bool:
         """Whether a word is an option whose name a choice or the outside decides, as in `--${PRECISION}`."""
@@ -460,12 +459,12 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
         words = [
             Word(text, script.places[name])
             for name, value in script.variables.items()
-            if "--" in value or has_marks(value)
-            for text in value.split()
+            if any(holds_option(one.text) for one in script.choices.flat(value)[0])
+            for text in cut_words(value)
         ]
         found = reader.read(words)
         found.is_list = True
-        return found if any(_fits(pattern, name) for name in found.options) else None
+        return found if not script.failed and any(_fits(pattern, name) for name in found.options) else None
     first = script.commands[scores.index(best)][0].text
     if first.startswith("--"):
         return reader.read(word for command in script.commands if command[0].text.startswith("--") for word in command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._shell_words import Token, tokens
@@ -115,7 +116,10 @@ def tree_of(text: str) -> Body:
     parser = _Parser(list(tokens(text)))
     nodes: list[Node] = []
     while parser.at < len(parser.tokens):
-        nodes.extend(parser.body(frozenset()))
+        ends: list[int] = []
+        found = parser.body(frozenset(), ends)
+        lines = (found[start:end] for start, end in pairwise([0, *ends, len(found)]) if end > start)
+        nodes.extend(line[0] if len(line) == 1 else Group(line) for line in lines)
         parser.at += 1  # a closing word that nothing opened
     return tuple(nodes)
 
@@ -130,8 +134,8 @@ class _Parser:
             if token.bare and token.text in self._places:
                 self._places[token.text].append(place)
 
-    def body(self, stop: _Stop) -> Body:
-        """Commands up to one of the closing words, which stays."""
+    def body(self, stop: _Stop, ends: list[int] | None = None) -> Body:
+        """Commands up to one of the closing words, which stays; `ends` gets their number at the end of each line."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise ForeignFormatError("the script nests too deep", self._line(), "give the launch script alone")
@@ -145,6 +149,8 @@ class _Parser:
                 self.at += 1
                 if token.text == "&" and nodes:
                     nodes[-1] = Subshell((nodes[-1],))
+                if ends is not None and token.text == "\n" and signs not in {"&&", "||"}:
+                    ends.append(len(nodes))
                 # A line feed after && or || does not end the chain.
                 signs = signs if token.text == "\n" and signs in {"&&", "||"} else token.text
                 continue

@@ -12,9 +12,14 @@ from typing import Literal
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
-from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Value, has_marks
+from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Unset, Value, has_marks
 from trainspec_validate.interop.readers._shell_conditions import evaluate
-from trainspec_validate.interop.readers._shell_words import Piece
+from trainspec_validate.interop.readers._shell_words import (
+    Piece,
+    cut_words,
+    has_joints,
+    without_joints,
+)
 
 MAX_VALUE = 64 * 1024
 MAX_SUBSTITUTED = 8 * 1024 * 1024
@@ -26,6 +31,7 @@ _SUBSTITUTION = re.compile(
     rf"|\$(?P<bare>{NAME}|[0-9])"
     rf"|\$(?:(?P<words>[@*])|\{{(?P<braced>[@*])(?P<part>[^{{}}]*)\}})"
     rf"|\$\{{(?P<name>{NAME}|[0-9])(?P<all>\[[@*]\])?(?:(?P<empty>:)?(?P<kind>[-=+?])(?P<default>{_IN_BRACES}))?\}}"
+    rf"|\$\{{!(?P<reference>{NAME}|[0-9])(?:[:/#%^,@+=?-]{_IN_BRACES})?\}}"
     rf"|\$\{{[#!]?{NAME}\[(?P<entry>[^\]@*]+)\][^{{}}]*\}}"
     rf"|\$\{{(?P<list>{NAME})(?:\[[@*]\])?[:/#%^,@][^{{}}]*\}}"
 )
@@ -51,6 +57,8 @@ _OF_THE_SHELL = frozenset(
 """Variables that the shell itself sets at any time."""
 _PART = re.compile(r":([1-9][0-9]{0,2})(?::([0-9]{1,3}))?")
 _CASE = re.compile(rf"\$\{{(?P<name>{NAME})(?P<all>\[[@*]\])?(?P<case>,,|\^\^|@[LU])\}}")
+_TARGET = re.compile(rf"(?:{NAME}|[0-9]|[@*])(?:\[[^\]]+\])?")
+_STRICT = re.compile(r"-[A-Za-z]*u[A-Za-z]*|nounset")
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _DEFAULT_SPLITTING = frozenset({" \t\n", "$ \\t\\n", "$IFS", "${IFS}"})
 _BLANKS = re.compile(r"\$?(?:[ \t\n]|\\[tn])*")
@@ -73,9 +81,9 @@ Scope = dict[str, Value | None]
 
 @dataclass(slots=True)
 class Frame:
-    """A loop, a function or a subshell that is being followed, and what was assigned where it was left early."""
+    """A line, a loop, a function or a subshell that is followed, and what was assigned where it was left early."""
 
-    kind: Literal["loop", "function", "shell"]
+    kind: Literal["line", "loop", "function", "shell"]
     depth: int
     left: list[Scope] = field(default_factory=list)
 
@@ -136,6 +144,8 @@ class Script:
     """What each loop assigns, as far as it was seen."""
     renumbered: bool = False
     """Whether `$1` and its like are others than those of the caller of the script."""
+    failed: bool = False
+    """Whether the script ends with an error in the way that is being followed."""
     substituted: int = 0
     steps: int = 0
 
@@ -144,6 +154,11 @@ class Script:
         """What may set variables besides the script; a file that only prepares an environment does not."""
         names = [name[:60] for name, _ in self.sourced if not prepares_alone(name)]
         return f"the caller, the environment or {names[0]}, which is not read," if names else OUTSIDE
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what is being followed is part of a branch, a loop, a function or a subshell."""
+        return len(self.scopes) > 1 + any(frame.kind == "line" for frame in self.frames)
 
     @property
     def _last(self) -> dict[str, Value]:
@@ -208,7 +223,7 @@ class Script:
         """`unset NAME`."""
         self.assign(name, Value("", line))
         if name not in self.fixed:
-            self.scopes[-1][name] = Value("", line)
+            self.scopes[-1][name] = Unset("", line)
             self.scopes[-1][first_of(name)] = None
 
     def keep(self, name: str) -> None:
@@ -225,8 +240,10 @@ class Script:
         signs = "" if _BLANKS.fullmatch(value.text) else value.text
         return is_settled(signs) and not any(sign.isspace() or sign in signs for sign in text)
 
-    def value(self, pieces: tuple[Piece, ...], line: int = 0) -> str:
+    def value(self, pieces: tuple[Piece, ...], line: int = 0, *, keep_items: bool = False) -> str:
         """A word with variables of this script replaced by their values; others stay as they are written.
+
+        With `keep_items` an item of an array that has blanks inside can be told from several items (`cut_words`).
 
         Raises:
             ForeignFormatError: the values grow beyond bounds.
@@ -240,7 +257,17 @@ class Script:
             if len(text) > MAX_VALUE or self.substituted > MAX_SUBSTITUTED:
                 raise ForeignFormatError("the variables of the script grow beyond bounds", help="write the values out")
             parts.append(text)
-        return "".join(parts)
+        value = "".join(parts)
+        return value if keep_items or not self.spaced else self._without_joints(value)
+
+    def _without_joints(self, text: str) -> str:
+        """A text in which the blanks inside of items are like any other."""
+        if has_marks(text):
+            texts, _ = self.choices.flat(text)
+            if any(has_joints(one.text) for one in texts):
+                known = [Value(without_joints(one.text), one.line) for one in texts]
+                return self.choices.mark([*known, Value(unknown_words(), 0)], unknown_words())
+        return without_joints(text)
 
     def _replaced(self, text: str, line: int) -> str:
         """A text after one pass: what a value holds that stayed open was open when it was assigned, and stays so."""
@@ -249,6 +276,9 @@ class Script:
     def _replace(self, found: re.Match[str], line: int) -> str:
         if found["sum"] is not None:
             return self._sum(found[0], found["sum"], line)
+        if found["reference"]:
+            self._refer(found["reference"])
+            return found[0]
         if found["entry"]:
             self.open_in_sum(found["entry"])
             return found[0]
@@ -260,6 +290,7 @@ class Script:
         value = self.get(name) if found["all"] else self.scalar(name)
         if value is not None and found["all"] == "[*]" and not self.splits(" "):
             value = Value(found[0], line)  # joined with another character
+        self._fails(found["kind"], found["empty"], None if found["all"] else value)
         if found["kind"] is None:
             return found[0] if value is None else value.text
         text = f"${name}" if value is None else value.text
@@ -273,6 +304,19 @@ class Script:
             self.assign(name, Value(result, line))
             return result if name not in self.fixed | self.shaped else f"${name}"
         return result
+
+    def _fails(self, kind: str | None, empty: str | None, value: Value | None) -> None:
+        """End the script where it certainly asks for a variable that is not set (`set -u`, `${NAME:?}`)."""
+        is_unset = isinstance(value, Unset)
+        strict = any(map(_STRICT.fullmatch, self.options)) and not any(option[:1] == "+" for option in self.options)
+        asked = kind == "?" and (is_unset or (bool(empty) and value is not None and not value.text))
+        self.failed = self.failed or asked or (kind is None and is_unset and strict)
+
+    def _refer(self, name: str) -> None:
+        """`${!NAME}`, an error where the variable holds no name: bash goes on behind the line."""
+        value = self.scalar(name)
+        if value is None or not _TARGET.fullmatch(value.text):
+            self.leave("line")
 
     def _all_words(self, found: re.Match[str]) -> str:
         """`$@`, `$*` or a part of them: the words that the script or the function that is followed is called with."""
@@ -300,7 +344,7 @@ class Script:
         if "--" not in value.text and not has_marks(value.text):
             return found[0]
         texts, _ = self.choices.flat(value.text)
-        words = [word for text in texts for word in text.text.split()]
+        words = [word for text in texts for word in cut_words(text.text)]
         if not any(word.startswith("--") for word in words):
             return found[0]
         kept = [word if word.startswith("--") and "=" not in word else found[0] for word in words]
@@ -362,7 +406,7 @@ class Script:
             text = self.choices.mark([before, Value(f"${name}", 0)], f"${{{name}}}")
             self.scopes[-1][name] = Value(text, before.line)
 
-    def follow(self, kind: Literal["loop", "function", "shell"], run: Callable[[], bool]) -> bool:
+    def follow(self, kind: Literal["line", "loop", "function", "shell"], run: Callable[[], bool]) -> bool:
         """Follow a loop, a function or a subshell to its end; whether the script ends in it on every way."""
         frame = Frame(kind, len(self.scopes))
         self.frames.append(frame)
@@ -373,12 +417,14 @@ class Script:
         self.frames.pop()
         if kind == "shell":
             self.functions = functions
+            self.failed = False
             return False
         changes = frame.left if stopped else [*frame.left, scope]
         self.join(changes)
+        self.failed = self.failed and not changes
         return not changes
 
-    def leave(self, kind: Literal["loop", "function"], every: bool = False) -> bool:
+    def leave(self, kind: Literal["line", "loop", "function"], every: bool = False) -> bool:
         """`break`, `continue` or `return`: what was assigned counts where the loop or the function ends."""
         found = False
         for frame in reversed(self.frames):
@@ -390,7 +436,7 @@ class Script:
                 found = True
                 if not every:
                     break
-            elif frame.kind != "loop":
+            elif frame.kind == "shell" or (frame.kind == "function" and kind != "line"):
                 return found or frame.kind == "shell"
         return found
 
@@ -398,18 +444,23 @@ class Script:
         """Follow each of several ways on its own, and join what they assign; whether none of them goes on."""
         if len(ways) == 1:
             return ways[0]()
-        changes = []
+        changes, ended = [], True
         for way in ways:
             self.scopes.append({})
             stopped = way()
             scope = self.scopes.pop()
             if not stopped:
                 changes.append(scope)
+            ended, self.failed = ended and self.failed, False
         self.join(changes)
+        self.failed = ended and bool(ways) and not changes
         return bool(ways) and not changes
 
     def join(self, changes: Sequence[Scope]) -> None:
         """What several ways assign becomes a choice between them."""
+        if len(changes) == 1:
+            self.scopes[-1].update(changes[0])
+            return
         event = self.choices.event()
         for name in sorted({name for scope in changes for name in scope}):
             found = [self._after(scope, name) for scope in changes]

@@ -17,8 +17,12 @@ _SIGNS = (";;&", ";;", ";&", "&&", "||", "|&")
 _BEFORE_COMMANDS = frozenset({"if", "elif", "while", "until", "then", "else", "do", "!", "{", "time"})
 _LONGEST_SUM = 1024
 _MAY_ASSIGN = re.compile(r"=|\+\+|--")
-_MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
-"""Characters that `_shell_choices` has a meaning for."""
+_BLANK_INSIDE = "\ue002"
+"""A blank inside of an item of an array."""
+_MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD, 0xE002: 0xFFFD}
+"""Characters that `_shell_choices` or this module has a meaning for."""
+_CUTS = re.compile(r"\s+|\$[({]|`")
+_INNER_BLANK = re.compile(r"\s")
 _CLOSE = "close it here, or close an earlier quote that ends on this line"
 _IN_COMMAND = re.compile(r"""\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|['"()]""", re.DOTALL)
 _ESCAPING = re.compile(r"'(?:[^'\\]|\\.)*'", re.DOTALL)
@@ -326,26 +330,56 @@ class _Lexer:
 
 
 def cut_words(text: str) -> list[str]:
-    """A text cut at blanks; a command that stands in `$( )` or between backticks stays one word.
+    """A text cut at blanks; an expansion, a command in `$( )` or between backticks and a joined item stay one word.
 
     >>> cut_words("--data-path $(python3 make.py -p $(pwd) a) `date +%s` --bf16"), cut_words("$(open a")
     (['--data-path', '$(python3 make.py -p $(pwd) a)', '`date +%s`', '--bf16'], ['$(open', 'a'])
+    >>> cut_words("--lr ${@: -1} " + as_item("a b"))
+    ['--lr', '${@: -1}', 'a b']
     """
-    if "$(" not in text and "`" not in text:
-        return text.split()
-    words, start, depth, ticked = list[str](), 0, 0, False
-    for place, character in enumerate(text):
-        if character == "`" and not depth:
-            ticked = not ticked
-        elif character == "(" and (depth or text[place - 1 : place] == "$"):
-            depth += 1
-        elif character == ")" and depth:
-            depth -= 1
-        elif character.isspace() and not depth and not ticked:
-            words.append(text[start:place])
-            start = place + 1
-    words.append(text[start:])
-    return text.split() if depth or ticked else [word for word in words if word]
+    words, start, at = list[str](), 0, 0
+    while found := _CUTS.search(text, at):
+        at = found.end()
+        if found[0].isspace():
+            words.append(text[start : found.start()])
+            start = at
+            continue
+        end = text.find("`", at) + 1 if found[0] == "`" else _end_of_expansion(text, at - 1)
+        if not end:
+            words = text.split()
+            break
+        at = end
+    else:
+        words.append(text[start:])
+    return [without_joints(word) for word in words if word]
+
+
+def as_item(text: str) -> str:
+    """A text that stays one word where it is joined with others by blanks."""
+    return _INNER_BLANK.sub(_BLANK_INSIDE, text)
+
+
+def has_joints(text: str) -> bool:
+    """Whether a text has items with blanks inside."""
+    return _BLANK_INSIDE in text
+
+
+def without_joints(text: str) -> str:
+    """A text with plain blanks alone."""
+    return text.replace(_BLANK_INSIDE, " ")
+
+
+def _end_of_expansion(text: str, start: int) -> int:
+    """The place after the bracket that closes the one at a place; 0 where none does."""
+    opening = text[start]
+    if close := _end_beyond_quotes(text, start, opening):
+        return close
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] == opening) - (text[place] == _CLOSING[opening])
+        if depth == 0:
+            return place + 1
+    return 0
 
 
 def _sum_end(text: str, start: int) -> int | None:

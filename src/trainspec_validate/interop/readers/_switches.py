@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from trainspec_validate.interop.readers._shell_words import cut_words
+
 SEVERAL: Final = frozenset(
     {
         *("rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type"),
@@ -16,6 +18,12 @@ SEVERAL: Final = frozenset(
 CHANGED_NAME: Final = re.compile(r"--[\w-]*\$(?:\(|\{\w*[^\w}])")
 """An option whose name is a part or a change of a variable, or what a command prints."""
 NUMBERED: Final = re.compile(r"\$(?:[0-9]|\{[0-9]\})")
+FURTHER: Final = re.compile(
+    r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
+)
+"""Words that are further options, by what they are called."""
+ONE_OF_THEM: Final = re.compile(r"\$\{@:(?: -1|[ ]?[1-9][0-9]{0,2}:1)\}")
+"""A part of the words of the caller that is one word."""
 _SWITCH: Final = re.compile(
     r"(?:no|use|disable|enable|untie|overlap|apply|skip|calculate|check|accumulate|reset|eod|mock|log|add|init_method)_\w+"
     r"|bf16|fp16|fp8|swiglu|squared_relu|finetune|sequence_parallel|group_query_attention|multi_latent_attention"
@@ -62,6 +70,15 @@ def may_override(text: str, name: str = "", values: Sequence[str] = ()) -> bool:
         and not _OF_THE_JOB.match(text)
         and (not name or (bool(values) and not in_list(values)))
     )
+
+
+def holds_option(text: str) -> bool:
+    """Whether one of the words of a text is an option.
+
+    >>> holds_option("--lr 4"), holds_option("$(join --lr 4)")
+    (True, False)
+    """
+    return any(word.strip("\"'").startswith("--") for word in cut_words(text))
 
 
 def in_list(values: Sequence[str]) -> bool:

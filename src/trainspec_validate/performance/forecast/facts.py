@@ -95,18 +95,23 @@ def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | Non
     """
     known = machine_of_group(cluster, nodes.index)
     own = nodes.group.accelerator
-    if known.memory_bytes_per_rank is None or not known.peak_rates:
-        keys = f"memory_bytes and peak_rates in node_groups[{nodes.index}].accelerator"
-        raise Unpredictable(f"memory or peak rate of {own.model} is not known; state {keys}")
-    if known.memory_bytes_per_second_per_rank is None:
-        key, place = "memory_bandwidth_bytes_per_second", f"node_groups[{nodes.index}].accelerator"
-        raise Unpredictable(f"the memory bandwidth of {own.model} is not known; state {key} in {place}")
+    memory, memory_rate = known.memory_bytes_per_rank, known.memory_bytes_per_second_per_rank
+    if memory is None or memory_rate is None or not known.peak_rates:
+        figures = (
+            ("memory", "memory_bytes", memory),
+            ("memory bandwidth", "memory_bandwidth_bytes_per_second", memory_rate),
+            ("peak rate", "peak_rates", known.peak_rates),
+        )
+        words, keys = zip(*((word, key) for word, key, value in figures if not value), strict=True)
+        place = f"node_groups[{nodes.index}].accelerator"
+        lacking = f"the {' and '.join(words)} of {own.model} {'is' if len(words) == 1 else 'are'} not known"
+        raise Unpredictable(f"{lacking}; state {' and '.join(keys)} in {place}")
     return MachineFacts(
         topology=topology_of(cluster, nodes, fabric, num_ranks),
-        memory_bytes=known.memory_bytes_per_rank,
+        memory_bytes=memory,
         peak_flops_per_second={name: rate / own.num_ranks_per_accelerator for name, rate in known.peak_rates.items()},
         accelerator=own.model,
-        memory_bandwidth_bytes_per_second=known.memory_bytes_per_second_per_rank,
+        memory_bandwidth_bytes_per_second=memory_rate,
         host_bytes_per_second=known.host_bytes_per_second_per_rank,
     )
 

@@ -43,17 +43,16 @@ def _accelerator(sizes: Sizes) -> Lines:
     else:
         lines.append((f"      model: {known.name}", f"chosen: {known.title}"))
     if "memory_bytes" in missing:
-        lines.append(("      memory_bytes:", "fill in: device memory of one, 80 GB is 80e9"))
+        lines.append(("      # memory_bytes:", "fill in: device memory of one, 80 GB is 80e9"))
     else:
         lines.append((f"      memory_bytes: {figure(known.memory_bytes)}", "catalog"))
     if "memory_bandwidth_bytes_per_second" in missing:
-        mark = "" if "model" in missing else "# "
-        lines.append((f"      {mark}memory_bandwidth_bytes_per_second:", "fill in: of one, 2 TB/s is 2e12"))
-    lines.append(("      peak_rates:", ""))
+        lines.append(("      # memory_bandwidth_bytes_per_second:", "fill in: of one, 2 TB/s is 2e12"))
+    lines.append(("      peak_rates:" if known.peak_flops_per_second else "      # peak_rates:", ""))
     for number_format, rate in known.peak_flops_per_second.items():
         lines.append((f"        - {{format: {number_format}, flops_per_second: {figure(rate)}}}", "catalog: dense"))
     if "peak_rates" in missing:
-        text = f"        - {{format: {sizes.build.format}, flops_per_second: }}"
+        text = f"      #   - {{format: {sizes.build.format}, flops_per_second: }}"
         lines.append((text, "fill in: dense rate of one, 300 TFLOP/s is 300e12"))
     if known.power_watts:
         lines.append((f"      power_watts: {figure(known.power_watts)}", "catalog"))

@@ -36,7 +36,10 @@ class Reader:
         self._step = -1
         self._since_us = 0
         self._started = False
-        self._first_nan = self._num_nan = 0
+        self._first_nan = self._num_nan = self._num_late = 0
+        self._has_mean = False
+        self._is_set_back = False
+        """Whether the clock was set back after the first steps, as the program does once."""
         self._unread: tuple[int, str, int] | None = None
         """Where the first line is whose unit is not known, that unit, and how many such lines there are."""
 
@@ -68,18 +71,26 @@ class Reader:
         if not self._started:
             yield offset, self._head()
         # The log leaves its first steps out of the mean that it prints, which is not a number until then.
-        is_nan = fit.number(match["average"] or "") == "NaN"
-        yield from self._moved(offset, step, round(amount * unit_us), is_accepted=is_nan)
+        is_nan = self._is_nan(offset, match["average"])
+        yield from self._moved(offset, step, round(amount * unit_us), is_of_start=is_nan and not self._has_mean)
         values = self._values(match["kind"], loss, step)
         time_us = fit.time_us(self._start_us + self._elapsed_us)
         if time_us is None:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
-        self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
-        self._num_nan += is_nan
         warm = is_nan and match["kind"] != "val"
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
+
+    def _is_nan(self, offset: int, average: str | None) -> bool:
+        """Whether the mean of a line is not a number, which is noted; a line without one has none."""
+        is_nan = fit.number(average or "") == "NaN"
+        if is_nan:
+            self._first_nan = self._first_nan if self._num_nan else offset
+            self._num_nan += 1
+            self._num_late += self._has_mean
+        self._has_mean = self._has_mean or (average is not None and not is_nan)
+        return is_nan
 
     def _head(self) -> Head:
         self._started = True
@@ -93,7 +104,7 @@ class Reader:
         transcript.lose("meaning", "train_time", "train_time leaves evaluation out; durations are its differences", 0)
         return transcript.head(self._start_us, ("job",))
 
-    def _moved(self, offset: int, step: int, clock_us: int, *, is_accepted: bool) -> Iterator[Found]:
+    def _moved(self, offset: int, step: int, clock_us: int, *, is_of_start: bool) -> Iterator[Found]:
         """Move on to the time of a line; a clock that was set back goes on from where it was.
 
         Source: the program, which each log holds, sets `training_time_ms = 0` after ten steps that are no part of the
@@ -102,7 +113,11 @@ class Reader:
         if clock_us < self._clock_us:
             message = f"train_time falls from {self._clock_us / 1000:g} to {clock_us / 1000:g} ms at step {step}"
             help_text = "a clock that was set back; later times continue from where it was"
-            yield offset, Refusal(message, help_text, "time", is_accepted)
+            if is_of_start and not self._is_set_back:
+                self._is_set_back = True
+                self._transcript.lose("meaning", "train_time", f"{message}; {help_text}", offset)
+            else:
+                yield offset, Refusal(message, help_text, "time")
             self._elapsed_us += clock_us
             self._since_us = self._elapsed_us - clock_us
         else:
@@ -129,7 +144,11 @@ class Reader:
             what = f"train_time is in {unit!r}" if unit else "train_time has no unit"
             message = f"{what}; the first of {num:,} lines that are left out"
             yield first, Refusal(message, "write seconds (s) or milliseconds (ms)", "unit")
-        if self._num_nan:
-            message = f"step_avg is nan; the first of {self._num_nan:,} cases"
+        message = f"step_avg is nan; the first of {self._num_nan:,} cases"
+        is_accepted = self._num_nan <= _MOST_NAN
+        if self._num_nan and is_accepted and not self._num_late:
+            words = f"{message}: the mean leaves the first steps out"
+            self._transcript.lose("meaning", "step_avg", words, self._first_nan)
+        elif self._num_nan:
             help_text = "leave a mean out until it is one of some steps"
-            yield self._first_nan, Refusal(message, help_text, "not-finite", is_accepted=self._num_nan <= _MOST_NAN)
+            yield self._first_nan, Refusal(message, help_text, "not-finite", is_accepted=is_accepted)

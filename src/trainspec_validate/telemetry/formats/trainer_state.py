@@ -19,6 +19,13 @@ _LOSS = "loss"
 _PLACES = frozenset({"step", "epoch"})
 
 
+_TOGETHER = "keep the file and its log of one save together"
+_FEWEST = 3
+"""Entries from which it is known how often there is one."""
+_MOST_GAPS = 2
+"""The most steps between two entries, so many times, that a log may end before its save."""
+
+
 class Reader:
     """Reads one document; entries are records as they end."""
 
@@ -29,6 +36,10 @@ class Reader:
         self._has_entries = False
         self._copies = RowCopies(of_any_part=True)  # the Trainer resumes with the log of its checkpoint
         self._last_step = -1
+        self._longest_gap = 0
+        """Most steps between entries of rising steps, the first of which is after the start."""
+        self._num_steps = 0
+        """Entries of rising steps."""
         self._last_epoch = 0.0
         self._trained: Mapping[str, Any] | None = None
         """The last entry of a training step."""
@@ -59,7 +70,10 @@ class Reader:
             yield offset, copy
         self._compare_epoch(offset, step, entry)
         self._trained = entry if _LOSS in entry else self._trained
-        self._last_step = max(self._last_step, -1 if step is None else step)
+        if step is not None and step > self._last_step:
+            self._longest_gap = max(self._longest_gap, step - max(self._last_step, 0))
+            self._num_steps += 1
+            self._last_step = step
         values = {name: value for name, value in entry.items() if name not in _PLACES}
         self._transcript.lose("time", "time", "entries have no times; each counts as a second", offset)
         yield from self._scalars.row((offset, None, step, values))
@@ -88,7 +102,17 @@ class Reader:
         step = fit.step(rest.get("global_step"))
         if step is not None and step < self._last_step:
             words = f"global_step is {step:,}, and {_LIST} reaches step {self._last_step:,}"
-            yield 0, Refusal(words, "keep the file and its log of one save together", "value")
+            yield 0, Refusal(words, _TOGETHER, "value")
+        elif (
+            step is not None and self._num_steps >= _FEWEST and step - self._last_step > _MOST_GAPS * self._longest_gap
+        ):
+            often = f"every {self._longest_gap:,} steps or more often"
+            words = f"global_step is {step:,}, and {_LIST} has entries {often}, and ends at step {self._last_step:,}"
+            yield 0, Refusal(words, _TOGETHER, "absent")
+        most = fit.step(rest.get("max_steps"))
+        if step is not None and most and step > most:
+            words = f"global_step is {step:,}, beyond the {most:,} of max_steps, where the Trainer ends"
+            self._transcript.lose("meaning", "max_steps", words, 0)
         if not self._has_entries and step is not None:
             self._transcript.lose("time", "time", "the file has no time; it counts as the first second", 0)
             yield from StepRows(self._transcript).row(0, None, step, {}, trained=True)

@@ -43,6 +43,8 @@ class Result:
         self._benchmark = self._division = ""
         self._best: float | None = None
         self._num_evaluations = 0
+        self._beyond: tuple[int, float] | None = None
+        """The first evaluation above 1, and where it is."""
         self._success: int | None = None
         self._reports: list[int] = []
         """Reports before each evaluation, since the one before it."""
@@ -59,7 +61,7 @@ class Result:
         elif entry.key == "submission_division":
             self._division = str(entry.value)
         elif entry.key == "eval_accuracy":
-            self._evaluated(fit.number(entry.value))
+            self._evaluated(entry.offset, fit.number(entry.value))
         elif entry.key == "train_loss" or is_report(entry):
             self._num_reports += 1
             self._last_report = entry.offset
@@ -71,17 +73,19 @@ class Result:
         elif entry.key == "run_stop" and entry.metadata.get("status") == "success":
             self._success = entry.offset
 
-    def _evaluated(self, accuracy: float | str | None) -> None:
+    def _evaluated(self, offset: int, accuracy: float | str | None) -> None:
         self._num_evaluations += 1
         self._reports.append(self._num_reports)
         self._num_reports = 0
         if isinstance(accuracy, float):
+            self._beyond = self._beyond or ((offset, accuracy) if accuracy > 1 else None)
             better = min if self._benchmark in _AT_MOST else max
             self._best = accuracy if self._best is None else better(self._best, accuracy)
 
     def end(self) -> Iterator[Found]:
         """What the end of the log contradicts."""
         yield from self._target()
+        yield from self._percent()
         yield from self._silence()
         yield from self._stop()
 
@@ -100,6 +104,17 @@ class Result:
             )
             help_text = "write each evaluation, the last one too, or the status aborted"
             yield self._success, Refusal(message, help_text, "absent")
+
+    def _percent(self) -> Iterator[Found]:
+        """An evaluation above 1, where the metric of the benchmark is a fraction."""
+        target = _AT_LEAST.get(self._benchmark)
+        if self._beyond is not None and target is not None:
+            offset, accuracy = self._beyond
+            message = f"eval_accuracy is {accuracy:.6g}, and the metric of {self._benchmark} is a fraction of at most 1"
+            yield (
+                offset,
+                Refusal(message, f"write it as the target of {target:g} is written, and not in percent", "value"),
+            )
 
     def _stop(self) -> Iterator[Found]:
         """A report after each stop but the last."""

@@ -1,0 +1,173 @@
+"""Reads how far training was when a file of `torch.save` was written, to order files that are side by side."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate.checkpoints.opening import UnreadableError, open_file
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, size_of
+from trainspec_validate.checkpoints.pickles import follow
+from trainspec_validate.checkpoints.view import Archive, is_count
+from trainspec_validate.checkpoints.zips import Zip, opened
+
+GLOBAL_KEYS = ("global_step", "global_steps", "num_updates", "completed_steps", "total_steps", "iter_num")
+"""Keys of steps that are counted from the start of training."""
+LOCAL_KEYS = ("steps", "step", "iteration", "iter", "it", "current_step", "updates", "train_step", "train_steps")
+"""Keys of steps that some programs count anew in each epoch."""
+EPOCH_KEYS = ("epoch", "current_epoch")
+_KEYS = frozenset((*GLOBAL_KEYS, *LOCAL_KEYS, *EPOCH_KEYS))
+_PARTS = re.compile(
+    r"(?:train(?:er|ing)?_|extra_)?(?:state|progress|status|meta|metadata|info|loop|iterator)|train(?:er|ing)?"
+    r"|optimizer_history",
+    re.ASCII | re.IGNORECASE,
+)
+"""Keys of the part of a state that says how far training is; fairseq keeps the updates in a list of optimizers."""
+_PARTS_DEPTH = 2
+_OPTIMIZER = re.compile(r"optim(?!.*history)", re.IGNORECASE)
+_MAPPINGS = frozenset({"OrderedDict", "defaultdict"})
+_NUMBERS = {"FloatStorage": "<f", "DoubleStorage": "<d", "LongStorage": "<q", "IntStorage": "<i"}
+_REBUILD = "_rebuild_tensor_v2"
+_NUM_PARAMETERS = 16
+"""Parameters of an optimizer whose steps are read: those that are frozen have none."""
+_NUM_NAMES = 10_000
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_LEGACY_STATE = 3
+"""Place of the state among the pickles after the magic number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a state says of itself."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Steps and epochs by their keys."""
+    optimizer_step: int | None = None
+    """The highest step of a parameter in an optimizer."""
+    has_optimizer: bool = False
+    tensors: frozenset[str] = frozenset()
+    """Names of tensors that are in no optimizer; files of one model have the same."""
+
+    @property
+    def is_state(self) -> bool:
+        """Whether a run can resume from it, as far as its keys show."""
+        return bool(self.counts) or self.has_optimizer
+
+
+def progress_of(path: Path) -> Progress | None:
+    """What a file says; None where it cannot be read as one of `torch.save`."""
+    try:
+        with open_file(path) as file:
+            start = file.read(2)
+        return _of_container(path) if start == b"PK" else _of_pickles(path)
+    except (OSError, UnreadableError):
+        return None
+
+
+def _of_container(path: Path) -> Progress | None:
+    with opened(path, Archive(path.name)) as container:
+        name = next(iter(container.pickles()), "")
+        if not name:
+            return None
+        with container.stream(name) as file:
+            value = follow(file).value
+        return _progress(value, lambda tensor: _scalar(tensor, container, name))
+
+
+def _of_pickles(path: Path) -> Progress:
+    """One pickle, or those of versions before 1.6, whose tensors are not read."""
+    with open_file(path) as file:
+        value = follow(file).value
+        if value == _LEGACY_MAGIC:
+            value = [follow(file).value for _ in range(_LEGACY_STATE)][-1]
+    return _progress(value, lambda _: None)
+
+
+def _progress(value: Any, scalar: Callable[[Any], int | None]) -> Progress:
+    state = _items(value)
+    optimizers = [part for key, part in state.items() if _OPTIMIZER.match(key) and _is_filled(part)]
+    steps = [step for part in optimizers for step in _optimizer_steps(part, scalar)]
+    return Progress(
+        _counts(state, scalar, _PARTS_DEPTH),
+        max(steps, default=None),
+        bool(optimizers),
+        frozenset(islice(_tensors(state), _NUM_NAMES)),
+    )
+
+
+def _items(value: Any) -> dict[str, Any]:
+    """The pairs of a mapping whose keys are texts."""
+    if isinstance(value, Pairs):
+        return value.texts()
+    if isinstance(value, Inert) and isinstance(value.function, Name) and value.function.name in _MAPPINGS:
+        return {pair[0]: pair[1] for pair in value.items if isinstance(pair, tuple) and isinstance(pair[0], str)}
+    return {}
+
+
+def _is_filled(value: Any) -> bool:
+    return bool(value.pairs) if isinstance(value, Pairs) else value is not None and value != []
+
+
+def _counts(state: dict[str, Any], scalar: Callable[[Any], int | None], depth: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, value in state.items():
+        number = value if is_count(value) else _whole(value) if isinstance(value, float) else scalar(value)
+        if key in _KEYS and number is not None:
+            found[key] = number
+    for key, value in state.items():
+        part = value[-1] if isinstance(value, list) and value else value
+        if depth and _PARTS.fullmatch(key):
+            found = {**_counts(_items(part), scalar, depth - 1), **found}
+    return found
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if 0 <= value < 1 << 53 and value.is_integer() else None
+
+
+def _optimizer_steps(value: Any, scalar: Callable[[Any], int | None]) -> Iterator[int]:
+    """The steps of the first parameters of an optimizer, or of those in a list."""
+    for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
+        parameters = _items(part).get("state")
+        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), _NUM_PARAMETERS):
+            step = _items(one).get("step")
+            number = step if is_count(step) else scalar(step)
+            if number is not None:
+                yield number
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Inert) and isinstance(value.function, Name) and value.function.name.startswith("_rebuild_")
+
+
+def _tensors(state: dict[str, Any]) -> Iterator[str]:
+    for key, value in state.items():
+        if _is_tensor(value):
+            yield key
+        elif not _OPTIMIZER.match(key):
+            yield from (f"{key}.{name}" for name, inner in _items(value).items() if _is_tensor(inner))
+
+
+def _scalar(value: Any, container: Zip, pickle: str) -> int | None:
+    """The whole number in a tensor of one element."""
+    if not _is_tensor(value) or value.function.name != _REBUILD or not isinstance(value.arguments, tuple):
+        return None
+    storage, offset, size = (*value.arguments, None, None, None)[:3]
+    said = storage.arguments[0] if isinstance(storage, Inert) and isinstance(storage.arguments, tuple) else None
+    if size_of(size) not in {(), (1,)} or not is_count(offset) or not isinstance(said, tuple) or len(said) < 5:
+        return None
+    form = _NUMBERS.get(said[1].name) if isinstance(said[1], Name) else None
+    entry = f"{pickle.removesuffix('.pkl')}/{said[2]}"
+    if form is None or entry not in container.names() or offset != 0:
+        return None
+    with container.stream(entry) as file:
+        content = file.read(struct.calcsize(form))
+    if len(content) < struct.calcsize(form):
+        return None
+    (number,) = struct.unpack(form, content)
+    return number if is_count(number) else _whole(number) if isinstance(number, float) else None

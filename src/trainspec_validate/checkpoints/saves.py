@@ -1,0 +1,210 @@
+"""Tells states of several steps in one directory from the parts of one state, and puts them in the order of training.
+
+The evidence is what an engineer would look at: numbers in names, then counts in the state, then the step of its
+optimizer, and the time of the last change at last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cmp_to_key
+from itertools import combinations
+from pathlib import Path
+
+from trainspec_validate.checkpoints.bundles import form_of
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.inventory import STEP_NAME, inventory
+from trainspec_validate.checkpoints.progress import EPOCH_KEYS, GLOBAL_KEYS, LOCAL_KEYS, Progress, progress_of
+from trainspec_validate.checkpoints.view import Checkpoint
+
+_SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt")
+_END = re.compile(r"\.(?:pt|pth|pth\.tar|ckpt)$", re.IGNORECASE)
+_SLOT = re.compile(r"(?:^|(?<=[-_.]))(?:best|last|latest|final)(?=[-_.]|$)", re.IGNORECASE)
+"""Words that programs name a state after in place of its step."""
+_STATES = re.compile(r"^(?:model|checkpoint|ckpt|weights|epoch|step|iter|save|state|net|network)?$", re.IGNORECASE)
+"""What is left of such a name without that word and without numbers."""
+_RANK = re.compile(
+    r"(?:^|[-_.])(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?\d",
+    re.IGNORECASE,
+)
+_COUNT = re.compile(
+    r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|global_?step|step|iter|iteration|update|save)[-_=]?"
+    r"(?P<number>\d{1,12}(?:_\d{1,12})?)(?!\d|\.\d)",
+    re.ASCII | re.IGNORECASE,
+)
+_LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})$", re.ASCII)
+_WORDS = ("globalstep", "step", "iteration", "iter", "update", "epoch", "checkpoint", "ckpt", "save")
+"""Words of counts in names, from those that decide first."""
+_NUM_PAIRED = 100
+"""States that are compared with each other to see whether there are several."""
+_LEADING = ("last", "latest", "final")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A file that is a state, and what says how new it is."""
+
+    name: str
+    progress: Progress | None
+    """None where the file cannot be read."""
+    modified_ns: int
+
+    @property
+    def numbers(self) -> dict[str, tuple[int, ...]]:
+        """What its name counts, by the word before the number; by the form of the name where there is no word."""
+        stem = _END.sub("", self.name)
+        found = {
+            match["word"].lower().replace("_", ""): tuple(map(int, match["number"].split("_")))
+            for match in _COUNT.finditer(stem)
+        }
+        last = _LAST.search(stem)
+        return found or ({form_of(stem): (int(last["number"]),)} if last else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One fact about which of two states is newer: 1 for the first, -1 for the other, 0 where they are equal."""
+
+    value: int
+    words: str
+    is_sure: bool = True
+    """Whether it always grows during training."""
+
+
+def states_in(root: Path) -> list[str]:
+    """The files of a directory that are states of their own; empty where they are parts of one state."""
+    checkpoint = inventory(root)
+    names = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    if STEP_NAME.match(root.name) or len(names) < 2 or not all(map(_is_alone, names)) or _has_index(checkpoint):
+        return []
+    saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
+    return [one.name for one in states_of(saved)] if _are_several(saved) else []
+
+
+def is_torch(name: str) -> bool:
+    """Whether a file has the name of one of `torch.save` that may be a whole state."""
+    return name.lower().endswith(_SUFFIXES)
+
+
+def _is_alone(name: str) -> bool:
+    return "/" not in name and is_torch(name) and not _RANK.search(name)
+
+
+def _has_index(checkpoint: Checkpoint) -> bool:
+    """Whether some file says what belongs together."""
+    names = {path.rpartition("/")[2] for path in checkpoint.files}
+    is_listed = any(name.endswith((".index.json", "trainspec-manifest.json")) for name in names)
+    return is_listed or not names.isdisjoint({".metadata", "latest", "trainer_state.json"})
+
+
+def states_of(saved: Sequence[Saved]) -> list[Saved]:
+    """Those that may be states to resume from: where some are by their keys, others are only by their names."""
+    if not any(one.progress and one.progress.is_state for one in saved):
+        return list(saved)
+    return [one for one in saved if one.progress is None or one.progress.is_state or _is_named(one)]
+
+
+def _is_named(one: Saved) -> bool:
+    """Whether the name is that of a whole state and of no part: of a word such as `best` or a number, and `model`."""
+    stem = _END.sub("", one.name)
+    rest = re.sub(r"[-_.=#v]+", "", form_of(_SLOT.sub("", stem)))
+    return (_SLOT.search(stem) is not None or bool(one.numbers)) and _STATES.match(rest) is not None
+
+
+def _are_several(saved: Sequence[Saved]) -> bool:
+    """Whether files hold the same model at several steps, or are named so that each is a state."""
+    read = [one for one in saved if one.progress is None or one.progress.is_state]
+    if len({one.progress.tensors for one in read if one.progress and one.progress.tensors}) > 1:
+        return False  # such as a generator and a discriminator
+    for one, other in combinations(read[:_NUM_PAIRED], 2):
+        are_named = _is_named(one) and _is_named(other) and bool(_SLOT.search(one.name) or _SLOT.search(other.name))
+        if are_named or (_are_of_one_model(one, other) and _differ(one, other)):
+            return True
+    return False
+
+
+def _are_of_one_model(one: Saved, other: Saved) -> bool:
+    names = [each.progress.tensors if each.progress else frozenset() for each in (one, other)]
+    return names[0] == names[1] != frozenset()
+
+
+def _differ(one: Saved, other: Saved) -> bool:
+    return any(sign.value for sign in (*_of_counts(one, other), *_of_optimizers(one, other)))
+
+
+def _sign(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return (one > other) - (one < other)
+
+
+def _of_names(one: Saved, other: Saved) -> Iterator[Sign]:
+    words = [one.numbers, other.numbers]
+    shared = words[0].keys() & words[1].keys()
+    for word in sorted(shared, key=lambda word: _WORDS.index(word) if word in _WORDS else len(_WORDS)):
+        yield Sign(_sign(words[0][word], words[1][word]), "the numbers in their names")
+
+
+def _of_counts(one: Saved, other: Saved) -> Iterator[Sign]:
+    counts = [each.progress.counts if each.progress else {} for each in (one, other)]
+    for key in (*GLOBAL_KEYS, *EPOCH_KEYS, *LOCAL_KEYS):
+        if key in counts[0] and key in counts[1]:
+            numbers = counts[0][key], counts[1][key]
+            words = f"{key} is {numbers[0]:,} and {numbers[1]:,}"
+            yield Sign(_sign(numbers[:1], numbers[1:]), words, key not in LOCAL_KEYS)
+
+
+def _of_optimizers(one: Saved, other: Saved) -> Iterator[Sign]:
+    steps = [each.progress.optimizer_step if each.progress else None for each in (one, other)]
+    if steps[0] is not None and steps[1] is not None:
+        words = f"the steps of their optimizers are {steps[0]:,} and {steps[1]:,}"
+        yield Sign(_sign((steps[0],), (steps[1],)), words, is_sure=False)
+
+
+def _signs(one: Saved, other: Saved) -> list[Sign]:
+    """From what decides first to what decides last."""
+    return [*_of_names(one, other), *_of_counts(one, other), *_of_optimizers(one, other)]
+
+
+def _compared(one: Saved, other: Saved) -> int:
+    known = next((sign.value for sign in _signs(one, other) if sign.value), 0)
+    if known:
+        return known
+    words = [_END.sub("", each.name).lower() for each in (one, other)]
+    leads = [any(word.startswith(lead) or word.endswith(lead) for lead in _LEADING) for word in words]
+    return _sign((one.modified_ns, leads[0]), (other.modified_ns, leads[1]))
+
+
+def newest_first(saved: Iterable[Saved]) -> list[Saved]:
+    """In the order in which they are tried; files that cannot be read are tried, and refused, before others."""
+    found = sorted(saved, key=cmp_to_key(_compared), reverse=True)
+    return sorted(found, key=lambda one: one.progress is not None or bool(one.numbers))
+
+
+def contradiction(one: Saved, other: Saved) -> str:
+    """Why it is not known which of two states is newer, in words, where the first would be taken; empty where it is."""
+    signs = _signs(one, other)
+    against = [sign for sign in signs if sign.value < 0 and sign.is_sure]
+    if not against and next((sign.value for sign in signs if sign.value), 0) < 0:
+        against = [sign for sign in signs if sign.value < 0]
+    if not against:
+        return ""
+    words = next((f", and {sign.words} say the opposite" for sign in signs if sign.value > 0), "")
+    return f"{other.name} may be newer than {one.name}: {against[0].words}{words}"
+
+
+def are_parts(one: Saved, other: Saved) -> str:
+    """Why two files are parts of one save, such as a generator and a discriminator, in words; empty where not."""
+    names = [each.progress.tensors if each.progress else frozenset() for each in (one, other)]
+    signs = _signs(one, other)
+    if not all(names) or names[0] == names[1] or not signs or any(sign.value for sign in signs):
+        return ""
+    return f"{one.name} and {other.name} are of the same step and hold different tensors, so neither is a whole state"
+
+
+def without_optimizer(one: Saved, others: Iterable[Saved]) -> str:
+    """A model for use next to states that a run can resume from, in words."""
+    if one.progress is None or one.progress.has_optimizer or not one.progress.tensors:
+        return ""
+    held = next((each.name for each in others if each.progress and each.progress.has_optimizer), "")
+    return f"it holds no state of an optimizer, and {held} next to it does" if held else ""

@@ -1,0 +1,240 @@
+"""States of several steps in one directory are told from parts of one state, and the newest of them is chosen."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trees import NOW_SECONDS, mapping, number, pickled, short_text, tensor
+from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
+from trainspec_validate.checkpoints.progress import progress_of
+from trainspec_validate.pipeline.validation import validate
+
+MODEL = {"w": "tensor"}
+
+
+def save(path: Path, state: dict[str, Any], seconds: int = 0) -> None:
+    """A container of `torch.save`: mappings, lists, numbers, the word `tensor`, and tensors of one float."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storages: list[bytes] = []
+    value = pickled(encoded(state, storages))
+    with zipfile.ZipFile(path, "w") as container:
+        container.writestr("archive/data.pkl", value)
+        for key, content in enumerate(storages):
+            container.writestr(f"archive/data/{key}", content)
+        container.writestr("archive/version", "3\n")
+    os.utime(path, (NOW_SECONDS + seconds, NOW_SECONDS + seconds))
+
+
+def encoded(value: Any, storages: list[bytes]) -> bytes:
+    if isinstance(value, dict):
+        return mapping({short_text(str(key)): encoded(one, storages) for key, one in value.items()})
+    if isinstance(value, list):
+        return b"](" + b"".join(encoded(one, storages) for one in value) + b"e"
+    if value == "tensor" or isinstance(value, float):
+        shape = (4,) if value == "tensor" else ()
+        storages.append(bytes(range(16)) if value == "tensor" else struct.pack("<f", value))
+        return tensor("F32", shape, str(len(storages) - 1), 4 if shape else 1)
+    return b"N" if value is None else number(value)
+
+
+def optimizer(step: float) -> dict[str, Any]:
+    return {"state": {"0": {"step": step, "exp_avg": "tensor"}}, "param_groups": []}
+
+
+def full(step: float, /, **counts: Any) -> dict[str, Any]:
+    return {"model": MODEL, "optimizer": optimizer(step), **counts}
+
+
+def newest(directory: Path) -> str | None:
+    """Path of the newest whole checkpoint, relative to the directory."""
+    whole = (one for one in judged_newest_first(directory) if not one.faults)
+    return next((Path(one.path).relative_to(directory).as_posix() for one in whole), None)
+
+
+def timm(epoch: int) -> dict[str, Any]:
+    return {"epoch": epoch, "state_dict": MODEL, "optimizer": optimizer(float(100 * epoch)), "version": 2}
+
+
+def fairseq(epoch: int, step: int) -> dict[str, Any]:
+    extra = {"train_iterator": {"epoch": epoch, "iterations_in_epoch": 0}}
+    last = {"optimizer_history": [{"num_updates": step}], "last_optimizer_state": optimizer(step)}
+    return {"model": MODEL, "extra_state": extra, **last}
+
+
+LAYOUTS: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
+    "timm": (
+        {
+            **{f"checkpoint-{epoch}.pth.tar": timm(epoch) for epoch in (2, 3, 10)},
+            "model_best.pth.tar": timm(3),
+            "last.pth.tar": timm(11),
+        },
+        "last.pth.tar",
+    ),
+    "ultralytics": (
+        {"best.pt": {"ema": None, "epoch": 3, "optimizer": optimizer(300.0)}, "last.pt": timm(9), "epoch5.pt": timm(5)},
+        "last.pt",
+    ),
+    "fairseq": (
+        {
+            **{f"checkpoint{epoch}.pt": fairseq(epoch, 100 * epoch) for epoch in (1, 2)},
+            "checkpoint_best.pt": fairseq(1, 100),
+            "checkpoint_last.pt": fairseq(3, 250),
+        },
+        "checkpoint_last.pt",
+    ),
+    "fairseq-updates": (
+        {f"checkpoint_{epoch}_{step}.pt": fairseq(epoch, step) for epoch, step in ((1, 10), (1, 20), (2, 30))},
+        "checkpoint_2_30.pt",
+    ),
+    "detectron2": (
+        {
+            **{f"model_{step:07}.pth": full(step, iteration=step) for step in (4_999, 9_999)},
+            "model_final.pth": full(12_000, iteration=12_000),
+        },
+        "model_final.pth",
+    ),
+    "mmengine": (
+        {
+            **{f"epoch_{epoch}.pth": {**timm(epoch), "meta": {"epoch": epoch, "iter": epoch}} for epoch in (1, 2, 10)},
+            "best_coco_bbox_mAP_epoch_2.pth": {**timm(2), "meta": {"epoch": 2, "iter": 2}},
+        },
+        "epoch_10.pth",
+    ),
+    "epochs": ({f"checkpoint_epoch_{epoch}.pth": full(9, it=epoch) for epoch in (3, 4, 10)}, "checkpoint_epoch_10.pth"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_newest_state_of_a_directory_is_chosen(tmp_path: Path, layout: str) -> None:
+    states, wanted = LAYOUTS[layout]
+    for place, (name, state) in enumerate(states.items()):
+        save(tmp_path / name, state, seconds=-place)  # a copy keeps no times
+    assert newest(tmp_path) == wanted
+    assert {one.requirement for one in validate([tmp_path]).findings} <= {"TS-CKP-070"}
+
+
+KEYS = [
+    *("global_step", "global_steps", "num_updates", "completed_steps", "total_steps", "iter_num"),
+    *("steps", "step", "iteration", "iter", "current_step", "updates", "train_step", "epoch"),
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("part", ["", "meta", "trainer_state"])
+def test_the_count_in_the_state_decides(tmp_path: Path, key: str, part: str) -> None:
+    for name, count, seconds in (("model_a.pt", 30, 0), ("model_b.pt", 20, 9)):
+        counts = {part: {key: count}} if part else {key: count}
+        save(tmp_path / name, {"model": MODEL, **counts}, seconds)
+    assert newest(tmp_path) == "model_a.pt"
+
+
+@pytest.mark.parametrize("form", [int, float])
+def test_the_step_of_the_optimizer_decides_where_nothing_else_does(tmp_path: Path, form: Any) -> None:
+    save(tmp_path / "model_a.pt", full(form(30)), seconds=0)
+    save(tmp_path / "model_b.pt", full(form(20)), seconds=9)
+    assert newest(tmp_path) == "model_a.pt"
+
+
+def test_the_time_decides_at_last(tmp_path: Path) -> None:
+    save(tmp_path / "best.pt", full(5), seconds=9)
+    save(tmp_path / "last.pt", full(5), seconds=0)
+    assert newest(tmp_path) == "best.pt"
+    os.utime(tmp_path / "best.pt", (NOW_SECONDS, NOW_SECONDS))
+    assert newest(tmp_path) == "last.pt"
+
+
+@pytest.mark.parametrize("key", ["global_step", "num_updates", "epoch"])
+def test_none_is_chosen_where_name_and_content_contradict(tmp_path: Path, key: str) -> None:
+    for count, step in ((1, 30), (2, 20), (3, 10)):
+        save(tmp_path / f"save_{count}.pth", full(5, **{key: step}))
+    with pytest.raises(SeveralSeriesError, match=rf"save_2.pth may be newer than save_3.pth: {key} is 10 and 20, and"):
+        newest(tmp_path)
+    (tmp_path / "save_1.pth").unlink()
+    os.truncate(tmp_path / "save_2.pth", 90)
+    assert newest(tmp_path) == "save_3.pth", "one that is damaged is not newer"
+
+
+@pytest.mark.parametrize("key", ["step", "iter", "iteration"])
+def test_a_count_that_begins_anew_in_each_epoch_contradicts_nothing(tmp_path: Path, key: str) -> None:
+    for epoch, step in ((1, 30), (2, 20), (3, 10)):
+        save(tmp_path / f"epoch_{epoch}.pth", full(5, epoch=epoch, **{key: step}))
+    assert newest(tmp_path) == "epoch_3.pth"
+
+
+def test_a_model_without_the_optimizer_that_others_have_is_passed_over(tmp_path: Path) -> None:
+    save(tmp_path / "best.pt", {"model": MODEL, "epoch": 9, "optimizer": None}, seconds=9)
+    save(tmp_path / "last.pt", full(5, epoch=5))
+    judged = list(judged_newest_first(tmp_path))
+    assert "best.pt: it holds no state of an optimizer, and last.pt next to it does" in judged[0].faults[0]
+    assert newest(tmp_path) == "last.pt"
+
+
+def test_a_damaged_state_does_not_hide_the_other(tmp_path: Path) -> None:
+    save(tmp_path / "best.pt", full(5, epoch=5))
+    save(tmp_path / "last.pt", full(9, epoch=9))
+    os.truncate(tmp_path / "last.pt", 90)
+    assert [bool(one.faults) for one in judged_newest_first(tmp_path)] == [True, False]
+    assert newest(tmp_path) == "best.pt"
+
+
+PARTS: list[dict[str, dict[str, Any]]] = [
+    {"model.pt": {"model": MODEL, "step": 5}, "ema.pt": {"model": MODEL, "step": 5}, "optim.pt": {"optimizer": {}}},
+    {"actor.pt": {**full(3, updates=3), "model": {"a": "tensor"}}, "critic.pt": full(9, updates=9)},
+    {"rank_0.pt": full(3, step=3), "rank_1.pt": full(4, step=4)},
+    {"best_model.pt": MODEL, "best_optimizer.pt": optimizer(3), "last_model.pt": MODEL},
+    {"model_1.pt": full(3, step=3), "model_2.pt": full(3, step=3)},
+    {"G_10.pth": {"model": {"g": "tensor"}, "iteration": 10}, "G_20.pth": {"model": {"g": "tensor"}, "iteration": 20}}
+    | {
+        "D_10.pth": {"model": {"d": "tensor"}, "iteration": 10},
+        "D_20.pth": {"model": {"d": "tensor"}, "iteration": 20},
+    },
+]
+
+
+@pytest.mark.parametrize("files", PARTS, ids=" ".join)
+def test_parts_of_one_state_are_one_checkpoint(tmp_path: Path, files: dict[str, dict[str, Any]]) -> None:
+    for name, state in files.items():
+        save(tmp_path / name, state)
+    assert newest(tmp_path) == "."
+
+
+@pytest.mark.parametrize("name", ["trainspec-manifest.json", "model.safetensors.index.json", "latest"])
+def test_a_file_that_says_what_belongs_together_makes_one_checkpoint(tmp_path: Path, name: str) -> None:
+    save(tmp_path / "best.pt", full(5, epoch=5))
+    save(tmp_path / "last.pt", full(9, epoch=9))
+    (tmp_path / name).write_text("{}")
+    assert {one.path for one in judged_newest_first(tmp_path)} == {tmp_path.as_posix()}
+
+
+def test_none_is_chosen_among_networks_of_one_epoch(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        save(tmp_path / f"netG_epoch_{epoch}.pth", {"g": "tensor"})
+        save(tmp_path / f"netD_epoch_{epoch}.pth", {"d": "tensor"})
+    with pytest.raises(SeveralSeriesError, match="are of the same step and hold different tensors"):
+        newest(tmp_path)
+
+
+def test_what_is_no_whole_number_is_no_count(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    save(path, {"model": MODEL, "step": 2.5, "epoch": None, "iter": "tensor", "optimizer": optimizer(1.5)})
+    found = progress_of(path)
+    assert found is not None
+    assert (found.counts, found.optimizer_step, found.tensors) == ({}, None, {"model.w", "iter", "step"})
+    path.write_bytes(b"PK\x03\x04 no container")
+    assert progress_of(path) is None
+
+
+def test_old_files_of_one_pickle_or_several_are_read(tmp_path: Path) -> None:
+    state = pickled(mapping({short_text("epoch"): number(7), short_text("model"): mapping({})}))
+    magic = pickled(b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little"))
+    for name, content in (("one.pt", state), ("old.pt", magic + pickled(number(1001)) + pickled(mapping({})) + state)):
+        (tmp_path / name).write_bytes(content)
+        found = progress_of(tmp_path / name)
+        assert found is not None
+        assert found.counts == {"epoch": 7}
