@@ -316,8 +316,15 @@ def test_the_page_of_a_requirement_says_its_facts_and_leads_to_its_neighbours() 
 def test_the_search_finds_concepts_before_requirements(tmp_path: Path) -> None:
     index = tmp_path / "search" / "search_index.json"
     index.parent.mkdir()
-    locations = ["v1/04-parallelism/#TS-PAR-001", "rules/PAR/TS-PAR-001/", "v1/00-terms/#plan", "guide/plan/", "rules/"]
-    index.write_text(json.dumps({"docs": [{"location": place} for place in locations]}), encoding="utf-8")
+    locations = [
+        "v1/04-parallelism/#TS-PAR-001",
+        "rules/PAR/TS-PAR-001/",
+        "rules/PAR/TS-PAR-001/#bad-example",
+        "v1/00-terms/#plan",
+        "guide/plan/",
+        "rules/",
+    ]
+    index.write_text(json.dumps({"docs": [{"location": place, "text": "x"} for place in locations]}), encoding="utf-8")
     scripts = tmp_path / "assets" / "javascripts"
     scripts.mkdir(parents=True)
     (scripts / "bundle.1.js").write_text(
@@ -326,7 +333,9 @@ def test_the_search_finds_concepts_before_requirements(tmp_path: Path) -> None:
     as_files.write_index(tmp_path)
     found = json.loads(index.with_suffix(".js").read_text(encoding="utf-8").partition("= ")[2])["docs"]
     boosts = {entry["location"]: entry["boost"] for entry in found}
-    assert "rules/PAR/TS-PAR-001/" not in boosts
+    assert "rules/PAR/TS-PAR-001/#bad-example" not in boosts
+    assert boosts["rules/PAR/TS-PAR-001/"] < 1
+    assert [entry["text"] for entry in found if entry["location"].startswith("rules/PAR/")] == [""]
     assert boosts["v1/00-terms/#plan"] > boosts["guide/plan/"] > boosts["v1/04-parallelism/#TS-PAR-001"] == 1
 
 

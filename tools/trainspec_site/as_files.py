@@ -10,9 +10,13 @@ from trainspec_site.npm import IFRAME_WORKER
 
 WORKER = "iframe-worker.js"
 SEARCH = Path("search", "search_index.json")
-REPEATED = re.compile(r"rules/[A-Z]+/")
-"""Pages of single requirements, whose texts the chapters hold too."""
-BOOSTS = ((re.compile(r"v1/00-[^#]*(?:#.*)?$"), 8), (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 4))
+REPEATED = re.compile(r"rules/[A-Z]+/[^#]+(?P<part>#.*)?")
+"""Pages of single requirements, whose texts the chapters hold too: they are found by their titles."""
+BOOSTS = (
+    (REPEATED, 0.1),
+    (re.compile(r"v1/00-[^#]*(?:#.*)?$"), 8),
+    (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 4),
+)
 """How much more than any other place those count that say what something is: terms and model, heads of pages."""
 ONLY_FROM_FILES = re.compile(r'location\.protocol==="file:"(?P<load>\?\w+\(`\$\{new URL\("search/search_index\.js")')
 
@@ -32,15 +36,20 @@ def write_index(site: Path) -> None:
     """Write the index of the search as a script, and make the theme load it everywhere as it does from files.
 
     A page that is a file cannot fetch JSON, and one copy of the index serves both kinds of readers. A requirement is
-    found in its chapter, which leads on to its page; a concept before the requirements that use its words.
+    found by the title of its page and by the words of its chapter, a concept before the requirements that use it.
 
     Raises:
         ValueError: the theme does not load the index as it did.
     """
     index = site / SEARCH
     found = json.loads(index.read_text(encoding="utf-8"))
-    found["docs"] = [entry for entry in found["docs"] if not REPEATED.match(entry["location"])]
+    repeated = {entry["location"]: REPEATED.match(entry["location"]) for entry in found["docs"]}
+    found["docs"] = [
+        entry for entry in found["docs"] if not (match := repeated[entry["location"]]) or not match["part"]
+    ]
     for entry in found["docs"]:
+        if repeated[entry["location"]]:
+            entry["text"] = ""
         entry["boost"] = next((boost for pattern, boost in BOOSTS if pattern.match(entry["location"])), 1)
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     index.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
