@@ -13,9 +13,9 @@ SEARCH = Path("search", "search_index.json")
 REPEATED = re.compile(r"rules/[A-Z]+/[^#]+(?P<part>#.*)?")
 """Pages of single requirements, whose texts the chapters hold too: they are found by their titles."""
 BOOSTS = (
-    (REPEATED, 0.1),
-    (re.compile(r"v1/00-[^#]*(?:#.*)?$"), 8),
-    (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 4),
+    (REPEATED, 0.3),
+    (re.compile(r"v1/00-[^#]*(?:#.*)?$"), 4),
+    (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 2),
 )
 """How much more than any other place those count that say what something is: terms and model, heads of pages."""
 ONLY_FROM_FILES = re.compile(r'location\.protocol==="file:"(?P<load>\?\w+\(`\$\{new URL\("search/search_index\.js")')
