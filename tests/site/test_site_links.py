@@ -83,8 +83,8 @@ def test_the_size_of_a_version_is_bounded(built: Path) -> None:
     text = (built / "index.html").read_text(encoding="utf-8")
     shown = {
         target(built / "index.html", address, built)
-        for tag, _, address in page(built / "index.html")[1]
-        if tag in LOADING and not urlsplit(address).netloc
+        for tag, relation, address in page(built / "index.html")[1]
+        if tag in LOADING and relation not in LEADING and not urlsplit(address).netloc
     }
     assert len(text.encode()) + sum(file.stat().st_size for file in shown if file.is_file()) < MAX_FIRST_PAGE_BYTES
 
