@@ -182,6 +182,21 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "handed": lambda: pickle.dumps(Calling(torch._tensor._rebuild_from_type_v2, torch.load, torch.Tensor, ("x",), {})),
     "attribute": lambda: b"\x80\x02c__builtin__\ngetattr\n(cbuiltins\nobject\nX\x01\x00\x00\x00xtR(tR.",
     "numpy": lambda: _named("numpy.testing._private.utils", "runstring"),
+    "tests of Python": lambda: _named("test.support.script_helper", "run_python_until_end"),
+    "another interpreter": lambda: _named("_xxsubinterpreters", "run_string"),
+    "installer": lambda: _named("pip", "main"),
+    "class that starts a process": lambda: _named(
+        "torch.distributed.elastic.multiprocessing.subprocess_handler", "SubprocessHandler"
+    ),
+    "class that writes a file": lambda: pickle.dumps(Calling(torch._C.PyTorchFileWriter, "x")),
+    "the same by another name": lambda: _named("torch", "PyTorchFileWriter"),
+    "new object that writes": lambda: b"\x80\x02ctorch._C\nPyTorchFileWriter\n(X\x01\x00\x00\x00xt\x81.",
+    "store": lambda: _named("torch.distributed", "FileStore"),
+    "exporter": lambda: _named("torch.package.package_exporter", "PackageExporter"),
+    "array from a file": lambda: _named("numpy.core.multiarray", "fromfile"),
+    "records from a file": lambda: _named("numpy.core.records", "fromfile"),
+    "masked array from a file": lambda: _named("numpy.ma.core", "fromfile"),
+    "seed": lambda: _named("numpy.random", "seed"),
     "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
     "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",
     "after others": lambda: b"".join(

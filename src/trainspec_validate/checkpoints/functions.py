@@ -1,8 +1,9 @@
 """Tells functions that a pickle would run from classes that it would make objects of.
 
 Checkpoints hold objects of classes of any program: settings of a program, schedulers, whole models. They hold
-calls of functions only to make plain state. So a name of the standard library that is none of plain state, and a
-function of PyTorch or NumPy that is called and rebuilds nothing, are told from the names of all other classes.
+calls of functions only to make plain state. So a name of the standard library that is none of plain state, and what is
+called of PyTorch or NumPy and rebuilds nothing, are told from the names of all other classes: their classes too where
+they are no layers, optimizers or values, as some write files or start processes when they are made.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ _REMOVED: Final = frozenset(
 )
 """Modules of the standard library that some supported version of Python lacks."""
 _LIBRARY: Final = sys.stdlib_module_names | _REMOVED
+_BESIDE: Final = re.compile(
+    r"_?test\w*|_?xx\w*|_interp\w*|_distutils_hack|(site|user)customize|pip|pkg_resources|setuptools"
+)
+"""Modules that come with Python and are not among its names: its tests, experiments and installers."""
 _BUILTIN_CLASSES: Final = re.compile(r"[A-Z]\w*(Error|Exception|Warning|Exit|Interrupt|Iteration|Group)")
 _INERT_MODULES: Final = frozenset(
     {"abc", "array", "cmath", "collections", "collections.abc", "datetime", "decimal", "enum", "fractions", "ipaddress"}
@@ -71,10 +76,20 @@ _INERT: Final = {
 _REBUILDS: Final = re.compile(
     r"torch(\._utils|\._tensor|\.nn\.parameter|\.nested\._internal\.nested_tensor|\.sparse\w*)?\._?rebuild\w*"
     r"|torch\.jit\._pickle\.\w+"
-    r"|numpy\.random(\.\w+)*|numpy\.ma(\.\w+)*|numpy\._?core\.(multiarray|numeric|records|_internal|numerictypes)\.\w+"
+    r"|numpy\.random\.(\w+\.)?__(\w+_ctor|pyx_unpickle_\w+)|numpy\.ma\.(core|mrecords)\._m\w*reconstruct"
+    r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\._?core\.records\.(recarray|record)"
     r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
     r"|(numpy|torch)\.((u|q|qu|c|b)?(int|float|complex)\d*\w*|(str|bytes|object|void|bool|datetime|timedelta|half|double)\w*)"
 )
+_KINDS: Final = re.compile(
+    r"torch\.(nn|optim|amp|cuda\.amp|ao|quantization|distributions|jit|utils\.(data|hooks)|return_types|torch_version)(\.\w+)*"
+    r"|torch\.(fx\.(graph|node|immutable_collections)|storage|sparse|nested|backends|serialization|_tensor|_subclasses)(\.\w+)*"
+    r"|torch\.distributed\.(tensor|_tensor|_shard|fsdp|optim|device_mesh|algorithms)(\.\w+)*"
+    r"|torch\.distributed\.checkpoint\.(metadata|planner|default_planner|stateful)\.\w+"
+    r"|torch\._dynamo\.eval_frame\.OptimizedModule|torch(\._C)?\.(\w*Storage\w*|\w*Tensor\w*|Size|Generator)"
+    r"|numpy\.(random|ma|dtypes|polynomial|matrixlib)(\.\w+)*"
+)
+"""Classes of PyTorch and NumPy that hold layers, optimizers and values, and do nothing but that when they are made."""
 RETURNED: Final = "a function that another call returns"
 
 
@@ -93,10 +108,14 @@ def runs_by_name(module: str, name: str) -> bool:
     module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
     if is_allowed(module, name):
         return False
-    if module.partition(".")[0] in _LIBRARY:
+    if _is_of_python(module):
         return not _is_inert(module, name)
-    first, _, more = name.partition(".")
-    return bool(more) and first in _LIBRARY
+    return "." in name and _is_of_python(name)
+
+
+def _is_of_python(module: str) -> bool:
+    first = module.partition(".")[0]
+    return first in _LIBRARY or _BESIDE.fullmatch(first) is not None
 
 
 def _is_inert(module: str, name: str) -> bool:
@@ -112,14 +131,14 @@ def _is_inert(module: str, name: str) -> bool:
 
 
 def runs_when_called(module: str, name: str) -> bool:
-    """Whether a name is a function of PyTorch or NumPy that makes no plain state; classes begin with a capital letter.
+    """Whether a name of PyTorch or NumPy is called and makes no plain state; classes begin with a capital letter.
 
-    >>> runs_when_called("torch.storage", "_load_from_bytes"), runs_when_called("torch.hub", "load")
+    >>> runs_when_called("torch.storage", "_load_from_bytes"), runs_when_called("torch._C", "PyTorchFileWriter")
     (True, True)
     >>> runs_when_called("torch._utils", "_rebuild_tensor_v9"), runs_when_called("torch.nn.modules.linear", "Linear")
     (False, False)
     """
     if module.partition(".")[0] not in {"torch", "numpy"} or is_allowed(module, name):
         return False
-    last = name.rpartition(".")[2].lstrip("_")
-    return not last[:1].isupper() and _REBUILDS.fullmatch(f"{module}.{name}") is None
+    is_class = name.rpartition(".")[2].lstrip("_")[:1].isupper()
+    return (_KINDS if is_class else _REBUILDS).fullmatch(f"{module}.{name}") is None
