@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from trainspec_validate.cli.validate import command
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.system.boundary import InputError
 
+ROOT = Path(__file__).parents[2]
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 123456\n"
 
 
@@ -96,3 +98,35 @@ def test_a_log_without_times_is_judged_by_no_clock(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [str(tmp_path / "train.log")], prog_name="trainspec-validate")
     assert "TS-TEL-013" not in result.output
     assert "no times" in result.output, "it is read, and its times are known to stand for none"
+
+
+@pytest.mark.parametrize(
+    ("columns", "outcome"),
+    [
+        ({"text": ["a"]}, "left out"),
+        ({"step": [1], "train/loss": [2.5]}, "named"),
+        ({"time_us": [1], "seq": [1], "train.loss.mean": [2.5]}, "refused"),
+    ],
+)
+def test_a_parquet_file_of_another_program_ends_no_judgement(
+    tmp_path: Path, columns: dict[str, Any], outcome: str
+) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "data.parquet")
+    (tmp_path / "cluster.yaml").write_bytes((ROOT / "examples/clusters/meta-llama3-24k.yaml").read_bytes())
+    if outcome == "refused":
+        with pytest.raises(InputError, match="is no metric stream"):
+            validate([tmp_path])
+        return
+    result = validate([tmp_path])
+    assert len(result.documents) == 1
+    named = [one.reason for one in result.unjudged if one.path.endswith("data.parquet")]
+    assert named == (["is a Parquet file, and is no stream of a known format"] if outcome == "named" else [])
+    with pytest.raises(InputError):
+        validate([tmp_path / "data.parquet"])
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_bytes(b"PAR1" + bytes(40))
+    with pytest.raises(InputError, match="no sound Parquet"):
+        validate([tmp_path])

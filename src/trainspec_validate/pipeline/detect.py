@@ -32,6 +32,8 @@ _STRUCTURED = frozenset(
     {"metric-stream", "parquet", "otlp", "torchtitan", "trainer-state", "slurm-accounting", "kubernetes-list"}
 )
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
+_PARQUET = "parquet"
+_OWN_COLUMNS = (b"time_us", b"emitter")
 _START_BYTES = 262_144
 _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
@@ -268,6 +270,8 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     that was named and is nothing else is judged as a document.
     """
     found = _format_of(file.name, start)
+    if found == _PARQUET and file.found and not is_compressed:
+        return _of_parquet(file)
     if found:
         return Source("stream", file, found)
     if start.startswith(_LARGE_FILE):
@@ -288,6 +292,20 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def _of_parquet(file: File) -> Source:
+    """A Parquet file that was found: data of another program where its footer has neither our mark nor our columns."""
+    from trainspec_validate.telemetry.formats.parquet import MARK, footer_of  # noqa: PLC0415 - start-up
+
+    try:
+        with open_regular(file.path) as opened:
+            footer = footer_of(opened)
+    except (ValueError, OverLimitError):
+        footer = MARK
+    if any(sign in footer for sign in (MARK, *_OWN_COLUMNS)):
+        return Source("stream", file, _PARQUET)
+    return Source("other", file, unread=f"is a Parquet file, and {NO_STREAM}" if b"loss" in footer else "")
 
 
 def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:

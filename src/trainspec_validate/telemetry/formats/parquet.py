@@ -278,7 +278,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO, tuple[RowGroup, ...]]]:
     with untrusted(_unsound), open_regular(path) as content:
         check_unwrapped(content)
         buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
-        footer = _footer(content)
+        footer = footer_of(content)
         groups = row_groups(footer)
         check_alone(content, groups, content.seek(-_END.size - len(footer), 2))
         metadata = pq.ParquetFile(content, **limits).metadata
@@ -311,7 +311,7 @@ def _unsound(reason: str, remedy: str) -> SourceError:
     return SourceError(f"the file is no sound Parquet: {reason}", remedy)
 
 
-def _footer(content: BinaryIO) -> bytes:
+def footer_of(content: BinaryIO) -> bytes:
     """The footer of a file, if one can be of the length that the file states.
 
     Raises:
