@@ -455,3 +455,41 @@ def test_settings_that_are_no_json_are_refused(name: str, text: str, tmp_path: P
     (tmp_path / "checkpoint-30" / name).write_text(text)
     assert f"checkpoint-30/{name}: the file is no JSON" in reason(tmp_path)
     assert newest(tmp_path) == "checkpoint-20"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("step-400-loss-900", "step-500-loss-0.1"),
+        ("step400_seed2", "step500_seed1"),
+        ("ckpt-400-v2", "ckpt-500-v1"),
+        ("step-400-lr-1e-5", "step-500-lr-1e-4"),
+    ],
+)
+@pytest.mark.parametrize("is_changed_last", [False, True])
+def test_a_step_in_a_name_comes_before_what_else_it_counts(
+    tmp_path: Path, older: str, newer: str, is_changed_last: bool
+) -> None:
+    for number, name in enumerate((older, newer)):
+        build(tmp_path / name, "model.safetensors  safetensors w=F32[8]\n")
+        seconds = 1_700_000_000 + (number if is_changed_last else -number) * 1_000
+        os.utime(tmp_path / name / "model.safetensors", (seconds, seconds))
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert newest(tmp_path) == f"{newer}/model.safetensors"
+
+
+def test_two_counts_in_names_that_contradict_each_other_choose_nothing(tmp_path: Path) -> None:
+    for name in ("epoch=9-step=10", "epoch=1-step=20"):
+        build(tmp_path / name, "model.safetensors  safetensors w=F32[8]\n")
+    with pytest.raises(
+        SeveralSeriesError, match="epoch in their names is 1 and 9, and step in their names is 20 and 10"
+    ):
+        newest(tmp_path)
+
+
+def test_a_checkpoint_without_a_step_is_named(tmp_path: Path) -> None:
+    for name in ("step-500", "step-1k"):
+        build(tmp_path / name, "model.safetensors  safetensors w=F32[8]\n")
+    result = invoke(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-500'}\n")
+    assert "step-1k: says no step, so it is not compared with those that do" in result.stderr

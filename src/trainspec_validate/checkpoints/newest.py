@@ -1,8 +1,9 @@
 """Chooses the newest whole checkpoint of a directory, for a launcher that resumes from it.
 
 The step is what the content says: a name only says which checkpoint is read first, and one whose content says another
-step is refused. Without a step, the last number of the name decides, and then the time of the last change. Files of
-`torch.save` side by side are ordered by `saves`, and none is chosen where names and contents contradict each other.
+step is refused. Without a step, what the name counts decides, steps before epochs, and then the time of the last
+change. Files of `torch.save` side by side are ordered by `saves`. None is chosen where names and contents, or two
+counts in names, contradict each other.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
 Code = Literal["listed", "classes", "any"]
 """What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
-_NUMBER = re.compile(r"[0-9]{1,12}")
 _COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
 _NUM_COMPARED = 2
@@ -90,10 +90,10 @@ class Candidate:
     """Names of its files where it is no directory."""
     step: int | None
     number: int
-    """The last number of its name."""
+    """What its name counts."""
     modified_ns: int
     saved: Saved | None = None
-    """What orders it among files of `torch.save` side by side."""
+    """What orders it among files of `torch.save` side by side, or among others without a step."""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -140,13 +140,13 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     candidates = _candidates(group)
     terms = _Terms(directory, reads_content, code)
     committed = _committed(group, candidates)
-    links = tuple(_unfollowed(group))
+    aside = (*_unfollowed(group), *_left_out(group, candidates))
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
-        yield replace(found, notes=(*links, *found.notes))
+        yield replace(found, notes=(*aside, *found.notes))
 
 
 def unjudged_state(directory: Path) -> Iterator[str]:
@@ -168,6 +168,12 @@ def _unfollowed(group: Group) -> Iterator[str]:
         link = group.root / name
         if is_one and os.path.realpath(link) not in ends:
             yield f"{link.as_posix()}: a link{'' if link.exists() else ' that leads nowhere'}, which is not followed"
+
+
+def _left_out(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Checkpoints without a step next to those that have one: which is newer is not known."""
+    for root in sorted({*group.members}.difference(one.root for one in candidates)):
+        yield f"{root.as_posix()}: says no step, so it is not compared with those that do"
 
 
 def _series(directory: Path) -> Group | None:
@@ -233,10 +239,10 @@ def _candidate(root: Path, files: list[str] | None) -> Candidate:
         checkpoint = read_checkpoint(root, files)
         said = {claim.step for claim in checkpoint.claims}
         step = max(said) if said else None if bundles.counts_saves(root.name) else checkpoint.step
-    numbers = _NUMBER.findall(root.name)
     facts = [fact_of(root.parent / name, name) for name in files] if files else [fact_of(root, root.name)]
     modified_ns = max((fact.modified_ns for fact in facts if fact is not None), default=0)
-    return Candidate(root, files, step, int(numbers[-1]) if numbers else -1, modified_ns)
+    named = Saved(root.name, None, modified_ns)
+    return Candidate(root, files, step, named.number, modified_ns, named if step is None else None)
 
 
 def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, int] | None:

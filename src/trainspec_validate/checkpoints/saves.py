@@ -62,6 +62,11 @@ class Saved:
         last = _LAST.search(stem)
         return found or ({form_of(stem): (int(last["number"]),)} if last else {})
 
+    @property
+    def number(self) -> int:
+        """What its name counts first: steps before epochs, and neither a loss nor a rate after them; -1 for nothing."""
+        return next((counted[-1] for _, counted in sorted(self.numbers.items(), key=lambda one: _rank(one[0]))), -1)
+
 
 @dataclass(frozen=True, slots=True)
 class Sign:
@@ -134,6 +139,10 @@ def _differ(one: Saved, other: Saved) -> bool:
     return any(sign.value for sign in (*_of_counts(one, other), *_of_optimizers(one, other)))
 
 
+def _rank(word: str) -> int:
+    return _WORDS.index(word) if word in _WORDS else len(_WORDS)
+
+
 def _sign(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     return (one > other) - (one < other)
 
@@ -141,8 +150,10 @@ def _sign(one: tuple[int, ...], other: tuple[int, ...]) -> int:
 def _of_names(one: Saved, other: Saved) -> Iterator[Sign]:
     words = [one.numbers, other.numbers]
     shared = words[0].keys() & words[1].keys()
-    for word in sorted(shared, key=lambda word: _WORDS.index(word) if word in _WORDS else len(_WORDS)):
-        yield Sign(_sign(words[0][word], words[1][word]), "the numbers in their names")
+    for word in sorted(shared, key=_rank):
+        numbers = (each[word][-1] for each in words)
+        what = f"{word} in their names is" if word in _WORDS else "the numbers in their names are"
+        yield Sign(_sign(words[0][word], words[1][word]), "{} {:,} and {:,}".format(what, *numbers))
 
 
 def _of_counts(one: Saved, other: Saved) -> Iterator[Sign]:
