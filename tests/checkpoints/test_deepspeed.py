@@ -36,6 +36,7 @@ def test_a_whole_checkpoint_is_read(tmp_path: Path) -> None:
             "1 of 2 x 1 files bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt are missing: rank 0 of part 0",
         ),
         (MODEL + FIRST, "1 of 2 x 1 files bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt are missing: rank 1 of part 0"),
+        (FIRST + SECOND, "no file *_model_states.pt is there, without which DeepSpeed loads nothing"),
         (MODEL.replace("mp_world_size:1", "mp_world_size:4"), "3 of 4 files mp_rank_*_model_states.pt are missing"),
     ],
 )

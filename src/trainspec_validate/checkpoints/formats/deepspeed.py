@@ -90,7 +90,10 @@ def _absent(pairs: set[tuple[int, int]], data: int, model: int) -> Iterator[str]
 def _check_model(checkpoint: Checkpoint, folder: str, held: set[str], degree: int) -> None:
     parts = {int(match["model"]) for match in map(_MODEL.match, held) if match}
     wanted = max([degree, *(part + 1 for part in parts)])
-    if parts and len(parts) < wanted:
+    if not any(name.endswith(_ENDS[0]) for name in held):
+        words = "no file *_model_states.pt is there, without which DeepSpeed loads nothing"
+        checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
+    elif parts and len(parts) < wanted:
         words = f"{wanted - len(parts):,} of {wanted:,} files mp_rank_*_model_states.pt are missing"
         checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
 
