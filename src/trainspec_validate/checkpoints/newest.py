@@ -74,12 +74,6 @@ class SeveralSeriesError(Exception):
     """Checkpoints are in several directories, or of several runs; the text names them."""
 
 
-_SHARD = re.compile(
-    r"(?P<stem>.{1,200})-\d{5}-of-(?P<most>\d{5})(?P<end>\.safetensors|\.bin)$", re.IGNORECASE | re.DOTALL
-)
-"""The name that transformers gives to a shard of a model."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A checkpoint that was not read yet, and the place that it has in time."""
@@ -263,7 +257,6 @@ def _judge(
     checkpoint = read_checkpoint(one.root, one.files)
     path = _path(checkpoint)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
-    faults += _unindexed(checkpoint)
     faults += _functions(checkpoint) if terms.code == "classes" else ()
     found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
     refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
@@ -330,20 +323,6 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
-
-
-def _unindexed(checkpoint: Checkpoint) -> Iterator[str]:
-    """Shards that no index names: transformers and diffusers find the tensors of several files by it alone."""
-    if checkpoint.manifest is not None:
-        return
-    shards: dict[tuple[str, str], int] = {}
-    for found in filter(None, map(_SHARD.match, checkpoint.files)):
-        if int(found["most"]) > 1:
-            whole = f"{found['stem']}{found['end']}"
-            shards[whole, found["most"]] = shards.get((whole, found["most"]), 0) + 1
-    for (whole, most), num in sorted(shards.items()):
-        if f"{whole}.index.json" not in checkpoint.files:
-            yield f"{checkpoint.name}: {num:,} of {int(most):,} shards are there, and no {whole}.index.json"
 
 
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from trainspec_validate.checkpoints.boundary import judged
@@ -12,12 +13,15 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.progress import counted, scalars_of
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
 
 _T = TypeVar("_T")
+Scalar = Callable[[Any], int | None]
+"""Reads the whole number in a tensor of one element."""
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
@@ -76,10 +80,11 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     if start in PICKLE_STARTS:
         read_bare(checkpoint, path)
     elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):
-        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), _of_steps) or {})
+        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), partial(_of_steps, checkpoint, path)) or {})
 
 
-def _of_steps(value: Any) -> dict[str, Any]:
+def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> dict[str, Any]:
+    checkpoint.said[path] = counted(value, scalar)
     state = value.texts() if isinstance(value, Pairs) else {}
     found = {key: state[key] for key in (_LIGHTNING, *OWN_STEPS) if key in state}
     parts = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs) and _PARTS.fullmatch(key))
@@ -176,13 +181,14 @@ def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
         checkpoint.report("container", path, f"the pickle of its objects {content.damage}")
 
 
-def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any], _T]) -> _T | None:
+def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, Scalar], _T]) -> _T | None:
     """Judge a zip container, which is kept to compare its checksums.
 
     Args:
         checkpoint: gets the findings.
         archive: the container.
-        take: gets the value of the first pickle and makes what is kept of it, which is returned.
+        take: gets the value of the first pickle and what reads a tensor of one element; makes what is kept of it,
+            which is returned.
     """
     found: list[_T] = []
     with judged(checkpoint, archive.path, "the container"):
@@ -196,7 +202,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any],
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if not found:
-                    found.append(take(content.value))
+                    found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
             if absent := state_is_missing(container):
                 _tell_lacks(
