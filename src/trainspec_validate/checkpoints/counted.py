@@ -20,6 +20,9 @@ class Counted:
     is_plateau: bool = False
     """Whether the schedule counts evaluations, as that of `ReduceLROnPlateau` does."""
 
+    loop_steps: tuple[int, ...] = ()
+    """Optimizer steps that the loops of Lightning count, and continue from: automatic ones, and those of programs."""
+
     def count(self, key: str) -> int | None:
         """A whole number from 0 under a key; None where there is none."""
         value = self.values.get(key)

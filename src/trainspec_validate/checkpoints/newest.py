@@ -38,6 +38,7 @@ from trainspec_validate.checkpoints.saves import (
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
+from trainspec_validate.checkpoints.twins import borrowed
 from trainspec_validate.checkpoints.usable import unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -102,6 +103,8 @@ class _Terms:
     directory: Path
     reads_content: bool
     code: Code
+    beside: tuple[Path, ...]
+    """Directories of all checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         return
     group = _apart(group)
     candidates = _candidates(group)
-    terms = _Terms(directory, reads_content, code)
+    terms = _Terms(directory, reads_content, code, tuple(one.root for one in candidates if one.files is None))
     committed = _committed(group, candidates)
     aside = (*_unfollowed(group), *_left_out(group, candidates))
     for place, one in enumerate(candidates):
@@ -271,6 +274,7 @@ def _judge(
         faults += _lacking(checkpoint, older[:_NUM_COMPARED])
     if not faults:
         faults += _copied(checkpoint, older)
+        faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:

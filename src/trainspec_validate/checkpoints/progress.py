@@ -42,6 +42,8 @@ _NUMBERS = {"FloatStorage": "<f", "DoubleStorage": "<d", "LongStorage": "<q", "I
 _REBUILD = "_rebuild_tensor_v2"
 _NUM_PARAMETERS = 16
 """Parameters of an optimizer whose steps are read: those that are frozen have none."""
+_NUM_COUNTED = 512
+"""Parameters whose steps are read where a difference would be reported."""
 _NUM_NAMES = 10_000
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_STATE = 3
@@ -124,7 +126,20 @@ def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
         max(_all_steps(value, scalar, _INNER_DEPTH), default=None),
         number if is_count(number) and "_step_count" in state else None,
         "num_bad_epochs" in state,
+        tuple(islice(_loop_steps(state), _NUM_PARAMETERS)),
     )
+
+
+def _loop_steps(state: dict[str, Any]) -> Iterator[int]:
+    """What the loop of Lightning that trains counts: `optimizer_steps` and `optim_step_progress` of its parts."""
+    for key, part in _items(_items(state.get("loops")).get("fit_loop")).items():
+        path = ("optimizer", "step", "total") if key.endswith(".optim_progress") else ("total",)
+        if key.endswith((".optim_progress", ".optim_step_progress")):
+            for name in path:
+                part = _items(part).get(name)  # noqa: PLW2901
+            number = _items(part).get("completed")
+            if is_count(number):
+                yield number
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -138,8 +153,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _all_steps(value: Any, scalar: Callable[[Any], int | None], depth: int) -> Iterator[int]:
-    """The steps of an optimizer, and of those that it wraps."""
-    yield from _optimizer_steps(value, scalar)
+    """The steps of an optimizer, and of those that it wraps; those first parameters may have been frozen for long."""
+    yield from _optimizer_steps(value, scalar, _NUM_COUNTED)
     for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
         for key, inner in _items(part).items():
             if depth and _INNER.match(key):
@@ -181,11 +196,11 @@ def _whole(value: float) -> int | None:
     return int(value) if 0 <= value < 1 << 53 and value.is_integer() else None
 
 
-def _optimizer_steps(value: Any, scalar: Callable[[Any], int | None]) -> Iterator[int]:
+def _optimizer_steps(value: Any, scalar: Callable[[Any], int | None], most: int = _NUM_PARAMETERS) -> Iterator[int]:
     """The steps of the first parameters of an optimizer, or of those in a list."""
     for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
         parameters = _items(part).get("state")
-        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), _NUM_PARAMETERS):
+        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), most):
             step = _items(one).get("step")
             number = step if is_count(step) else scalar(step)
             if number is not None:

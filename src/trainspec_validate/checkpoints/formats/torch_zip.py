@@ -45,6 +45,9 @@ _WITHOUT_STATE = frozenset({"meta.pt", "metadata.pt"})
 """Files of Lightning whose model is in files of PyTorch DCP next to them."""
 _OF_A_RANK = "model_optim_rng.pt"
 """The file that Megatron-LM writes for each rank in its own format."""
+_COUNTED_ANEW = re.compile(r"^random_states_\d{1,7}\.pkl$")
+"""Files of Accelerate, whose step begins again with each pass over the data:
+https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/accelerator.py, _do_sync"""
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -102,7 +105,7 @@ def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
         checkpoint.step = step
     if _LIGHTNING in state:
         _claim_state(checkpoint, path, state)
-    else:
+    elif not _COUNTED_ANEW.match(path):
         own = _claims(path, {key: state[key] for key in OWN_STEPS if key in state})
         checkpoint.own_steps += own if state.get(_HAS_MODEL) else []
         checkpoint.hinted_steps += [*(() if state.get(_HAS_MODEL) else own), *_claims(path, state.get(_HINTS, {}))]
