@@ -91,7 +91,7 @@ def test_files_of_lightning_are_a_series(tmp_path: Path) -> None:
 
 
 def test_a_file_of_lightning_holds_the_step_that_it_is_named_after(tmp_path: Path) -> None:
-    build(tmp_path, f"epoch=0-step=4.ckpt  {STATE} global_step:5\n")
+    build(tmp_path, f"epoch=0-step=4.ckpt  {STATE} global_step:5 state_dict:1\n")
     assert requirements(tmp_path) == {("TS-CKP-088", "epoch=0-step=4.ckpt")}
 
 

@@ -164,8 +164,6 @@ class Checkpoint:
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
     hinted_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
-    unusable: list[tuple[str, str]] = field(default_factory=list)
-    """Files that are whole and that their program cannot load, and why."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()

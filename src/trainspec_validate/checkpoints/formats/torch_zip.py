@@ -13,6 +13,7 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
 from trainspec_validate.checkpoints.progress import counted, scalars_of
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
@@ -26,7 +27,6 @@ _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
 _ZIP_START = b"PK"
-_LIGHTNING = "pytorch-lightning_version"
 _STEP = "global_step"
 _ITERATION = "iteration"
 _STATE = "state_dict"
@@ -87,7 +87,9 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
 
 
 def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> dict[str, Any]:
-    checkpoint.said[path] = counted(value, scalar)
+    checkpoint.said[path] = said = counted(value, scalar)
+    if said.odd_count:
+        checkpoint.report("container", path, f"{said.odd_count}, and no whole number from 0", _BROKEN)
     state = value.texts() if isinstance(value, Pairs) else {}
     found = {key: state[key] for key in (_LIGHTNING, *OWN_STEPS) if key in state}
     parts = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs) and _PARTS.fullmatch(key))
@@ -119,7 +121,8 @@ def _claim_state(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> No
     """Note a file of Lightning without the model that Lightning restores from it."""
     is_sharded = path.rpartition("/")[2] in _WITHOUT_STATE or any(name.endswith(".distcp") for name in checkpoint.files)
     if not state[_STATE] and not is_sharded:
-        checkpoint.unusable.append((path, f"the state of Lightning has no {_STATE}, so no model"))
+        words = f"the state of Lightning has no {_STATE}, so no model"
+        checkpoint.report("resume-state", path, words, "resume from an earlier checkpoint")
 
 
 def read_bare(checkpoint: Checkpoint, path: str) -> None:
