@@ -48,6 +48,7 @@ _OF_A_RANK = "model_optim_rng.pt"
 _COUNTED_ANEW = re.compile(r"^random_states_\d{1,7}\.pkl$")
 """Files of Accelerate, whose step begins again with each pass over the data:
 https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/accelerator.py, _do_sync"""
+_VALUES = "/data/"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -178,9 +179,7 @@ def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
     """Report the names of code that are not those of plain state."""
     checkpoint.examined.add("code")
     checkpoint.note_functions(path, content.functions)
-    for name in content.denied:
-        words = f"loading it would run {name}, which is not among the names that plain state needs"
-        checkpoint.report("code", path, words, _HELP_CODE)
+    checkpoint.report_code(path, (*content.functions, *content.denied), _HELP_CODE)
     if content.limit:
         checkpoint.report("limits", path, f"the pickle {content.limit}")
     if content.damage:
@@ -200,6 +199,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
     with judged(checkpoint, archive.path, "the container"):
         with opened(checkpoint.root / archive.path, archive) as container:
             checkpoint.examined.add("files")
+            _note_values(checkpoint, archive, container)
             _tell_names(checkpoint, archive.path, container)
             for name in container.pickles():
                 with container.stream(name) as file:
@@ -219,6 +219,13 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                     tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
     return found[0] if found else None
+
+
+def _note_values(checkpoint: Checkpoint, archive: Archive, container: Zip) -> None:
+    """Note the bytes of tensors in a whole file: those around them differ with the numbers that the state holds."""
+    values = [container.size(name) for name in container.names() if _VALUES in f"/{name}"]
+    if archive.num_bytes is None and values:
+        checkpoint.value_bytes[archive.path] = sum(values)
 
 
 def _tell_lacks(checkpoint: Checkpoint, archive: Archive, lacks: Iterable[str]) -> None:
