@@ -170,7 +170,8 @@ def test_shards_without_an_index_are_not_whole(tmp_path: Path) -> None:
     sharded(tmp_path, 20)
     assert newest(tmp_path) == "checkpoint-10"
     assert "2 of 2 shards are there, and no model.safetensors.index.json" in invoke(tmp_path).stderr
-    seal(tmp_path / "checkpoint-20")
+    sealed = CliRunner().invoke(toolbox, ["checkpoint", "seal", str(tmp_path / "checkpoint-20")])
+    assert (sealed.exit_code, "no model.safetensors.index.json" in sealed.stdout) == (1, True)
     assert newest(tmp_path) == "checkpoint-20", "a manifest says which files belong to it"
 
 

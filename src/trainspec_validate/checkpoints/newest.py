@@ -38,6 +38,7 @@ from trainspec_validate.checkpoints.saves import (
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
+from trainspec_validate.checkpoints.twins import borrowed
 from trainspec_validate.checkpoints.usable import unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -74,12 +75,6 @@ class SeveralSeriesError(Exception):
     """Checkpoints are in several directories, or of several runs; the text names them."""
 
 
-_SHARD = re.compile(
-    r"(?P<stem>.{1,200})-\d{5}-of-(?P<most>\d{5})(?P<end>\.safetensors|\.bin)$", re.IGNORECASE | re.DOTALL
-)
-"""The name that transformers gives to a shard of a model."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A checkpoint that was not read yet, and the place that it has in time."""
@@ -108,6 +103,8 @@ class _Terms:
     directory: Path
     reads_content: bool
     code: Code
+    beside: tuple[Path, ...]
+    """Directories of all checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         return
     group = _apart(group)
     candidates = _candidates(group)
-    terms = _Terms(directory, reads_content, code)
+    terms = _Terms(directory, reads_content, code, tuple(one.root for one in candidates if one.files is None))
     committed = _committed(group, candidates)
     aside = (*_unfollowed(group), *_left_out(group, candidates))
     for place, one in enumerate(candidates):
@@ -263,7 +260,6 @@ def _judge(
     checkpoint = read_checkpoint(one.root, one.files)
     path = _path(checkpoint)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
-    faults += _unindexed(checkpoint)
     faults += _functions(checkpoint) if terms.code == "classes" else ()
     found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
     refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
@@ -278,6 +274,7 @@ def _judge(
         faults += _lacking(checkpoint, older[:_NUM_COMPARED])
     if not faults:
         faults += _copied(checkpoint, older)
+        faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
@@ -330,20 +327,6 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
-
-
-def _unindexed(checkpoint: Checkpoint) -> Iterator[str]:
-    """Shards that no index names: transformers and diffusers find the tensors of several files by it alone."""
-    if checkpoint.manifest is not None:
-        return
-    shards: dict[tuple[str, str], int] = {}
-    for found in filter(None, map(_SHARD.match, checkpoint.files)):
-        if int(found["most"]) > 1:
-            whole = f"{found['stem']}{found['end']}"
-            shards[whole, found["most"]] = shards.get((whole, found["most"]), 0) + 1
-    for (whole, most), num in sorted(shards.items()):
-        if f"{whole}.index.json" not in checkpoint.files:
-            yield f"{checkpoint.name}: {num:,} of {int(most):,} shards are there, and no {whole}.index.json"
 
 
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:

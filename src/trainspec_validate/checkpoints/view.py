@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeGuard
 
+from trainspec_validate.checkpoints.counted import Counted
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, SHARED, within
 from trainspec_validate.checkpoints.statistics import Piece, Statistics
 from trainspec_validate.documents.types import CheckpointManifest
@@ -141,6 +142,8 @@ class Checkpoint:
     _num_names: Count = field(default_factory=lambda: Count(PIECES))
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
     _held_bytes: dict[str, int] = field(default_factory=dict)
+    said: dict[str, Counted] = field(default_factory=dict)
+    """What files of `torch.save` say of the run, by their paths."""
     functions: list[tuple[str, str]] = field(default_factory=list)
     """Files whose pickles would run a function that makes no plain state, and the function; the first few."""
     is_covered: bool = False

@@ -62,7 +62,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
-        torch_zip.read_archive(checkpoint, Archive(path), lambda _: None)
+        torch_zip.read_archive(checkpoint, Archive(path), lambda _, __: None)
     elif not is_named and start[:2] in torch_zip.PICKLE_STARTS:
         checkpoint.examined |= {"container", "limits", "code"}
         torch_zip.read_bare(checkpoint, path)

@@ -170,7 +170,7 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry], held: M
     for entry in entries:
         if not entry.is_transformed:
             archive = Archive(path, entry.begin, entry.num_bytes, entry.key)
-            held[entry.key][entry.offset] = read_archive(checkpoint, archive, stored_tensor)
+            held[entry.key][entry.offset] = read_archive(checkpoint, archive, lambda value, _: stored_tensor(value))
 
 
 def _check_tensors(

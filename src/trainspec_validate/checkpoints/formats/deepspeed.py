@@ -7,6 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainspec_validate.checkpoints.formats.torch_zip import state_of
+from trainspec_validate.checkpoints.limits import POINTER_BYTES
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_small
+from trainspec_validate.checkpoints.paths import fault
+from trainspec_validate.checkpoints.trainer_files import MARK, is_step_name, resume_state
 from trainspec_validate.checkpoints.view import Checkpoint
 
 # https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, _get_zero_ckpt_name and others
@@ -15,6 +19,10 @@ _OPTIMIZER = re.compile(
 )
 _MODEL = re.compile(r"^mp_rank_(?P<model>\d+)(?:_\d+)?_model_states\.pt$")
 _SHARD = re.compile(r"^(?P<kind>zero_pp_rank)_(?P<data>\d+)_mp_rank_(?P<model>\d+)_model_states\.pt$")
+# https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, load_checkpoint
+_LATEST = "latest"
+_SCRIPT = "zero_to_fp32.py"
+"""Written next to it, as is the log of the Trainer of Hugging Face."""
 _ENDS = ("_model_states.pt", "_optim_states.pt")
 _SHOWN = 3
 
@@ -22,6 +30,7 @@ _SHOWN = 3
 def read(checkpoint: Checkpoint) -> None:
     """Add what the files of DeepSpeed say, in each directory that holds some."""
     folders = {path.rpartition("/")[0] for path in checkpoint.files if path.endswith(_ENDS)}
+    _check_latest(checkpoint)
     if folders:
         checkpoint.formats.append("DeepSpeed")
     without = []
@@ -38,6 +47,24 @@ def read(checkpoint: Checkpoint) -> None:
             without.append(folder)
     if without:
         _report_optimizer(checkpoint, without)
+
+
+def _check_latest(checkpoint: Checkpoint) -> None:
+    """The directory that `latest` names is there, which `load_checkpoint` opens; a model for use needs none."""
+    path = checkpoint.files.get(_LATEST)
+    if path is None or path.kind != "file" or not {_SCRIPT, MARK} & checkpoint.files.keys():
+        return
+    try:
+        tag = read_small(checkpoint.root / _LATEST, POINTER_BYTES).decode("ascii").strip()
+    except (LimitError, UnreadableError, UnicodeDecodeError):
+        return
+    if len(tag.split()) != 1 or fault(tag) or any(one.startswith(f"{tag}/") for one in checkpoint.tree):
+        return
+    words = f"names {tag}, with the state of DeepSpeed, and there is no such directory"
+    if is_step_name(checkpoint.root.name) or resume_state({one.split("/")[0] for one in checkpoint.files}):
+        checkpoint.report("files", _LATEST, f"the file {words}", "resume from an earlier checkpoint")
+    else:
+        checkpoint.doubts[_LATEST] = (words, "resume from another checkpoint: here is a model for use only")
 
 
 def _first_model(checkpoint: Checkpoint, folder: str, held: set[str]) -> dict[str, Any]:
@@ -89,7 +116,8 @@ def _absent(pairs: set[tuple[int, int]], data: int, model: int) -> Iterator[str]
 
 def _check_model(checkpoint: Checkpoint, folder: str, held: set[str], degree: int) -> None:
     parts = {int(match["model"]) for match in map(_MODEL.match, held) if match}
-    wanted = max([degree, *(part + 1 for part in parts)])
+    of_optimizer = {int(match["model"]) for match in map(_OPTIMIZER.match, held) if match}
+    wanted = max([degree, *(part + 1 for part in parts | of_optimizer)])
     if not any(name.endswith(_ENDS[0]) for name in held):
         words = "no file *_model_states.pt is there, without which DeepSpeed loads nothing"
         checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")

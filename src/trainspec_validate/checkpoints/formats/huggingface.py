@@ -11,6 +11,7 @@ from trainspec_validate.checkpoints.trainer_files import (
     SCHEDULE,
     is_checkpoint,
     is_step_name,
+    num_ranks,
     resume_state,
     sharded_state,
     weights,
@@ -85,7 +86,8 @@ def _check_state(checkpoint: Checkpoint, held: set[str]) -> None:
 def _check_rng(checkpoint: Checkpoint) -> None:
     ranks = {int(m["rank"]): path for path in checkpoint.files if (m := RNG.match(path)) and m["rank"] is not None}
     layout = checkpoint.manifest.layout if checkpoint.manifest else None
-    wanted = layout.num_ranks if layout and layout.num_ranks else max(ranks, default=-1) + 1
+    named = max(max(ranks, default=-1) + 1, num_ranks(checkpoint.files))
+    wanted = layout.num_ranks if layout and layout.num_ranks else named
     if not ranks or (wanted == 1 and "rng_state.pth" in checkpoint.files):
         return
     checkpoint.examined.add("rng")

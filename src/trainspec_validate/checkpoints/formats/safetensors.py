@@ -26,6 +26,10 @@ _INDEX = tuple(f".{end}.index.json" for end in ("safetensors", "bin", "h5", "msg
 _NUMBERED = re.compile(
     r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
 )
+_INDEXED = (".safetensors", ".bin")
+# https://github.com/huggingface/huggingface_hub/blob/main/src/huggingface_hub/serialization/_torch.py,
+# save_torch_state_dict; https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/modeling_utils.py,
+# save_pretrained
 _LENGTH = struct.Struct("<Q")
 _SHOWN = 3
 _COUNT = re.compile(r"[0-9]{1,12}")
@@ -247,7 +251,17 @@ def _check_numbers(checkpoint: Checkpoint) -> None:
             sets.setdefault((match["stem"], match["end"], int(match["total"])), set()).add(int(match["number"]))
     for (stem, end, total), numbers in sets.items():
         checkpoint.examined.add("shards")
+        if total > 1 and end in _INDEXED and checkpoint.manifest is None:
+            _check_index(checkpoint, f"{stem}{end}", len(numbers), total)
         absent = total - len({number for number in numbers if 1 <= number <= total})
         if absent > 0:
             words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{end} are missing"
             checkpoint.report("shards", stem.rpartition("/")[0], words, "restore the files from another copy")
+
+
+def _check_index(checkpoint: Checkpoint, whole: str, num_shards: int, total: int) -> None:
+    """Transformers and Diffusers find the tensors of several files by the index alone, and write it after them."""
+    checkpoint.examined.add("mark")
+    if f"{whole}.index.json" not in checkpoint.files:
+        words = f"{num_shards:,} of {total:,} shards are there, and no {whole}.index.json, which is written after them"
+        checkpoint.report("mark", "", words, "the save was interrupted, or the copy: restore the index too")
