@@ -146,8 +146,14 @@ def test_a_page_opens_with_what_it_is_about(root: Path) -> None:
     brief = page(root, f"{heading}Few words.\n\n| a | table |\n\n{figure}{requirement}", "01-brief.md")
     full = page(root, f"{heading}{'word ' * 150}\n\n{requirement}", "01-full.md")
     bare = page(root, f"{heading}{'word ' * 150}\n\n{requirement}{figure}", "02-bare.md")
+    long = page(root, f"{heading}{'word ' * 301}\n\n{figure}{requirement}", "03-long.md")
+    late = page(root, f"{heading}{figure}## Section\n\n{'word ' * 150}\n\n{requirement}", "03-late.md")
     none = page(root, "# A\n\nNo requirement.\n", "none.md")
-    assert told(spec_lint.opening_faults([brief, full, none])) == [(1, "the opening of 2 words has less than 150")]
+    assert told(spec_lint.opening_faults([brief, full, none])) == [(1, "the opening has 2 words, not 150 to 300")]
+    assert told(spec_lint.opening_faults([long, late])) == [
+        (1, "the opening has 301 words, not 150 to 300"),
+        (1, "the opening has 0 words, not 150 to 300"),
+    ]
     assert told(spec_lint.opening_faults([full, bare])) == [
         (1, "no page of chapter 01 opens with a figure"),
         (1, "no page of chapter 02 opens with a figure"),

@@ -54,6 +54,7 @@ WORDS_OF_UNITS = {
 MAX_HEADING_WORDS = 10
 MAX_STATEMENT_WORDS = 30
 MIN_OPENING_WORDS = 150
+MAX_OPENING_WORDS = 300
 FIRST_REQUIREMENT = re.compile(r"^### .*\{#TS-", re.MULTILINE)
 NOT_OPENING = re.compile(r"^Terms:.*?\n\n|^```.*?^```|^[#|<].*?$", re.MULTILINE | re.DOTALL)
 SENTENCE = re.compile(
@@ -197,15 +198,15 @@ def heading_faults(entries: list[Mapping[str, Any]]) -> Iterator[Fault]:
 
 
 def opening_faults(pages: list[Path]) -> Iterator[Fault]:
-    """Pages that come to their first requirement before they have said what it is about, or before a figure."""
+    """Pages with too short or too long a text before their first section, and chapters that open without a figure."""
     with_figure = set()
     for path in pages:
         text = path.read_text(encoding="utf-8")
         first = FIRST_REQUIREMENT.search(text)
-        opening = text[: first.start()] if first else text
+        opening = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
         words = len(NOT_OPENING.sub("", opening).split())
-        if first and words < MIN_OPENING_WORDS:
-            words_of_fault = f"the opening of {words} words has less than {MIN_OPENING_WORDS}"
+        if first and not MIN_OPENING_WORDS <= words <= MAX_OPENING_WORDS:
+            words_of_fault = f"the opening has {words} words, not {MIN_OPENING_WORDS} to {MAX_OPENING_WORDS}"
             yield Fault(str(path.relative_to(ROOT)), 1, words_of_fault)
         if "<figure" in opening:
             with_figure.add(path.stem[:2])

@@ -131,5 +131,5 @@ _ALLOWED["torch"] = _TYPES
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Whether a name stands for plain data: numbers, containers, tensors, or settings of a known trainer."""
+    """Whether a name is one of plain data: numbers, containers, tensors, or settings of a known trainer."""
     return name in _ALLOWED.get(module, ())

@@ -27,7 +27,7 @@ def read_group(
     *,
     reads_values: bool = False,
 ) -> Series:
-    """The checkpoints of a directory in the order of their steps, with the pointers beside them."""
+    """The checkpoints of a directory in the order of their steps, and its pointers."""
     found = []
     listed: dict[Path, frozenset[str]] = {}
     for root in group.members:

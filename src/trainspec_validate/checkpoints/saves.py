@@ -1,4 +1,4 @@
-"""Tells states of several steps in one directory from the parts of one state, and puts them in the order of training.
+"""Distinguishes states of several steps in one directory from parts of one state, in the order of training.
 
 The evidence is what an engineer would look at: numbers in names, then counts in the state, then the step of its
 optimizer, and the time of the last change at last.

@@ -114,7 +114,7 @@ class Checkpoint:
     """Step that the name of the directory says."""
     files: dict[str, FileFact]
     bundle: str = ""
-    """What the names of its files have in common, where they lie beside those of other checkpoints."""
+    """What the names of its files have in common, where they are next to those of other checkpoints."""
     folders: tuple[str, ...] = ()
     """Every directory below it, relative."""
     formats: list[str] = field(default_factory=list)
@@ -130,9 +130,9 @@ class Checkpoint:
     keys: set[str] = field(default_factory=set)
     """Names of tensors and other state that indexes and headers say."""
     save_id: str = ""
-    """Identity of the save that the format records beside the manifest."""
+    """Identity of the save that the format records in addition to the manifest."""
     pieces: list[Piece] = field(default_factory=list)
-    """Where the values of tensors lie, as far as it is known."""
+    """Where the values of tensors are, as far as it is known."""
     statistics: list[Statistics] | None = None
     """What was seen of these values; None before they are read."""
     recorded: dict[str, str] = field(default_factory=dict)
@@ -311,7 +311,7 @@ def _of_code(names: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A small file beside checkpoints that names the newest of them."""
+    """A small file next to checkpoints that names the newest of them."""
 
     name: str
     """As the user named the directory, with forward slashes."""
@@ -339,7 +339,7 @@ class Series:
     checkpoints: tuple[Checkpoint, ...]
     pointers: tuple[Pointer, ...] = ()
     saved: tuple[SavedStep, ...] | None = None
-    """What the streams beside them say; None where there are none, or of several runs."""
+    """What the streams next to them say; None where there are none, or of several runs."""
     reads_values: bool = False
     """Whether the values of tensors are read too."""
 

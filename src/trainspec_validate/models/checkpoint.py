@@ -72,7 +72,7 @@ class Save(DocumentPart):
     """What one save costs."""
 
     mode: Literal["synchronous", "asynchronous"]
-    """`asynchronous` when training goes on before the save is durable."""
+    """`asynchronous` when training continues before the save is durable."""
     size_bytes: Bytes
     """Bytes of one checkpoint, all ranks together."""
     num_parameters: Parameters | None = None
@@ -80,7 +80,7 @@ class Save(DocumentPart):
     bytes_per_parameter: Annotated[float, Meta(ge=1, le=64)] | None = None
     """Checkpoint bytes of one parameter."""
     blocking_seconds: PositiveSeconds
-    """Time that training stands still for one save."""
+    """Time that training is paused for one save."""
     persist_seconds_p95: PositiveSeconds | None = None
     """95th percentile of the time until an asynchronous save is durable."""
     max_in_flight: Annotated[Whole, Meta(ge=1, le=64)] = 1
@@ -105,7 +105,7 @@ class JobFacts(DocumentPart):
     step_seconds_p99: PositiveSeconds | None = None
     """99th percentile of the step time."""
     min_num_nodes: Count | None = None
-    """Fewest nodes that the job can go on with."""
+    """Fewest nodes that the job can continue with."""
 
 
 class Tier(DocumentPart):
@@ -188,7 +188,7 @@ class Integrity(DocumentPart):
     manifest: bool
     """True when a manifest lists files, sizes and digests."""
     verified_on_restore: bool
-    """True when digests are checked before training goes on."""
+    """True when digests are checked before training continues."""
     signed: bool = False
     """True when the manifest is signed."""
     format: Literal["tensor-only", "pickle", "framework-native"] | None = None
@@ -209,7 +209,7 @@ class DetectionLayer(DocumentPart):
 
 
 class RecoveryPath(DocumentPart):
-    """How the job comes back from one class of fault, and how fast."""
+    """How the job recovers from one class of fault, and how fast."""
 
     fault: FaultClass
     """Class of fault."""
@@ -287,7 +287,7 @@ class CheckpointPolicy(Document):
     detection: Annotated[ListOf[DetectionLayer], Meta(min_length=1)]
     """Layers that notice faults."""
     recovery: Annotated[ListOf[RecoveryPath], Meta(min_length=1)]
-    """How the job comes back, per class of fault."""
+    """How the job recovers, per class of fault."""
     recovery_point_seconds: PositiveSeconds
     """Most work that a fault may cost."""
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
@@ -297,7 +297,7 @@ class CheckpointPolicy(Document):
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None
-    """What stands in for a lost node."""
+    """What replaces a lost node."""
     share_of_restores_tested: Fraction | None = None
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None

@@ -95,16 +95,16 @@ class Compression(DocumentPart):
 
 
 class Communication(DocumentPart):
-    """How ranks talk."""
+    """How ranks communicate."""
 
     library: SoftwareComponent | None = None
     """Collective library with its version."""
     collectives: ListOf[CollectiveChoice] = []
     """Algorithm per operation, group and size."""
     overlap_gradients: bool | None = None
-    """True when gradient traffic runs beside the backward pass."""
+    """True when gradient traffic overlaps with the backward pass."""
     overlap_parameters: bool | None = None
-    """True when parameter gathering runs beside computation."""
+    """True when parameter gathering overlaps with computation."""
     overlap_tensor: bool | None = None
     """True when messages of tensor ranks are split and hidden behind matrix products; absent means as usual for
     `framework`."""

@@ -144,7 +144,7 @@ class Claims(DocumentPart):
 
 
 class Store(DocumentPart):
-    """Where the checkpoints of the stack lie below `{out}`."""
+    """Where the checkpoints of the stack are below `{out}`."""
 
     directory: Annotated[str, Meta(min_length=1, max_length=1024)] = "checkpoints"
     """Directory of all checkpoints."""
@@ -192,7 +192,7 @@ class StackDescriptor(Document):
     claims: Claims = Claims()
     """What it promises."""
     store: Store = Store()
-    """Where its checkpoints lie."""
+    """Where its checkpoints are."""
     notes: Text | None = None
     """Anything a reader of its reports should know."""
     extensions: Extensions = Field(default_factory=dict)
@@ -247,7 +247,7 @@ class TestJob(DocumentPart):
     num_kept: Count = 3
     """Checkpoints that are kept."""
     asynchronous_saves: bool = False
-    """Whether training goes on while a save is written."""
+    """Whether training continues while a save is written."""
     step_seconds: Seconds = 0.05
     """Least time of a step: a stack that is quicker sleeps for the rest."""
     seed: CountOrZero = 7
@@ -299,7 +299,7 @@ class Task(Document):
     attempt: CountOrZero
     """Number of this start: the least attempt that its records may carry."""
     resume: bool
-    """Whether to go on from the newest checkpoint that can be trusted; from nothing only if there is none at all."""
+    """Whether to continue from the newest checkpoint that can be trusted; from nothing only if there is none at all."""
     trace_directory: Text
     """Directory for files of trace records, one for each process."""
     stream_directory: Text

@@ -85,7 +85,7 @@ class TrialReport(DocumentPart):
     seconds: Seconds
     """Time that it took."""
     directory: Text
-    """Where its files lie, below the directory of the report."""
+    """Where its files are, below the directory of the report."""
     checks: ListOf[CheckVerdict]
     """All checks of the scenario."""
     marks: ListOf[Mark] = []

@@ -103,7 +103,7 @@ class Congestion(DocumentPart):
     """How senders learn to slow down."""
 
     signal: Literal["ecn", "rtt", "trimming", "credit", "none"]
-    """What tells of congestion."""
+    """What reports congestion."""
     placement: Literal["sender", "receiver"] | None = None
     """Which side holds the control loop."""
 
@@ -182,7 +182,7 @@ class ExplicitNode(DocumentPart):
     group: Name
     """Node group that it belongs to."""
     rack: Name | None = None
-    """Rack or other failure domain that it stands in."""
+    """Rack or other failure domain that it is in."""
     scale_up_domain: Name | None = None
     """Identifier of its scale-up domain where the domain spans nodes."""
     accelerators: ListOf[ExplicitDevice] = []

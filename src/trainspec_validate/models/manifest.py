@@ -48,7 +48,7 @@ class SavedLayout(DocumentPart):
 
 
 class CheckpointManifest(Document):
-    """The files of one checkpoint with their digests; lies in the checkpoint as `trainspec-manifest.json`."""
+    """The files of one checkpoint with their digests; is in the checkpoint as `trainspec-manifest.json`."""
 
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
@@ -73,7 +73,7 @@ class CheckpointManifest(Document):
     files: Annotated[ListOf[SealedFile], Meta(min_length=1)]
     """Every file at any depth below the directory, except the manifest, its signature and those under `unsealed`."""
     unsealed: ListOf[FilePath] = []
-    """Files that may lie in the directory without a digest, such as logs that are still written."""
+    """Files that may be in the directory without a digest, such as logs that are still written."""
     empty_folders: ListOf[FilePath] = []
     """Directories below it that hold nothing; every other directory is in a path of `files` or `unsealed`."""
     extensions: Extensions = Field(default_factory=dict)

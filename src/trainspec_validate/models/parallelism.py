@@ -15,7 +15,7 @@ Locality = Literal["scale-up-domain", "node", "fabric"]
 
 
 class Placement(DocumentPart):
-    """How far the members of one parallel group may lie apart."""
+    """How far the members of one parallel group may be apart."""
 
     axis: Axis
     """Parallel axis."""

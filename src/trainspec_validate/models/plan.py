@@ -135,7 +135,7 @@ class Energy(DocumentPart):
     expected_energy_joules: Annotated[float, Meta(gt=0, le=1e18)] | None = None
     """Predicted energy of the job inside the boundary."""
     report_carbon: bool = False
-    """True when carbon is reported; the cluster then owes intensity and basis."""
+    """True when carbon is reported; the cluster then states intensity and basis."""
 
 
 class Telemetry(DocumentPart):
@@ -189,9 +189,9 @@ class TrainingPlan(Document):
     rollout: Rollout | None = None
     """Generation of the samples of reinforcement learning."""
     communication: Communication | None = None
-    """How ranks talk."""
+    """How ranks communicate."""
     memory: Memory | None = None
-    """What lies where."""
+    """Which data is where."""
     kernels: ListOf[KernelFloor] = []
     """Least efficiency of kernels."""
     synchrony: Synchrony = Synchrony()

@@ -40,7 +40,7 @@ class Start(_Act):
     """What is done."""
 
     resume: bool = False
-    """Whether it has to go on from a checkpoint."""
+    """Whether it has to continue from a checkpoint."""
     num_ranks: Count | None = None
     """Another number of processes than the job's."""
     another_seed: bool = False
@@ -104,7 +104,7 @@ class Inject(_Act):
         "mend-device",
         "kill-at-memory-limit",
     ]
-    """What is done; of a network that is cut packets are lost and nobody is told, of a device that fails each write."""
+    """What is done; of a network that is cut packets are lost without notice, of a device each write fails."""
     target: Target = "rank"
     """To whom."""
     grace_seconds: Seconds = 0
@@ -247,7 +247,7 @@ class Scenario(Document):
     trials: Trials = Trials(basic=1, standard=1, strict=1)
     """How often it is run."""
     budget_seconds: PositiveSeconds = 180
-    """Longest time of one trial, beside the time that the stack says it takes to start; it is ended then, and fails."""
+    """Longest time of one trial, without the declared start time of the stack; a longer one is ended and fails."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = Field(default_factory=dict)

@@ -68,7 +68,7 @@ def state_bytes(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-MEM-002")
 def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The sharded state alone fits beside the reserve."""
+    """The sharded state and the reserve fit."""
     machine = machine_of(plan, cluster)
     memory = plan.memory
     if memory and memory.unified_memory != "none":

@@ -305,7 +305,7 @@ def utilisation(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PAR-029")
 def hardware_utilisation(plan: TrainingPlan) -> Iterator[Violation]:
-    """Hardware utilisation lies between model utilisation and what full recomputation can add."""
+    """Hardware utilisation is between model utilisation and what full recomputation can add."""
     performance = _performance(plan)
     model, hardware = performance.model_flops_utilisation, performance.hardware_flops_utilisation
     if model is not None and performance.flops_convention == HARDWARE_CONVENTION:

@@ -31,7 +31,7 @@ def _whole(series: Series, wanted: int = 2) -> list[Checkpoint]:
 
 @check("TS-CKP-091")
 def pointer_resolves(series: Series) -> Iterator[Violation]:
-    """A pointer holds one word, which names a checkpoint beside it."""
+    """A pointer holds one word, which names a checkpoint next to it."""
     if not series.pointers:
         raise NotApplicable(_NO_POINTER)
     for pointer in series.pointers:
@@ -79,7 +79,7 @@ def series_retention(series: Series, policy: CheckpointPolicy) -> Iterator[Viola
 
 @check("TS-CKP-095")
 def series_cadence(series: Series, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """The newest checkpoints lie no further apart than the interval of the policy."""
+    """The newest checkpoints are no further apart than the interval of the policy."""
     whole = _whole(series)
     if policy.interval.steps is None:
         raise NotApplicable("no interval in steps in the policy")

@@ -32,7 +32,7 @@ _Held = dict[tuple[int, ...] | None, "StoredTensor | None"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the index says that a piece of state lies."""
+    """Where a piece of state is, as the index says."""
 
     key: str
     offset: tuple[int, ...] | None

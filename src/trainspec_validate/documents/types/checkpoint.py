@@ -71,7 +71,7 @@ class Save(Record, frozen=True, kw_only=True):
     """What one save costs."""
 
     mode: Literal["synchronous", "asynchronous"]
-    """`asynchronous` when training goes on before the save is durable."""
+    """`asynchronous` when training continues before the save is durable."""
     size_bytes: Bytes
     """Bytes of one checkpoint, all ranks together."""
     num_parameters: Parameters | None = None
@@ -79,7 +79,7 @@ class Save(Record, frozen=True, kw_only=True):
     bytes_per_parameter: Annotated[float, Meta(ge=1, le=64)] | None = None
     """Checkpoint bytes of one parameter."""
     blocking_seconds: PositiveSeconds
-    """Time that training stands still for one save."""
+    """Time that training is paused for one save."""
     persist_seconds_p95: PositiveSeconds | None = None
     """95th percentile of the time until an asynchronous save is durable."""
     max_in_flight: Annotated[int, Meta(ge=1, le=64)] = 1
@@ -104,7 +104,7 @@ class JobFacts(Record, frozen=True, kw_only=True):
     step_seconds_p99: PositiveSeconds | None = None
     """99th percentile of the step time."""
     min_num_nodes: Count | None = None
-    """Fewest nodes that the job can go on with."""
+    """Fewest nodes that the job can continue with."""
 
 
 class Tier(Record, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ class Integrity(Record, frozen=True, kw_only=True):
     manifest: bool
     """True when a manifest lists files, sizes and digests."""
     verified_on_restore: bool
-    """True when digests are checked before training goes on."""
+    """True when digests are checked before training continues."""
     signed: bool = False
     """True when the manifest is signed."""
     format: Literal["tensor-only", "pickle", "framework-native"] | None = None
@@ -208,7 +208,7 @@ class DetectionLayer(Record, frozen=True, kw_only=True):
 
 
 class RecoveryPath(Record, frozen=True, kw_only=True):
-    """How the job comes back from one class of fault, and how fast."""
+    """How the job recovers from one class of fault, and how fast."""
 
     fault: FaultClass
     """Class of fault."""
@@ -284,7 +284,7 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     detection: Annotated[tuple[DetectionLayer, ...], Meta(min_length=1)]
     """Layers that notice faults."""
     recovery: Annotated[tuple[RecoveryPath, ...], Meta(min_length=1)]
-    """How the job comes back, per class of fault."""
+    """How the job recovers, per class of fault."""
     recovery_point_seconds: PositiveSeconds
     """Most work that a fault may cost."""
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
@@ -294,7 +294,7 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None
-    """What stands in for a lost node."""
+    """What replaces a lost node."""
     share_of_restores_tested: Fraction | None = None
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None

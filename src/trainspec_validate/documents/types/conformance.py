@@ -143,7 +143,7 @@ class Claims(Record, frozen=True, kw_only=True):
 
 
 class Store(Record, frozen=True, kw_only=True):
-    """Where the checkpoints of the stack lie below `{out}`."""
+    """Where the checkpoints of the stack are below `{out}`."""
 
     directory: Annotated[str, Meta(min_length=1, max_length=1024)] = "checkpoints"
     """Directory of all checkpoints."""
@@ -189,7 +189,7 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     claims: Claims = Claims()
     """What it promises."""
     store: Store = Store()
-    """Where its checkpoints lie."""
+    """Where its checkpoints are."""
     notes: Text | None = None
     """Anything a reader of its reports should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)
@@ -244,7 +244,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     num_kept: Count = 3
     """Checkpoints that are kept."""
     asynchronous_saves: bool = False
-    """Whether training goes on while a save is written."""
+    """Whether training continues while a save is written."""
     step_seconds: Seconds = 0.05
     """Least time of a step: a stack that is quicker sleeps for the rest."""
     seed: CountOrZero = 7
@@ -294,7 +294,7 @@ class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="Conformance
     attempt: CountOrZero
     """Number of this start: the least attempt that its records may carry."""
     resume: bool
-    """Whether to go on from the newest checkpoint that can be trusted; from nothing only if there is none at all."""
+    """Whether to continue from the newest checkpoint that can be trusted; from nothing only if there is none at all."""
     trace_directory: Text
     """Directory for files of trace records, one for each process."""
     stream_directory: Text

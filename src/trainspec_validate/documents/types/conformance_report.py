@@ -83,7 +83,7 @@ class TrialReport(Record, frozen=True, kw_only=True):
     seconds: Seconds
     """Time that it took."""
     directory: Text
-    """Where its files lie, below the directory of the report."""
+    """Where its files are, below the directory of the report."""
     checks: tuple[CheckVerdict, ...]
     """All checks of the scenario."""
     marks: tuple[Mark, ...] = ()

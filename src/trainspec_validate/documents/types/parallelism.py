@@ -14,7 +14,7 @@ Locality = Literal["scale-up-domain", "node", "fabric"]
 
 
 class Placement(Record, frozen=True, kw_only=True):
-    """How far the members of one parallel group may lie apart."""
+    """How far the members of one parallel group may be apart."""
 
     axis: Axis
     """Parallel axis."""

@@ -65,7 +65,7 @@ class ExtensionMetric(Record, frozen=True, kw_only=True):
     unit: Annotated[str, Meta(min_length=1, max_length=64)]
     """UCUM unit of its values."""
     instrument: Literal["counter", "updowncounter", "gauge", "histogram"]
-    """Whether values count up, move both ways, stand for a moment, or are histograms."""
+    """Whether values count up, move both ways, represent a moment, or are histograms."""
     description: Text | None = None
     """What it means."""
 
@@ -104,9 +104,9 @@ class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
     declared: dict[AttributeName, AttributeValue] = {}
     """Attributes that hold for the whole attempt, such as the peak that utilization is measured against."""
     unsupported: dict[MetricName, Text] = {}
-    """Metrics that the stream owes and cannot give, each with the reason."""
+    """Metrics required of the stream that it cannot give, each with the reason."""
     extension_metrics: dict[MetricName, ExtensionMetric] = {}
-    """Metrics of vendors that the stream carries beside those of the catalog."""
+    """Metrics of vendors that the stream carries in addition to those of the catalog."""
     redaction: Literal["none", "keyed-hash"] = "none"
     """How names of hosts and devices are hidden: `keyed-hash` writes `h:` and 16 or more hexadecimal digits."""
     producer: Producer | None = None
