@@ -442,7 +442,7 @@ def test_a_file_of_lightning_without_a_model_is_refused(tmp_path: Path) -> None:
     state = "global_step:{} pytorch-lightning_version:2"
     build(tmp_path, f"step=20.ckpt  torch state_dict=F32[8] {state.format(20)}\n")
     build(tmp_path, f"step=30.ckpt  torch {state.format(30)}\n")
-    assert reason(tmp_path).endswith("the state of Lightning has no state_dict, so no model")
+    assert "the state of Lightning has no state_dict, so no model" in reason(tmp_path)
     assert newest(tmp_path) == "step=20.ckpt"
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from trainspec_validate.checkpoints.counted import Counted
+from trainspec_validate.checkpoints.progress import LIGHTNING
 from trainspec_validate.checkpoints.trainer_files import MARK, OPTIMIZERS, SCHEDULE
 from trainspec_validate.checkpoints.view import Checkpoint
 
@@ -22,7 +23,6 @@ _RANDOM = re.compile(r"^random_states_\d{1,7}\.pkl$")
 _RANK = re.compile(r"(?:^|/)(?:mp_rank|tp_rank)_[\d_a-z]+/(?P<name>[^/]+)$")
 _OF_DEEPSPEED = re.compile(r"(?:^|/)[^/]*_mp_rank_\d+_optim_states\.pt$")
 _MODEL = re.compile(r"(?:^|/)(?:zero_pp_rank_\d+_)?mp_rank_\d+(?:_\d+)?_model_states\.pt$")
-_LIGHTNING = "pytorch-lightning_version"
 _SINCE = (1, 6)
 """Version of Lightning whose `global_step` is what its loops count:
 https://github.com/Lightning-AI/pytorch-lightning/pull/11805."""
@@ -153,7 +153,7 @@ def _compare_equal(checkpoint: Checkpoint, counts: Mapping[str, int], what: str)
 def _compare_lightning(checkpoint: Checkpoint) -> None:
     """Lightning continues from what its loops count, and not from `global_step`."""
     for path, said in checkpoint.said.items():
-        version = _VERSION.match(str(said.values.get(_LIGHTNING, "")))
+        version = _VERSION.match(str(said.values.get(LIGHTNING, "")))
         step = said.count("global_step")
         if version is None or (int(version[1]), int(version[2])) < _SINCE or not step or not said.loop_steps:
             continue
@@ -170,7 +170,7 @@ def unexplained(checkpoint: Checkpoint) -> Iterator[str]:
     step = _claimed(checkpoint, MARK) if MARK in checkpoint.files else None
     models = [said.count("global_steps") for path, said in checkpoint.said.items() if _MODEL.search(path)]
     for path, said in checkpoint.said.items():
-        if not said.optimizer_step or _MODEL.search(path) or _LIGHTNING in said.values:
+        if not said.optimizer_step or _MODEL.search(path) or LIGHTNING in said.values:
             continue
         known = next((one for one in models if one is not None), None) if _OF_DEEPSPEED.search(path) else step
         if known is None or not _is_near(said.optimizer_step, known):

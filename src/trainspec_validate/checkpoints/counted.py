@@ -23,6 +23,9 @@ class Counted:
     loop_steps: tuple[int, ...] = ()
     """Optimizer steps that the loops of Lightning count, and continue from: automatic ones, and those of programs."""
 
+    odd_count: str = ""
+    """A count that is a text or a truth value, in words."""
+
     def count(self, key: str) -> int | None:
         """A whole number from 0 under a key; None where there is none."""
         value = self.values.get(key)

@@ -30,9 +30,10 @@ _PARTS = re.compile(
 )
 """Keys of the part of a state that says how far training is; fairseq keeps the updates in a list of optimizers."""
 _PARTS_DEPTH = 2
-_OPTIMIZER = re.compile(r"optim(?!.*history)", re.IGNORECASE)
-_INNER = re.compile(r"(?:base_)?optim(?!.*history)", re.IGNORECASE)
-"""Keys under which an optimizer keeps the one that it wraps, as ZeRO does."""
+_OPTIMIZER = re.compile(r"(?:last_|base_)?optim(?!.*history)", re.IGNORECASE)
+"""Keys of optimizers: fairseq begins its own with `last_`, and ZeRO the one that it wraps with `base_`."""
+LIGHTNING = "pytorch-lightning_version"
+"""Key of states of Lightning."""
 _INNER_DEPTH = 3
 _NUM_VALUES = 1_000
 _MOST_CHARACTERS = 100
@@ -127,7 +128,25 @@ def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
         number if is_count(number) and "_step_count" in state else None,
         "num_bad_epochs" in state,
         tuple(islice(_loop_steps(state), _NUM_PARAMETERS)),
+        next(_odd_counts(value, _INNER_DEPTH), ""),
     )
+
+
+def _odd_counts(value: Any, depth: int) -> Iterator[str]:
+    """Steps of an optimizer or a schedule, or of Lightning, that are texts or truth values, in words."""
+    for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
+        items = _items(part)
+        keys = [key for key in ("last_epoch", "_step_count") if "_step_count" in items]
+        keys += ["global_step"] if LIGHTNING in items else []
+        yield from (f"{key} is {items[key]!r}" for key in keys if isinstance(items.get(key), str | bool))
+        parameters = items.get("state")
+        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), _NUM_COUNTED):
+            step = _items(one).get("step")
+            if isinstance(step, str | bool):
+                yield f"step of a parameter is {step!r}"
+        for key, inner in items.items():
+            if depth and _OPTIMIZER.match(key):
+                yield from _odd_counts(inner, depth - 1)
 
 
 def _loop_steps(state: dict[str, Any]) -> Iterator[int]:
@@ -157,7 +176,7 @@ def _all_steps(value: Any, scalar: Callable[[Any], int | None], depth: int) -> I
     yield from _optimizer_steps(value, scalar, _NUM_COUNTED)
     for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
         for key, inner in _items(part).items():
-            if depth and _INNER.match(key):
+            if depth and _OPTIMIZER.match(key):
                 yield from _all_steps(inner, scalar, depth - 1)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from trainspec_validate.checkpoints.formats import read_all
 from trainspec_validate.checkpoints.formats.manifest import listed_in
 from trainspec_validate.checkpoints.inventory import Group, inventory
-from trainspec_validate.checkpoints.pointers import pointers
+from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
+from trainspec_validate.checkpoints.pointers import note_unreached, pointers
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep, Series
 
 
@@ -38,7 +39,18 @@ def read_group(
             seen()
     found.sort(key=lambda one: (-1 if one.step is None else one.step, one.name))
     beside = () if group.members == [group.root] else tuple(pointers(group.root, found))
+    note_unreached(found, beside)
+    _note_lacking([one for one in found if one.step is not None and one.formats and not one.is_bundle])
     return Series(group.root, group.root.as_posix(), tuple(found), beside, saved, reads_values)
+
+
+def _note_lacking(stepped: Sequence[Checkpoint]) -> None:
+    """Note what the newest checkpoint lacks of those before it, which a model that was saved for use may lack."""
+    if stepped:
+        newest = stepped[-1]
+        before = [one.root for one in reversed(stepped[:-1])][:NUM_COMPARED]
+        for words in lacking(newest, before):
+            newest.doubts[""] = (f"is none to resume from: {words}", "resume from an earlier checkpoint")
 
 
 def _note_cover(checkpoint: Checkpoint, top: Path, listed: dict[Path, frozenset[str]]) -> None:

@@ -34,10 +34,10 @@ def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[s
     for other in others if paths and weights else ():
         if other == checkpoint.root or not other.is_dir():
             continue
-        same = [path for path in paths if _is_same(checkpoint.root / path, other / _there(path, checkpoint, other))]
+        same = [path for path in paths if is_same(checkpoint.root / path, other / _there(path, checkpoint, other))]
         there = ((path, other / _there(path, checkpoint, other)) for path in weights)
         pairs = [(checkpoint.root / path, place) for path, place in there if os.path.isfile(place)]  # noqa: PTH113
-        if same and any(not _is_same(*pair) for pair in pairs):
+        if same and any(not is_same(*pair) for pair in pairs):
             for path in same:
                 number = checkpoint.said[path].optimizer_step
                 yield (
@@ -54,7 +54,7 @@ def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:
     return re.sub(rf"(?<=global_step){checkpoint.step}(?!\d)", str(int(match["step"])), path)
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def is_same(one: Path, other: Path) -> bool:
     """Whether two files have the same bytes at both ends; not where one cannot be read."""
     try:
         with open_file(one) as first, open_file(other) as second:

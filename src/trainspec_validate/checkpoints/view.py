@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,9 @@ SIGNATURE_NAME = "model.sig"
 """Default of the OpenSSF model-signing format."""
 
 MAX_TROUBLES = 1_000
+_NAMES_SHOWN = 5
+_MOST_NAMES = 10_000
+"""Of code that are counted in one file."""
 _MOST_FUNCTIONS = 5
 """Of one aspect that are reported one by one, as of one requirement."""
 
@@ -144,6 +147,10 @@ class Checkpoint:
     _held_bytes: dict[str, int] = field(default_factory=dict)
     said: dict[str, Counted] = field(default_factory=dict)
     """What files of `torch.save` say of the run, by their paths."""
+    value_bytes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the values of tensors in containers, by their paths."""
+    code: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Names of code in files, by their paths, which are reported once for each file."""
     functions: list[tuple[str, str]] = field(default_factory=list)
     """Files whose pickles would run a function that makes no plain state, and the function; the first few."""
     is_covered: bool = False
@@ -164,8 +171,6 @@ class Checkpoint:
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
     hinted_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
-    unusable: list[tuple[str, str]] = field(default_factory=list)
-    """Files that are whole and that their program cannot load, and why."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
@@ -225,6 +230,21 @@ class Checkpoint:
         for path in paths:
             self.unread.pop(path, None)
             self.doubts.pop(path, None)
+            self.code.pop(path, None)
+
+    def report_code(self, path: str, names: Iterable[str], help_text: str) -> None:
+        """Note names of code in a file, those that run something first; the file has one finding for all of them."""
+        self.examined.add("code")
+        held = self.code.setdefault(path, {})
+        before, words = len(held), _of_code(held)
+        held.update(dict.fromkeys(islice(names, max(0, _MOST_NAMES - len(held)))))
+        if before < len(held):
+            told = Trouble("code", path, _of_code(held), help_text)
+            places = [n for n, one in enumerate(self.troubles) if (one.path, one.message) == (path, words)]
+            if before and places:
+                self.troubles[places[0]] = told
+            elif not before:
+                self.report("code", path, told.message, help_text)
 
     def note_functions(self, path: str, names: Iterable[str]) -> None:
         """Note that loading a file would run functions."""
@@ -278,6 +298,15 @@ class Checkpoint:
             self.claims.append(StepClaim(path, step, words))
             return True
         return False
+
+
+def _of_code(names: Collection[str]) -> str:
+    """What loading a file would run, in words."""
+    shown = ", ".join(islice(names, _NAMES_SHOWN))
+    if len(names) == 1:
+        return f"loading it would run {shown}, which is not among the names that plain state needs"
+    more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+    return f"loading it would run {shown}{more}, which are not among the names that plain state needs"
 
 
 @dataclass(frozen=True, slots=True)

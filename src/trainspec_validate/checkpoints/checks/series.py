@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
+from trainspec_validate.checkpoints.content import may_hold_state
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Pointer
 
 MAX_GROWTH = 0.01
@@ -95,12 +96,18 @@ def series_growth(series: Series) -> Iterator[Violation]:
     """Neighbours of one layout have the same size."""
     for before, after in pairwise(_whole(series)):
         layouts = [one.manifest.layout if one.manifest else None for one in (before, after)]
-        sizes = [sum(fact.size_bytes for fact in one.files.values()) for one in (before, after)]
+        sizes = [_state_bytes(one) for one in (before, after)]
         if layouts[0] == layouts[1] and before.formats == after.formats and _is_one_series(before, after):
             change = abs(sizes[1] - sizes[0]) / max(1, *sizes)
             if change > MAX_GROWTH:
-                words = f"the checkpoint has {sizes[1]:,} bytes, and {before.label} before it {sizes[0]:,}"
+                words = f"the checkpoint has {sizes[1]:,} bytes of state, and {before.label} before it {sizes[0]:,}"
                 yield Violation(after.name, words, "the same state has the same size: look for a lost or stale shard")
+
+
+def _state_bytes(one: Checkpoint) -> int:
+    """Bytes of values in containers, and of files that may hold state: a log next to them grows with each step."""
+    held = {path: fact.size_bytes for path, fact in one.files.items() if may_hold_state(path)}
+    return sum({**held, **one.value_bytes}.values())
 
 
 def _is_one_series(before: Checkpoint, after: Checkpoint) -> bool:

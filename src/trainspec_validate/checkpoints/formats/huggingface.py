@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.trainer_files import (
@@ -18,12 +19,17 @@ from trainspec_validate.checkpoints.trainer_files import (
 )
 from trainspec_validate.checkpoints.view import Checkpoint
 
+_SETTINGS = "training_args.bin"
+_CONFIG = frozenset({"config.json", "adapter_config.json"})
 _MAX_COMPARED_BYTES = 10_000_000
 
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the files of the Trainer say."""
     held = {path.split("/")[0] for path in checkpoint.files}
+    state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    if state == [_SETTINGS] and _CONFIG.intersection(held):
+        checkpoint.unread[_SETTINGS] = "holds settings of the Trainer, and no file with weights is next to it"
     is_named = is_step_name(checkpoint.root.name) and not any(name.endswith(".distcp") for name in held)
     is_whole = MARK in checkpoint.files
     if not (is_checkpoint(checkpoint.root.name, held) if is_whole else is_named and _holds_state(held)):

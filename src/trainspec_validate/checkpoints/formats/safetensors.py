@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import shown, volume
+from trainspec_validate.checkpoints.trainer_files import sharded_state, weights
 from trainspec_validate.checkpoints.view import OWN_STEPS, Checkpoint, StepClaim, is_count
 from trainspec_validate.system.boundary import reason_of
 
@@ -73,8 +74,7 @@ def read(checkpoint: Checkpoint) -> None:
             names = _read_file(checkpoint, path)
             if names is not None:
                 headers[path] = names
-    if len(paths) == 1 == len(headers) and not headers[paths[0]] and not _has_other_state(checkpoint):
-        checkpoint.unusable.append((paths[0], "the file has no tensor, and no other file has the model"))
+    _check_tensors(checkpoint, paths, headers)
     num_bytes = Counter[str]()
     for piece in checkpoint.pieces:
         num_bytes[piece.path] += piece.num_bytes
@@ -82,6 +82,18 @@ def read(checkpoint: Checkpoint) -> None:
         with judged(checkpoint, path, "the index"):
             _read_index(checkpoint, path, headers, num_bytes)
     _check_numbers(checkpoint)
+
+
+def _check_tensors(checkpoint: Checkpoint, paths: Sequence[str], headers: Mapping[str, frozenset[str]]) -> None:
+    """A model has tensors; next to shards of ZeRO-3, transformers writes one without any for a while."""
+    is_alone = len(paths) == 1 and not _has_other_state(checkpoint)
+    for path in [path for path in paths if headers.get(path) == frozenset()]:
+        folder, _, name = path.rpartition("/")
+        held = {one.removeprefix(f"{folder}/").split("/")[0] for one in checkpoint.files if one.startswith(folder)}
+        others = [one for one in weights(held) if headers.get(f"{folder}/{one}" if folder else one) != frozenset()]
+        if is_alone or (weights([name]) and not others and not sharded_state(held)):
+            words = "the file has no tensor, and no other file has the model"
+            checkpoint.report("resume-state", path, words, "resume from an earlier checkpoint")
 
 
 def _has_other_state(checkpoint: Checkpoint) -> bool:

@@ -41,6 +41,12 @@ class _Directory(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as it was given."""
+        if Path(os.fsdecode(value)).is_file():
+            place = f"{os.fsdecode(value)!r} is a file"
+            if ctx is not None and ctx.command.name == "newest-good":
+                self.fail(f"{place}: name the directory that holds the checkpoints", param, ctx)
+            words = "a manifest covers all files of a directory, so move it into one of its own, and name that"
+            self.fail(f"{place}: {words}", param, ctx)
         found = super().convert(value, param, ctx)
         if not Path(os.fsdecode(found)).is_dir():
             self.fail(f"Directory {os.fsdecode(found)!r} is not a directory.", param, ctx)
