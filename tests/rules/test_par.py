@@ -140,7 +140,7 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8200}", set()),
     ("TS-PAR-048", "parallelism: {context: 4}", {f"{P}.context"}),
     ("TS-PAR-048", "parallelism: {context: 4, context_method: ring}", set()),
-    # 64 heads on 8 tensor ranks: 8 context ranks have one each; a ring of groups divides them in a way that is not stated
+    # 64 heads on 8 tensor ranks: 8 context ranks have one each
     ("TS-PAR-049", "parallelism: {context: 8, context_method: head-parallel}", set()),
     ("TS-PAR-049", "parallelism: {context: 16, context_method: head-parallel}", {f"{P}.context_method"}),
     ("TS-PAR-049", "parallelism: {context: 3, context_method: head-parallel}", {f"{P}.context_method"}),

@@ -43,8 +43,8 @@ class Parallelism(DocumentPart):
     """Ranks that split each sequence."""
     context_method: ContextMethod | None = None
     """How attention sees the whole sequence: keys and values pass around a `ring` or are gathered (`all-gather`), an
-    all-to-all gives each rank whole sequences of some heads (`head-parallel`, as DeepSpeed-Ulysses does), or this within
-    groups that form a ring (`head-parallel-ring`)."""
+    all-to-all gives each rank whole sequences of some heads (`head-parallel`, as DeepSpeed-Ulysses does), or the latter
+    within groups that form a ring (`head-parallel-ring`)."""
     expert: Degree = 1
     """Ranks that split the experts; they are taken from the data, context and tensor ranks."""
     expert_tensor: Degree | None = None
