@@ -10,6 +10,7 @@ from trainspec_validate.documents.types.base import Count, CountOrZero, Degree, 
 from trainspec_validate.documents.types.precision import StateFormat
 
 Axis = Literal["data", "tensor", "pipeline", "context", "expert"]
+ContextMethod = Literal["ring", "all-gather", "head-parallel", "head-parallel-ring"]
 Locality = Literal["scale-up-domain", "node", "fabric"]
 
 
@@ -39,6 +40,10 @@ class Parallelism(Record, frozen=True, kw_only=True):
     """Stages that split the layers."""
     context: Degree = 1
     """Ranks that split each sequence."""
+    context_method: ContextMethod | None = None
+    """How attention sees the whole sequence: keys and values pass around a `ring` or are gathered (`all-gather`), an
+    all-to-all gives each rank whole sequences of some heads (`head-parallel`, as DeepSpeed-Ulysses does), or the latter
+    within groups that form a ring (`head-parallel-ring`)."""
     expert: Degree = 1
     """Ranks that split the experts; they are taken from the data, context and tensor ranks."""
     expert_tensor: Degree | None = None
