@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.trees import build
-from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
+from trainspec_validate.checkpoints.newest import judged_newest_first
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.pipeline.validation import validate
 
@@ -115,13 +116,16 @@ def whole(path: Path, step: int, *, seed: int = 0) -> None:
     torch.save({"model": model.state_dict(), "optimizer": adam.state_dict(), "iter_num": step}, path)
 
 
-def test_several_states_of_one_step_are_no_directory(tmp_path: Path) -> None:
+def test_several_states_of_one_step_are_files_of_their_own(tmp_path: Path) -> None:
     whole(tmp_path / "ckpt_books.pt", 100, seed=1)
     whole(tmp_path / "ckpt_poems.pt", 100, seed=2)
-    with pytest.raises(SeveralSeriesError, match="of the same model and step, and hold other values; name the file"):
-        list(judged_newest_first(tmp_path))
+    os.utime(tmp_path / "ckpt_poems.pt", (1, 1))
+    found = next(judged_newest_first(tmp_path))
+    assert (found.path, found.faults) == ((tmp_path / "ckpt_books.pt").as_posix(), ())
+    words = "ckpt_books.pt and ckpt_poems.pt are states of the same model and step, and hold other values"
+    assert f"{words}; the one that was changed last is taken" in found.notes
     (tmp_path / "ckpt_poems.pt").write_bytes((tmp_path / "ckpt_books.pt").read_bytes())
-    assert next(judged_newest_first(tmp_path)).path.endswith(".pt"), "a copy is as new"
+    assert not any(words in note for note in next(judged_newest_first(tmp_path)).notes), "a copy is as new"
 
 
 def test_ranks_of_one_save_are_one_checkpoint(tmp_path: Path) -> None:
@@ -137,5 +141,15 @@ def test_states_of_fairseq_are_told_apart(tmp_path: Path) -> None:
         adam = {"state": {0: {"step": 100, "exp_avg": torch.ones(4)}}, "param_groups": []}
         value = {"model": torch.nn.Linear(4, 4).state_dict(), "last_optimizer_state": adam}
         torch.save({**value, "optimizer_history": [{"num_updates": 100}]}, tmp_path / f"wmt.{name}.pt")
-    with pytest.raises(SeveralSeriesError, match="name the file"):
-        list(judged_newest_first(tmp_path))
+    os.utime(tmp_path / "wmt.en-de.pt", (1, 1))
+    assert next(judged_newest_first(tmp_path)).path == (tmp_path / "wmt.de-en.pt").as_posix()
+
+
+def test_directories_of_other_names_are_no_series(tmp_path: Path) -> None:
+    for name, loss in (("burgers", "0.5"), ("heat", "0.25")):
+        value = {"global_step": 20 if name == "heat" else 10, "pytorch-lightning_version": "2.5.0", "state_dict": {}}
+        state(tmp_path / name / f"epoch=1-val_loss={loss}.ckpt", value)
+        build(tmp_path, f"{name}/weights.safetensors  safetensors w=F32[{len(name) * 100}]\n")
+    assert not next(judged_newest_first(tmp_path)).faults
+    assert not remarks(tmp_path, "heat")
+    assert not [one for one in validate([tmp_path]).findings if one.requirement == "TS-CKP-096"]

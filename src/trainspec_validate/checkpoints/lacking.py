@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
-from trainspec_validate.checkpoints.inventory import inventory
+from trainspec_validate.checkpoints.inventory import STEP_NAME, inventory
 from trainspec_validate.checkpoints.view import Checkpoint
 
 NUM_COMPARED = 2
@@ -24,8 +24,11 @@ def lacking(checkpoint: Checkpoint, older: Sequence[Path]) -> Iterator[str]:
         checkpoint: as it was read.
         older: directories of the checkpoints before it, from the newest on.
     """
+    older = [root for root in older if STEP_NAME.match(root.name)]
     if checkpoint.marks or checkpoint.manifest or checkpoint.is_bundle or not older:
         return
+    if not STEP_NAME.match(checkpoint.root.name):
+        return  # directories of other names are of other runs
     present = {form for path in _state(checkpoint) for form in _forms(path, checkpoint.step)}
     first, *others = [_absent(inventory(root), present) for root in older]
     both = [forms for forms in first if all(any(forms & found for found in other) for other in others)]

@@ -139,7 +139,7 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         found = _judge(one, older, committed, terms)
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
-        yield replace(found, notes=(*aside, *found.notes))
+        yield replace(found, notes=(*aside, *_equals(one, candidates[place + 1 :]), *found.notes))
 
 
 def unjudged_state(directory: Path) -> Iterator[str]:
@@ -201,10 +201,16 @@ def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> 
         if one.saved is None or other.saved is None:
             continue
         words = contradiction(one.saved, other.saved) or are_parts(one.saved, other.saved)
-        if not words and not is_same(one.root, other.root):
-            words = are_equal(one.saved, other.saved)
         if words and not _judge(other, (), None, terms).faults:
             raise SeveralSeriesError(f"{words}; name the file to resume from")
+
+
+def _equals(one: Candidate, others: Sequence[Candidate]) -> Iterator[str]:
+    """Other states of the same step, before which the time of the last change decides."""
+    for other in others:
+        words = are_equal(one.saved, other.saved) if one.saved and other.saved else ""
+        if words and not is_same(one.root, other.root):
+            yield f"{words}; the one that was changed last is taken"
 
 
 def _ordered(group: Group) -> list[Candidate]:

@@ -111,8 +111,8 @@ def _state_bytes(one: Checkpoint) -> int:
 
 
 def _is_one_series(before: Checkpoint, after: Checkpoint) -> bool:
-    """Whether files have one form of name: `best.ckpt` may hold less than `last.ckpt` next to it."""
-    return not after.is_bundle or form_of(before.bundle) == form_of(after.bundle)
+    """Whether names have one form: `best.ckpt` may hold less than `last.ckpt` next to it, and `heat` than `burgers`."""
+    return before.is_bundle == after.is_bundle and form_of(before.label) == form_of(after.label)
 
 
 @check("TS-CKP-097")
