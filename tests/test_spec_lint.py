@@ -231,3 +231,19 @@ def test_the_exit_status_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(spec_lint, "faults", lambda: [spec_lint.Fault("spec/a.md", 3, "a fault")])
     assert spec_lint.main() == 1
     assert "spec/a.md:3: a fault" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "is_fault"),
+    [
+        ("name", "Name of the node.", True),
+        ("size_bytes", "Its size.", True),
+        ("num_nodes", "", True),
+        ("name", "Host name of the observed node.", False),
+    ],
+)
+def test_a_description_says_more_than_its_key(key: str, text: str, is_fault: bool) -> None:
+    schema = {"properties": {key: {"type": "string", "description": text}}}
+    assert bool([*spec_lint.description_faults(schema, "x")]) is is_fault
+    constant = {"properties": {key: {"const": "x"}}}
+    assert [*spec_lint.description_faults(constant, "x")] == []

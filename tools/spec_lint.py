@@ -37,6 +37,8 @@ VOICE = re.compile(
     r"—|!(?!=)|\b(?:e\.g|i\.e|etc)\.|\b(?:please|simply|obviously|very|basically|of course|leverage)\b", re.IGNORECASE
 )
 """Words that say nothing, and abbreviations where a word would do."""
+EMPTY_WORDS = {"a", "an", "and", "as", "in", "is", "it", "its", "of", "the"}
+"""Words that add nothing to a description."""
 WORDS_OF_UNITS = {
     "By": "bytes",
     "By/s": "bytes_per_second",
@@ -283,6 +285,18 @@ def unit_faults(schema: Mapping[str, Any], name: str) -> Iterator[Fault]:
             yield Fault(name, 0, f"{key!r} does not say {WORDS_OF_UNITS[unit]!r}")
 
 
+def description_faults(schema: Mapping[str, Any], name: str) -> Iterator[Fault]:
+    """Keys whose description repeats their name: it has fewer than two further words."""
+    for key, value in _properties(schema):
+        text = value.get("description") or next(
+            (one["description"] for one in value.get("anyOf", ()) if one.get("description")), ""
+        )
+        words = set(re.findall(r"[\w%]+", text.lower())) - EMPTY_WORDS
+        known = {form for word in key.lower().split("_") for form in (word, f"{word}s")}
+        if "const" not in value and len(words - known) < 2:
+            yield Fault(name, 0, f"{key!r} is described by {text!r} alone")
+
+
 def _properties(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(schema, dict):
         yield from ((key, value) for key, value in schema.get("properties", {}).items() if isinstance(value, dict))
@@ -317,7 +331,8 @@ def faults() -> list[Fault]:
         *orphans(spec / "index.md", sorted(spec.rglob("*.md"))),
     ]
     for path in sorted((ROOT / "schemas" / "v1").glob("*.schema.json")):
-        found += unit_faults(json.loads(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)))
+        schema, name = json.loads(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT))
+        found += [*unit_faults(schema, name), *description_faults(schema, name)]
     return sorted(found)
 
 

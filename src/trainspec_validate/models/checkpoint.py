@@ -76,7 +76,7 @@ class Save(DocumentPart):
     size_bytes: Bytes
     """Bytes of one checkpoint, all ranks together."""
     num_parameters: Parameters | None = None
-    """Parameters of the model."""
+    """Parameters of the model, embeddings included; the bytes of a save follow from them."""
     bytes_per_parameter: Annotated[float, Meta(ge=1, le=64)] | None = None
     """Checkpoint bytes of one parameter."""
     blocking_seconds: PositiveSeconds
@@ -112,7 +112,7 @@ class Tier(DocumentPart):
     """One place that checkpoints go to."""
 
     name: Name
-    """Name of the tier."""
+    """Name by which findings and other keys refer to this tier."""
     storage: Name | None = None
     """Storage target of the cluster."""
     failure_domain: FailureDomain
@@ -169,7 +169,7 @@ class State(DocumentPart):
     """What a checkpoint holds."""
 
     items: ListOf[StateItem]
-    """Items of state."""
+    """Kinds of state that a save holds, such as `model`, `optimizer` and `data-position`."""
     rng_scope: Literal["rank", "global"] = "rank"
     """Whether each rank's random state is kept."""
     omitted: ListOf[OmittedState] = []
@@ -212,7 +212,7 @@ class RecoveryPath(DocumentPart):
     """How the job recovers from one class of fault, and how fast."""
 
     fault: FaultClass
-    """Class of fault."""
+    """Class of fault that this path recovers from, such as `process-loss` or `hang`."""
     action: Literal["restart-in-place", "replace-from-spares", "shrink", "wait-for-repair", "rollback"]
     """What is done."""
     budget_seconds: PositiveSeconds
@@ -261,7 +261,7 @@ class CheckpointPolicy(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["CheckpointPolicy"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     metadata: Metadata
     """Identity of the document."""
     cluster: Reference | None = None
@@ -293,7 +293,7 @@ class CheckpointPolicy(Document):
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
     """Least share of wall time that makes lasting progress."""
     grace: Grace | None = None
-    """Preemption."""
+    """What a job does when it is asked to end: the notice it gets, and the save it makes."""
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None

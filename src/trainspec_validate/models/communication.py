@@ -17,7 +17,7 @@ class CollectiveChoice(DocumentPart):
     """The algorithm of one collective for one range of sizes."""
 
     operation: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"]
-    """Collective operation."""
+    """Collective that this row chooses an algorithm for."""
     axis: Axis
     """Parallel group that it runs in."""
     algorithm: Literal[
@@ -61,7 +61,7 @@ class Compression(DocumentPart):
         "sign",
         "other",
     ]
-    """Compressor."""
+    """Algorithm that makes what is sent smaller, such as `top-k`; `none` sends values as they are."""
     axis: Axis = "data"
     """Parallel group whose traffic is compressed."""
     unbiased: bool | None = None

@@ -25,7 +25,7 @@ class SealedFile(DocumentPart):
     path: FilePath
     """Path relative to the directory of the manifest, with forward slashes."""
     size_bytes: FileBytes
-    """Size of the file."""
+    """Bytes of the file when the manifest was written."""
     sha256: Sha256
     """SHA-256 of its content, in lower-case hexadecimal digits."""
 
@@ -53,7 +53,7 @@ class CheckpointManifest(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["CheckpointManifest"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     save_id: Annotated[str, Meta(min_length=8, max_length=128, pattern=r"^[A-Za-z0-9._:+-]+$")]
     """Identity of the save, the same for no two saves."""
     step: Step | None = None

@@ -19,7 +19,7 @@ class Placement(DocumentPart):
     """How far the members of one parallel group may be apart."""
 
     axis: Axis
-    """Parallel axis."""
+    """Dimension of parallelism that the placement is for."""
     within: Locality
     """Smallest thing that holds a whole group: a scale-up domain, a node, or the fabric."""
     fabric_tier: Name | None = None
@@ -56,7 +56,7 @@ class Parallelism(DocumentPart):
     stage_layers: ListOf[CountOrZero] = []
     """Layers of each virtual stage in order, for an uneven split."""
     schedule: Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None = None
-    """Pipeline schedule."""
+    """Order in which a rank runs the forward and backward passes of its micro-batches."""
     sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
     """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
     sharding_degree: Degree | None = None

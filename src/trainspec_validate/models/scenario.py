@@ -191,11 +191,11 @@ class Criterion(DocumentPart):
     """One thing that has to be true of a trial; keys that a check does not use stay away."""
 
     check: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9-]*$")]
-    """Name of the check."""
+    """Criterion that the suite judges, such as `completes` or `rate-is-zero`."""
     seconds: PositiveSeconds | None = None
     """Time limit; absent means what the stack claims."""
     steps: CountOrZero | None = None
-    """Number of steps."""
+    """Optimizer steps that the check counts with; their meaning is that of the check."""
     num: CountOrZero | None = None
     """Number of things."""
     tolerance: Annotated[float, Meta(ge=0, le=1000)] | None = None
@@ -210,11 +210,11 @@ class Trials(DocumentPart):
     """Trials by the quantile that is claimed."""
 
     basic: Count = 5
-    """For a median."""
+    """Trials where the stack claims a median."""
     standard: Count = 5
-    """For 90 %."""
+    """Trials where the stack claims its recovery time for 90 of 100 faults."""
     strict: Count = 5
-    """For 95 %."""
+    """Trials where the stack claims its recovery time for 95 of 100 faults."""
 
 
 class Scenario(Document):
@@ -223,7 +223,7 @@ class Scenario(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["Scenario"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     metadata: Metadata
     """Identity; the name is that of the scenario's directory."""
     requirement: Annotated[str, Meta(pattern=r"^TS-[A-Z]{3}-[0-9]{3}$")]

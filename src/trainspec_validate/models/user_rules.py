@@ -63,6 +63,6 @@ class UserRules(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["UserRules"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     rules: Annotated[ListOf[UserRule], Meta(min_length=1, max_length=1_000)]
     """Every rule."""

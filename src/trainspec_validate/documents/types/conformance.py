@@ -114,7 +114,7 @@ class Claims(Record, frozen=True, kw_only=True):
     profile: Literal["core", "full"] = "core"
     """Scenarios that have to pass."""
     level: ConformanceLevel = "recoverable"
-    """Level of conformance."""
+    """Level that the makers claim: each scenario up to it has to pass."""
     resume_class: Literal["bitwise", "statistical"] = "statistical"
     """`bitwise` promises the same numbers as an uninterrupted run in the same layout; `statistical` promises losses
     within `relative_tolerance` of them, and equal learning rates and samples. In a policy `statistical` promises less:
@@ -163,7 +163,7 @@ class Missing(Record, frozen=True, kw_only=True):
     capability: Capability
     """What it lacks."""
     reason: Text
-    """Why."""
+    """Cause for which the stack lacks the capability, in words for a reader of the report."""
 
 
 class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="StackDescriptor"):
@@ -206,7 +206,7 @@ class Fault(Record, frozen=True, kw_only=True):
     step: CountOrZero = 0
     """Update before which it happens."""
     num_steps: Count = 1
-    """Steps in a row."""
+    """Consecutive optimizer steps that the fault hits, from `step` on."""
     seconds: Seconds = 0
     """Added time of each, for `slow`, `data-delay` and `long-pause`."""
     every_attempt: bool = False
@@ -252,9 +252,9 @@ class TestJob(Record, frozen=True, kw_only=True):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of computation."""
     compression: Literal["none", "fp16", "bf16", "power-sgd", "top-k"] = "none"
-    """Of gradients."""
+    """Compression of gradients that the stack uses."""
     batch_ramp: tuple[RampStage, ...] = ()
-    """Changes of the batch."""
+    """Stages of a batch ramp, each with the step that it begins at."""
     evaluation_interval_steps: Count | None = None
     """Updates between evaluations."""
     rebalance_interval_steps: Count | None = None
@@ -268,7 +268,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
     """Share of activations that are set to zero by a random state of each rank."""
     faults: tuple[Fault, ...] = ()
-    """Planted faults."""
+    """Faults that the stack causes in itself during the run."""
 
 
 class TaskHost(Record, frozen=True, kw_only=True):
@@ -290,7 +290,7 @@ class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="Conformance
     apiVersion: Literal["trainspec/v1"]  # noqa: N815
     """Version of the document format."""
     run: Name
-    """Name of the run."""
+    """Run that the records of all attempts carry, chosen by the suite."""
     attempt: CountOrZero
     """Number of this start: the least attempt that its records may carry."""
     resume: bool
@@ -300,7 +300,7 @@ class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="Conformance
     stream_directory: Text
     """Directory for metric streams; also in the variable TRAINSPEC_RUN."""
     checkpoint_directory: Text
-    """Directory for checkpoints."""
+    """Directory that saves go to and restores come from."""
     job: TestJob
     """What is trained."""
     hosts: tuple[TaskHost, ...] = ()

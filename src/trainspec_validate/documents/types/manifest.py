@@ -32,7 +32,7 @@ class SealedFile(Record, frozen=True, kw_only=True):
     path: FilePath
     """Path relative to the directory of the manifest, with forward slashes."""
     size_bytes: FileBytes
-    """Size of the file."""
+    """Bytes of the file when the manifest was written."""
     sha256: Sha256
     """SHA-256 of its content, in lower-case hexadecimal digits."""
 

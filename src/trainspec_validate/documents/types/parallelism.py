@@ -18,7 +18,7 @@ class Placement(Record, frozen=True, kw_only=True):
     """How far the members of one parallel group may be apart."""
 
     axis: Axis
-    """Parallel axis."""
+    """Dimension of parallelism that the placement is for."""
     within: Locality
     """Smallest thing that holds a whole group: a scale-up domain, a node, or the fabric."""
     fabric_tier: Name | None = None
@@ -55,7 +55,7 @@ class Parallelism(Record, frozen=True, kw_only=True):
     stage_layers: tuple[CountOrZero, ...] = ()
     """Layers of each virtual stage in order, for an uneven split."""
     schedule: Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None = None
-    """Pipeline schedule."""
+    """Order in which a rank runs the forward and backward passes of its micro-batches."""
     sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
     """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
     sharding_degree: Degree | None = None

@@ -44,13 +44,13 @@ class Job(Record, frozen=True, kw_only=True):
     """How long the job runs."""
 
     num_steps: Count | None = None
-    """Optimizer steps."""
+    """Optimizer steps from the first to the last of the job."""
     num_tokens: Tokens | None = None
-    """Training tokens."""
+    """Tokens that the job trains on, with repetitions counted again."""
     planned_seconds: PositiveSeconds | None = None
     """Planned duration without failures."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-    """Seed of the run."""
+    """Number that random generators start from, such as those of initial weights and data order."""
 
 
 class Performance(Record, frozen=True, kw_only=True):

@@ -54,9 +54,9 @@ class Producer(Record, frozen=True, kw_only=True):
     """The program that writes the stream."""
 
     name: Identity
-    """Name of the program."""
+    """Program or library that writes the stream, such as `trainspec-record`."""
     version: Identity | None = None
-    """Its exact version."""
+    """Exact release of that program, without a range."""
 
 
 class ExtensionMetric(Record, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
     apiVersion: Literal["trainspec/v1"]  # noqa: N815
     """Version of the specification that the stream follows."""
     kind: Literal["MetricStream"]
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     run: Identity
     """Identifier of the run, the same in all its attempts."""
     att: Attempt
@@ -156,7 +156,7 @@ class Event(Record, frozen=True, kw_only=True, tag_field="k", tag="e"):
     seq: Sequence
     """Number of the record; counts up by 1 for each emitter and attempt, samples and events together."""
     name: EventName
-    """Name of the event."""
+    """Event of the catalog, such as `train.fault.detected`."""
     id: Identity | None = None
     """What ties the events of one interval together."""
     severity: Annotated[int, Meta(ge=1, le=24)] | None = None
