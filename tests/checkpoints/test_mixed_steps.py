@@ -196,3 +196,14 @@ def test_steps_in_tensors_are_read(tmp_path: Path) -> None:
         adam.step()
     torch.save(adam.state_dict(), tmp_path / "checkpoint-20/optimizer.pt")
     assert judged(tmp_path, "checkpoint-20") == "fault"
+
+
+def test_weights_of_an_older_checkpoint_are_named(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        trainer(tmp_path, step, step, step)
+    path = tmp_path / "checkpoint-30/model.safetensors"
+    path.write_bytes((tmp_path / "checkpoint-10/model.safetensors").read_bytes())
+    words = "the weights are those of checkpoint-10, byte for byte, and the optimizer is another"
+    assert [one.path for one in validate([tmp_path]).unjudged if words in one.reason] == [path.parent.as_posix()]
+    found = next(judged_newest_first(tmp_path))
+    assert (found.faults, any(words in note for note in found.notes)) == ((), True)

@@ -65,9 +65,9 @@ def test_settings_without_weights_are_named(tmp_path: Path) -> None:
 
 
 def test_programs_next_to_weights_are_named_once(tmp_path: Path) -> None:
-    build(tmp_path, "model.safetensors  safetensors weight=F32[8]\nzero_to_fp32.py  text pass\n")
+    build(tmp_path, "model.safetensors  safetensors weight=F32[8]\nzero_to_fp32.py  text pass\nplot.py  text pass\n")
     assert reasons(tmp_path) == []
-    build(tmp_path, "modeling_a.py  text pass\nmodeling_b.py  text pass\ntools/run.py  text pass\n")
+    build(tmp_path, "modeling_a.py  text pass\nmodeling_b.py  text pass\ntools/modeling_c.py  text pass\n")
     assert reasons(tmp_path) == ["is a program next to weights, and programs are not judged; 1 more like it"]
 
 

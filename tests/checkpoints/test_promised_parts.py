@@ -192,3 +192,56 @@ def test_other_layouts_of_accelerate_are_whole(text: str, tmp_path: Path) -> Non
 def test_a_model_and_random_state_alone_are_named(tmp_path: Path) -> None:
     build(tmp_path / "step_60", "model.safetensors  safetensors w=F32[4]\nrandom_states_0.pkl  torch\n")
     assert any("no state of an optimizer is there" in one.reason for one in validate([tmp_path]).unjudged)
+
+
+def reasons(root: Path) -> list[str]:
+    return [one.reason for one in validate([root]).unjudged if "without a" not in one.reason]
+
+
+@pytest.mark.parametrize("lost", ["model.safetensors", "optimizer.bin", "scheduler.bin"])
+def test_the_first_of_several_models_of_accelerate_is_missed(lost: str, tmp_path: Path) -> None:
+    root = tmp_path / "step_60"
+    accelerate(tmp_path)
+    build(root, "model_1.safetensors  safetensors w=F32[4]\noptimizer_1.bin  torch w=F32[4]\nscheduler_1.bin  torch\n")
+    assert errors(tmp_path) == set()
+    (root / lost).unlink()
+    assert errors(tmp_path) >= {"TS-CKP-086"}
+
+
+def test_random_state_of_accelerate_that_is_missing_is_named(tmp_path: Path) -> None:
+    accelerate(tmp_path)
+    for rank in (0, 1):
+        (tmp_path / f"step_60/random_states_{rank}.pkl").unlink()
+    assert any("no state of random numbers is there" in reason for reason in reasons(tmp_path))
+    assert is_whole(tmp_path)
+
+
+def test_random_state_of_one_of_several_processes_is_named(tmp_path: Path) -> None:
+    build(
+        tmp_path, "checkpoint-60/model.safetensors  safetensors w=F32[4]\ncheckpoint-60/optimizer.pt  torch w=F32[4]\n"
+    )
+    build(tmp_path, "checkpoint-60/scheduler.pt  torch\ncheckpoint-60/rng_state_0.pth  torch\n")
+    build(tmp_path, 'checkpoint-60/trainer_state.json  json {"global_step": 60}\n')
+    assert reasons(tmp_path) == ["is there alone, and transformers gives the name where several processes run"]
+    build(tmp_path, "checkpoint-60/rng_state_1.pth  torch w=F32[1]\n")
+    assert reasons(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_missed"),
+    [
+        ("layer_02-model_01-model_states.pt", True),
+        ("layer_00_expert_1_mp_rank_00_model_states.pt", True),
+        ("layer_01_expert_0_mp_rank_00_model_states.pt", False),  # layers may have fewer experts, or none
+    ],
+)
+def test_parts_of_layers_and_experts_are_missed(lost: str, is_missed: bool, tmp_path: Path) -> None:
+    root = tmp_path / "global_step60"
+    build(root, ZERO)
+    for layer, part in ((0, 0), (0, 1), (2, 0), (2, 1)):
+        build(root, f"layer_{layer:02}-model_{part:02}-model_states.pt  torch w=F32[4]\n")
+    for layer, expert in ((0, 0), (0, 1), (0, 2), (1, 0)):
+        build(root, f"layer_{layer:02}_expert_{expert}_mp_rank_00_model_states.pt  torch w=F32[4]\n")
+    assert errors(tmp_path) == set()
+    (root / lost).unlink()
+    assert errors(tmp_path) == ({"TS-CKP-086"} if is_missed else set())

@@ -39,7 +39,7 @@ from trainspec_validate.checkpoints.saves import (
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
-from trainspec_validate.checkpoints.twins import borrowed, is_same
+from trainspec_validate.checkpoints.twins import borrowed, is_same, stale_weights
 from trainspec_validate.checkpoints.usable import unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -294,6 +294,8 @@ def _judge(
     if not faults:
         faults += _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
+    if not faults:
+        notes += [f"{path}: {words}" for words in stale_weights(checkpoint, [each.root for each in older])]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
     if checkpoint.manifest is None:

@@ -46,6 +46,19 @@ def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[s
                 )
 
 
+def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
+    """The checkpoint that has all the same weights and another optimizer, in words: no update changed them."""
+    optimizers = [path for path, said in checkpoint.said.items() if said.optimizer_step and not _WEIGHTS.search(path)]
+    weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
+    for other in others if optimizers and weights and not checkpoint.is_bundle else ():
+        pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
+        if other != checkpoint.root and all(is_same(*pair) for pair in pairs):
+            held = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in optimizers]
+            if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
+                yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
+                return
+
+
 def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:
     """The path in another checkpoint, whose step may be in it."""
     match = STEP_NAME.match(other.name)

@@ -17,6 +17,12 @@ _OF_NO_MODEL = re.compile(
     r"^(optimizer(_\d+)?(\.bin|/.*)|(scheduler|sampler|dl_state_dict)(_\d+)?\.bin|scaler\.pt|random_states_\d+\.pkl"
     r"|custom_checkpoint_\d+\.pkl)$"
 )
+_OF_A_SAVE = frozenset({"optimizer.bin", "scheduler.bin"})
+"""Its names of both; the Trainer of Hugging Face has scheduler.pt."""
+_ITEM = re.compile(
+    r"^(?P<stem>model|pytorch_model|optimizer|scheduler)(?:_(?P<number>[1-9]\d{0,3}))?(?P<end>\.safetensors|\.bin)$"
+)
+_MOST_ITEMS = 1_000
 _STATE = (*STATE_SUFFIXES, ".distcp")
 _EARLIER = "resume from an earlier checkpoint"
 
@@ -24,7 +30,7 @@ _EARLIER = "resume from an earlier checkpoint"
 def read(checkpoint: Checkpoint) -> None:
     """Add which items are missing without which `load_state` fails, or continues with other state."""
     ranks = {int(match["rank"]): path for path in checkpoint.files if (match := _RNG.match(path))}
-    if not ranks or MARK in checkpoint.files:
+    if MARK in checkpoint.files or not (ranks or checkpoint.files.keys() >= _OF_A_SAVE):
         return
     checkpoint.formats.append("Accelerate")
     checkpoint.examined |= {"resume-state", "rng"}
@@ -32,11 +38,29 @@ def read(checkpoint: Checkpoint) -> None:
     models = [path for path in state if not _OF_NO_MODEL.match(path)]
     is_joint = any("/" in path for path in models)  # of DeepSpeed, Megatron, or a hook of the program
     _check_state(checkpoint, has_model=bool(models), has_optimizer=is_joint or any(map(_OPTIMIZER.match, state)))
+    _check_numbers(checkpoint)
+    if not ranks:
+        words = "no state of random numbers is there, without which load_state continues with others"
+        checkpoint.doubts[""] = (words, "look for random_states_0.pkl in the source of the checkpoint")
+        return
     wanted = max(max(ranks) + 1, num_ranks(checkpoint.files))
     absent = wanted - sum(rank < wanted for rank in ranks)
     if absent > 0:
         words = f"{absent:,} of {wanted:,} files random_states_N.pkl are missing"
         checkpoint.report("rng", "", words, "ranks without one resume on a wrong stream of random numbers")
+
+
+def _check_numbers(checkpoint: Checkpoint) -> None:
+    """The first model, optimizer and schedule has no number, and those after it are numbered from 1."""
+    held: dict[tuple[str, str], set[int]] = {}
+    for match in filter(None, map(_ITEM.match, checkpoint.files)):
+        held.setdefault((match["stem"], match["end"]), set()).add(int(match["number"] or 0))
+    for (stem, end), numbers in sorted(held.items()):
+        absent = [number for number in range(min(max(numbers), _MOST_ITEMS)) if number not in numbers]
+        if absent:
+            name = f"{stem}{f'_{absent[0]}' if absent[0] else ''}{end}"
+            words = f"{name} is missing, and {stem}_{max(numbers)}{end} after it is there"
+            checkpoint.report("shards", "", words, _EARLIER)
 
 
 def _check_state(checkpoint: Checkpoint, *, has_model: bool, has_optimizer: bool) -> None:

@@ -31,8 +31,11 @@ _START_BYTES = 512
 _CONFIG_BYTES = 1_000_000
 _AUTO_MAP = re.compile(rb'"auto_map"')
 _OBJECTS = re.compile(rb"(?:!!|tag:yaml\.org,2002:)python/(?:object|name|module)")
-_SCRIPTS = frozenset({"zero_to_fp32.py", "zero_to_torch.py"})
-"""Programs that DeepSpeed copies into each directory, for whoever converts the state."""
+_OF_LOADERS = re.compile(
+    r"(?:^|/)(?:(?:modeling|configuration|tokenization|processing|(?:image|video)_processing|feature_extraction|generation)"
+    r"_\w+|pipeline|handler)\.py$"
+)
+"""Names that Transformers, Diffusers and servers of models give to the programs that they import with a model."""
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -109,11 +112,12 @@ def _is_of_a_tool(checkpoint: Checkpoint, path: str) -> bool:
 def _name_programs(checkpoint: Checkpoint) -> None:
     """Name what a loader may run besides state: programs next to weights, and objects in YAML; each kind once."""
     folders = {path.rpartition("/")[0] for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)}
-    programs = [path for path in checkpoint.files if path.endswith(".py") and path not in _SCRIPTS]
+    programs = [path for path in checkpoint.files if path.endswith(".py")]
     if _has(checkpoint, ".json", _AUTO_MAP):
         words = "is a program that loaders may run (auto_map)"
     else:
-        words, programs = "is a program next to weights", [one for one in programs if one.rpartition("/")[0] in folders]
+        words = "is a program next to weights"
+        programs = [one for one in programs if one.rpartition("/")[0] in folders and _OF_LOADERS.search(one)]
     _name_once(checkpoint, programs, f"{words}, and programs are not judged")
     words = "has objects of Python (!!python/…), which some loaders of YAML make, and is not judged"
     _name_once(checkpoint, _has(checkpoint, (".yaml", ".yml"), _OBJECTS), words)

@@ -19,6 +19,12 @@ _OPTIMIZER = re.compile(
 )
 _MODEL = re.compile(r"^mp_rank_(?P<model>\d+)(?:_\d+)?_model_states\.pt$")
 _SHARD = re.compile(r"^(?P<kind>zero_pp_rank)_(?P<data>\d+)_mp_rank_(?P<model>\d+)_model_states\.pt$")
+# https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/pipe/module.py, ckpt_layer_path, and
+# engine.py, _get_expert_ckpt_name
+_LAYER = re.compile(r"^layer_(?P<layer>\d{1,6})-model_(?P<model>\d{1,6})-model_states\.pt$")
+_EXPERT = re.compile(
+    r"^layer_(?P<layer>\d{1,6})_expert_(?P<expert>\d{1,6})_mp_rank_(?P<model>\d{1,6})_model_states\.pt$"
+)
 # https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, load_checkpoint
 _LATEST = "latest"
 _SCRIPT = "zero_to_fp32.py"
@@ -42,6 +48,7 @@ def read(checkpoint: Checkpoint) -> None:
         for pattern in (_OPTIMIZER, _SHARD):
             _check_grid(checkpoint, folder, held, pattern, degrees)
         _check_model(checkpoint, folder, held, degrees[1])
+        _check_layers(checkpoint, folder, held)
         is_apart = any(_OPTIMIZER.match(name) or "optim_states" in name for name in held)
         if first and not is_apart and first.get("optimizer") is None:  # without ZeRO it is in the file of the model
             without.append(folder)
@@ -123,6 +130,22 @@ def _check_model(checkpoint: Checkpoint, folder: str, held: set[str], degree: in
         checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
     elif parts and len(parts) < wanted:
         words = f"{wanted - len(parts):,} of {wanted:,} files mp_rank_*_model_states.pt are missing"
+        checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
+
+
+def _check_layers(checkpoint: Checkpoint, folder: str, held: set[str]) -> None:
+    """Each layer of a pipeline has all model-parallel parts, and each layer of experts all of its experts."""
+    parts: dict[str, set[int]] = {}
+    experts: dict[tuple[str, str], set[int]] = {}
+    for match in filter(None, map(_LAYER.match, held)):
+        parts.setdefault(match["layer"], set()).add(int(match["model"]))
+    for match in filter(None, map(_EXPERT.match, held)):
+        experts.setdefault((match["layer"], match["model"]), set()).add(int(match["expert"]))
+    num_parts = max((max(those) + 1 for those in parts.values()), default=0)
+    absent = sum(num_parts - len(those) for those in parts.values())
+    absent += sum(max(those) + 1 - len(those) for those in experts.values())
+    if absent > 0:
+        words = f"{absent:,} files layer_*_model_states.pt of parts or experts are missing, which others show"
         checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
 
 

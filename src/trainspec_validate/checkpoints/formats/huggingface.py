@@ -97,6 +97,12 @@ def _check_rng(checkpoint: Checkpoint) -> None:
     if not ranks or (wanted == 1 and "rng_state.pth" in checkpoint.files):
         return
     checkpoint.examined.add("rng")
+    if wanted == 1 and checkpoint.manifest is None:
+        words = "is there alone, and transformers gives the name where several processes run"
+        checkpoint.doubts[ranks[0]] = (
+            words,
+            "look for rng_state_1.pth; older versions named that of one process so too",
+        )
     absent = wanted - sum(rank < wanted for rank in ranks)
     if absent > 0:
         words = f"{absent:,} of {wanted:,} files rng_state_N.pth are missing"
