@@ -247,3 +247,18 @@ def test_a_description_says_more_than_its_key(key: str, text: str, is_fault: boo
     assert bool([*spec_lint.description_faults(schema, "x")]) is is_fault
     constant = {"properties": {key: {"const": "x"}}}
     assert [*spec_lint.description_faults(constant, "x")] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_compound"),
+    [
+        ("Names MUST be unique, and every reference exist.", True),
+        ("Weights MUST add up to 1; each is above 0.", True),
+        ("Names MUST be unique, and the spares exist where they are used.", True),
+        ("Weights MUST be above 0 and add up to 1.", False),
+        ("A plan MUST have a path from loss, hang and failure, with a layer for each.", False),
+    ],
+)
+def test_a_second_duty_is_found(statement: str, is_compound: bool) -> None:
+    found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | {"statement": statement}], {"1.0"})]
+    assert any("second duty" in words for words in found) is is_compound

@@ -63,6 +63,12 @@ SENTENCE = re.compile(
     r"^(?:Nothing|Nobody|Everybody|Who|Whoever|What)\b|\b(?:is|are|was|were|has|have|does|do|comes?|goes?|keeps?|holds?)\b"
 )
 """Heading that states something in place of naming its topic."""
+LEVEL = re.compile(r"\b(?:MUST|SHOULD)(?: NOT)?\b|\bMAY\b")
+SECOND_CLAUSE = re.compile(
+    r";|, and (?:(?:no|every|each|all) [^,;]*"
+    r"|(?:the|a|an|its|one|[a-z]+s) [^,;]*?\b(?:is|are|has|be|have|hold|give|exist|belong|appears?|used|join|name)\b)"
+)
+"""Second subject with a verb of its own after the word of the level: a second duty in one sentence."""
 SHORT_UNITS = re.compile(
     r"_(?:[kmgt]i?b|[kmgt]bps|ms|ns|sec|secs|mins|hrs|[kmg]hz|pct|percent|kw|mw|gflops|tflops)(?:_|$)"
 )
@@ -118,6 +124,8 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield f"its statement has {num_words} words, more than {MAX_STATEMENT_WORDS}; define words in a paragraph below"
     if SENTENCE_END.search(entry["statement"]):
         yield "its paragraph has more than one sentence; explain in a paragraph below"
+    if second := SECOND_CLAUSE.search(LEVEL.split(LINK.sub(r"\g<text>", entry["statement"]), maxsplit=1)[-1]):
+        yield f"its sentence has a second duty, {second[0]!r}; split the requirement or explain in a paragraph below"
     if not SOURCE.search(entry["why"]):
         yield "its reason names no source; arithmetic, the meaning of the keys and a choice are sources too"
     if entry["profile"] not in PROFILES:
