@@ -148,8 +148,8 @@ def _check_files(
         else:
             _check_file(checkpoint, target, those, held)
     known = {f"{folder}/{path}" if folder else path for path in by_path}
-    for path in checkpoint.files:
-        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known:
+    for path, fact in checkpoint.files.items():
+        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known and fact.size_bytes:
             words = f"{MARK} names nothing in this file: it is left from another save"
             checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")
 
