@@ -207,3 +207,14 @@ def test_weights_of_an_older_checkpoint_are_named(tmp_path: Path) -> None:
     assert [one.path for one in validate([tmp_path]).unjudged if words in one.reason] == [path.parent.as_posix()]
     found = next(judged_newest_first(tmp_path))
     assert (found.faults, any(words in note for note in found.notes)) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_named"),
+    [(30, False), (60, False), (3, False), (90, False), (20, True), (10, True), (40, True)],
+)
+def test_a_schedule_of_accelerate_counts_as_its_optimizer(steps: int, is_named: bool, tmp_path: Path) -> None:
+    accelerate(tmp_path, 30, 30)
+    state(tmp_path / "step_30/scheduler.bin", schedule(steps))
+    named = [one.path for one in validate([tmp_path]).unjudged if "may be of another step" in one.reason]
+    assert named == ([(tmp_path / "step_30/scheduler.bin").as_posix()] if is_named else [])

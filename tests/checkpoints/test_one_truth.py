@@ -153,3 +153,9 @@ def test_directories_of_other_names_are_no_series(tmp_path: Path) -> None:
     assert not next(judged_newest_first(tmp_path)).faults
     assert not remarks(tmp_path, "heat")
     assert not [one for one in validate([tmp_path]).findings if one.requirement == "TS-CKP-096"]
+
+
+def test_directories_of_other_names_with_steps_are_no_series(tmp_path: Path) -> None:
+    build(tmp_path, "".join(f"checkpoint-{step}/optimizer.pt  torch w=F32[4]\n" for step in (10, 20, 30)))
+    build(tmp_path, "global_step30/mp_rank_00_model_states.pt  torch module=F32[4] optimizer:1 global_steps:30\n")
+    assert not remarks(tmp_path, "global_step30")

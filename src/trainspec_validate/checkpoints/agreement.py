@@ -20,6 +20,9 @@ _INDEX = 1
 _RESUME = "resume from a checkpoint whose parts agree"
 _LOOK = "look for a file of another save, unless the optimizer was made anew or updates were skipped"
 _RANDOM = re.compile(r"^random_states_\d{1,7}\.pkl$")
+_OF_ACCELERATE = re.compile(r"^scheduler(?P<number>_\d{1,4})?\.bin$")
+_FEW = 4
+"""Updates for each epoch at least, where a schedule counts epochs."""
 _RANK = re.compile(r"(?:^|/)(?:mp_rank|tp_rank)_[\d_a-z]+/(?P<name>[^/]+)$")
 _OF_DEEPSPEED = re.compile(r"(?:^|/)[^/]*_mp_rank_\d+_optim_states\.pt$")
 _MODEL = re.compile(r"(?:^|/)(?:zero_pp_rank_\d+_)?mp_rank_\d+(?:_\d+)?_model_states\.pt$")
@@ -34,6 +37,7 @@ def compare_parts(checkpoint: Checkpoint) -> None:
     _compare_trainer(checkpoint)
     _compare_deepspeed(checkpoint)
     _compare_lightning(checkpoint)
+    _compare_accelerate(checkpoint)
     _compare_ranks(checkpoint)
 
 
@@ -125,6 +129,25 @@ def _compare_deepspeed(checkpoint: Checkpoint) -> None:
         elif number + _INDEX < steps - (skipped or 0):
             told += f", {skipped or 0:,} of them skipped"
             checkpoint.doubts[path] = (f"is of another step than the model, or was made anew: {told}", _LOOK)
+
+
+def _compare_accelerate(checkpoint: Checkpoint) -> None:
+    """Schedules that Accelerate prepared take a step with each update, or one for each process.
+
+    Others take steps for each epoch, which are few, or for each batch, of which there are more than updates:
+    https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/scheduler.py.
+    """
+    num_processes = sum(_RANDOM.match(path) is not None for path in checkpoint.files)
+    for path, said in checkpoint.said.items():
+        match = _OF_ACCELERATE.match(path)
+        held = checkpoint.said.get(f"optimizer{match['number'] or ''}.bin") if match else None
+        steps, updates = said.schedule_step, held.optimizer_step if held else None
+        if not num_processes or said.is_plateau or not steps or not updates:
+            continue
+        is_known = _is_near(steps, updates) or steps == updates * num_processes
+        if not is_known and updates < _FEW * steps and steps < 2 * updates:
+            words = f"counts {steps:,} steps, and the optimizer {updates:,} updates"
+            checkpoint.doubts[path] = (f"may be of another step than the optimizer: it {words}", _LOOK)
 
 
 def _compare_ranks(checkpoint: Checkpoint) -> None:

@@ -50,7 +50,11 @@ _METADATA_NAMES = {
     *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
     *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
 }
+# Settings of DeepSpeed as a mapping, which TrainingArguments hold:
+# https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/integrations/deepspeed.py
+_DEEPSPEED = {"HfDeepSpeedConfig", "HfTrainerDeepSpeedConfig"}
 _TRAINERS = {
+    **dict.fromkeys(("transformers.integrations.deepspeed", "transformers.deepspeed"), _DEEPSPEED),
     "transformers.training_args": {"OptimizerNames", "ParallelMode", "TrainingArguments"},
     "transformers.trainer_utils": {"FSDPOption", "HubStrategy", "IntervalStrategy", "SaveStrategy", "SchedulerType"}
     | {"EvaluationStrategy"},

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
+from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import STEP_NAME, inventory
 from trainspec_validate.checkpoints.view import Checkpoint
@@ -24,7 +25,7 @@ def lacking(checkpoint: Checkpoint, older: Sequence[Path]) -> Iterator[str]:
         checkpoint: as it was read.
         older: directories of the checkpoints before it, from the newest on.
     """
-    older = [root for root in older if STEP_NAME.match(root.name)]
+    older = [root for root in older if STEP_NAME.match(root.name) and form_of(root.name) == form_of(checkpoint.label)]
     if checkpoint.marks or checkpoint.manifest or checkpoint.is_bundle or not older:
         return
     if not STEP_NAME.match(checkpoint.root.name):
