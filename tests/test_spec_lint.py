@@ -262,3 +262,17 @@ def test_a_description_says_more_than_its_key(key: str, text: str, is_fault: boo
 def test_a_second_duty_is_found(statement: str, is_compound: bool) -> None:
     found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | {"statement": statement}], {"1.0"})]
     assert any("second duty" in words for words in found) is is_compound
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_bare"),
+    [
+        ("The power MUST be at least that of the accelerators.", True),
+        ("The nodes MUST be those that the ranks take.", True),
+        ("What is compressed MUST be counted.", True),
+        ("The power MUST be at least the power of the accelerators that are used.", False),
+    ],
+)
+def test_a_statement_repeats_its_nouns(statement: str, is_bare: bool) -> None:
+    found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | {"statement": statement}], {"1.0"})]
+    assert any("noun" in words for words in found) is is_bare

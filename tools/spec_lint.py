@@ -69,6 +69,8 @@ SECOND_CLAUSE = re.compile(
     r"|(?:the|a|an|its|one|[a-z]+s) [^,;]*?\b(?:is|are|has|be|have|hold|give|exist|belong|appears?|used|join|name)\b)"
 )
 """Second subject with a verb of its own after the word of the level: a second duty in one sentence."""
+BARE_PRONOUN = re.compile(r"\b(?:that|those) of\b|\b(?:one|those) that\b|^(?:What|Who|Whoever|Nothing)\b")
+"""Pronoun where a sentence needs the noun, or a clause in place of its subject."""
 SHORT_UNITS = re.compile(
     r"_(?:[kmgt]i?b|[kmgt]bps|ms|ns|sec|secs|mins|hrs|[kmg]hz|pct|percent|kw|mw|gflops|tflops)(?:_|$)"
 )
@@ -126,6 +128,8 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield "its paragraph has more than one sentence; explain in a paragraph below"
     if second := SECOND_CLAUSE.search(LEVEL.split(LINK.sub(r"\g<text>", entry["statement"]), maxsplit=1)[-1]):
         yield f"its sentence has a second duty, {second[0]!r}; split the requirement or explain in a paragraph below"
+    if bare := BARE_PRONOUN.search(entry["statement"]):
+        yield f"its sentence has {bare[0]!r}; repeat or name the noun"
     if not SOURCE.search(entry["why"]):
         yield "its reason names no source; arithmetic, the meaning of the keys and a choice are sources too"
     if entry["profile"] not in PROFILES:
