@@ -11,9 +11,11 @@ PAGE = ROOT / "spec" / "v1" / "00-contract.md"
 PHASES = ("Describe", "Start", "Place", "Synchronise", "Schedule", "Report")
 PHASES += ("Save", "Detect", "Decide", "Restore", "Resume", "End")
 DUTY = re.compile(
-    r"^\| (?P<number>\d+) \| (?P<text>[^|]+) \| (?P<requirements>[^|]+) \| (?P<scenarios>[^|]+) \|$", re.MULTILINE
+    r"^\| (?P<number>\d+) \| (?P<text>[^|]+) \| (?P<requirements>[^|]+) \| (?P<scenarios>[^|]+) \| (?P<code>[^|]+) \|$",
+    re.MULTILINE,
 )
 REQUIREMENT = re.compile(r"\[(?P<id>TS-[A-Z]{3}-\d{3})\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)")
+CODE = re.compile(r"\[`(?P<name>[\w/.]+)`\]\(\.\./\.\./(?P<path>reference/[\w/.-]+)\)(?P<reference> \*reference\*)?")
 SCENARIO = re.compile(r"\[`(?P<name>[\w-]+)`\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)(?P<full> \*full\*)?")
 
 
@@ -70,3 +72,15 @@ def test_every_core_scenario_tests_some_duty() -> None:
     core = {name for name, scenario in scenarios().items() if scenario["tier"] == "core"}
     assert core
     assert core - linked == set()
+
+
+def test_every_duty_names_code_that_does_it() -> None:
+    for duty in DUTY.finditer(page()):
+        found = list(CODE.finditer(duty["code"]))
+        assert found, duty["number"]
+        for link in found:
+            text = (ROOT / link["path"]).read_text(encoding="utf-8")
+            assert bool(link["reference"]) is not link["path"].startswith("reference/minimal/"), duty["number"]
+            named = rf"^ *(?:(?:def|class) )?{re.escape(link['name'])}(?:\(|:)"
+            assert link["reference"] or re.search(named, text, re.MULTILINE), (duty["number"], link["name"])
+            assert not link["reference"] or link["path"].endswith(link["name"]), duty["number"]

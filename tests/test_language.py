@@ -46,6 +46,45 @@ def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def public_docstrings(tree: ast.AST, is_public: bool = True) -> Iterator[ast.Constant]:
+    """Docstrings of public modules, classes, functions and attributes; a private name hides those inside it."""
+    before: ast.stmt | None = None
+    for statement in getattr(tree, "body", ()):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            target = before.target if isinstance(before, ast.AnnAssign) else getattr(before, "targets", [None])[0]
+            if is_public and not (isinstance(target, ast.Name) and target.id.startswith("_")):
+                yield statement.value
+        elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from public_docstrings(statement, is_public and not statement.name.startswith("_"))
+        before = statement
+
+
+def docstring_faults(text: str) -> list[str]:
+    """Lines of public docstrings with words that mean something else; code in them is left out."""
+    return [
+        f"{node.lineno + number}: {line.strip()}"
+        for node in public_docstrings(ast.parse(text))
+        for number, line in enumerate(str(node.value).splitlines())
+        if not line.strip().startswith((">>>", "...")) and FIGURATIVE.search(re.sub(r"`[^`]*`", " ", line))
+    ]
+
+
+@pytest.mark.parametrize("folder", ["record", "src"])
+def test_public_docstrings_use_the_terms_of_the_field(folder: str) -> None:
+    found = {str(path): docstring_faults(path.read_text(encoding="utf-8")) for path in (ROOT / folder).rglob("*.py")}
+    assert found
+    assert {path: faults for path, faults in found.items() if faults} == {}
+
+
+def test_words_are_found_in_docstrings_of_public_names_alone() -> None:
+    source = (
+        'class Run:\n    """Where it stands."""\n    rate: int\n    """As `told` by a launcher."""\n    _last: int\n'
+        '    """What is told."""\n    def end(self):\n        """Ends.\n\n        >>> told = 1\n        It is told.\n'
+        '        """\ndef _help():\n    """Tells nothing."""\n'
+    )
+    assert docstring_faults(source) == ["2: Where it stands.", "11: It is told."]
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_module_docstrings_say_what_the_module_does(folder: str) -> None:
     modules = sorted((ROOT / folder).rglob("*.py"))

@@ -146,8 +146,14 @@ def test_a_page_opens_with_what_it_is_about(root: Path) -> None:
     brief = page(root, f"{heading}Few words.\n\n| a | table |\n\n{figure}{requirement}", "01-brief.md")
     full = page(root, f"{heading}{'word ' * 150}\n\n{requirement}", "01-full.md")
     bare = page(root, f"{heading}{'word ' * 150}\n\n{requirement}{figure}", "02-bare.md")
+    long = page(root, f"{heading}{'word ' * 301}\n\n{figure}{requirement}", "03-long.md")
+    late = page(root, f"{heading}{figure}## Section\n\n{'word ' * 150}\n\n{requirement}", "03-late.md")
     none = page(root, "# A\n\nNo requirement.\n", "none.md")
-    assert told(spec_lint.opening_faults([brief, full, none])) == [(1, "the opening of 2 words has less than 150")]
+    assert told(spec_lint.opening_faults([brief, full, none])) == [(1, "the opening has 2 words, not 150 to 300")]
+    assert told(spec_lint.opening_faults([long, late])) == [
+        (1, "the opening has 301 words, not 150 to 300"),
+        (1, "the opening has 0 words, not 150 to 300"),
+    ]
     assert told(spec_lint.opening_faults([full, bare])) == [
         (1, "no page of chapter 01 opens with a figure"),
         (1, "no page of chapter 02 opens with a figure"),
@@ -225,3 +231,48 @@ def test_the_exit_status_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(spec_lint, "faults", lambda: [spec_lint.Fault("spec/a.md", 3, "a fault")])
     assert spec_lint.main() == 1
     assert "spec/a.md:3: a fault" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "is_fault"),
+    [
+        ("name", "Name of the node.", True),
+        ("size_bytes", "Its size.", True),
+        ("num_nodes", "", True),
+        ("name", "Host name of the observed node.", False),
+    ],
+)
+def test_a_description_says_more_than_its_key(key: str, text: str, is_fault: bool) -> None:
+    schema = {"properties": {key: {"type": "string", "description": text}}}
+    assert bool([*spec_lint.description_faults(schema, "x")]) is is_fault
+    constant = {"properties": {key: {"const": "x"}}}
+    assert [*spec_lint.description_faults(constant, "x")] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_compound"),
+    [
+        ("Names MUST be unique, and every reference exist.", True),
+        ("Weights MUST add up to 1; each is above 0.", True),
+        ("Names MUST be unique, and the spares exist where they are used.", True),
+        ("Weights MUST be above 0 and add up to 1.", False),
+        ("A plan MUST have a path from loss, hang and failure, with a layer for each.", False),
+    ],
+)
+def test_a_second_duty_is_found(statement: str, is_compound: bool) -> None:
+    found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | {"statement": statement}], {"1.0"})]
+    assert any("second duty" in words for words in found) is is_compound
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_bare"),
+    [
+        ("The power MUST be at least that of the accelerators.", True),
+        ("The nodes MUST be those that the ranks take.", True),
+        ("What is compressed MUST be counted.", True),
+        ("The power MUST be at least the power of the accelerators that are used.", False),
+    ],
+)
+def test_a_statement_repeats_its_nouns(statement: str, is_bare: bool) -> None:
+    found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | {"statement": statement}], {"1.0"})]
+    assert any("noun" in words for words in found) is is_bare

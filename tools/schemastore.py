@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from schemas import DRAFT_07, SITE
+from schemas import DRAFT_07, OF_TAGS, SITE
 from trainspec_validate.documents.schema import schema_file
 from trainspec_validate.documents.types import KINDS, SIDE_KINDS
 
@@ -30,7 +30,7 @@ def by_kind() -> dict[str, Any]:
         "description": "A document of any kind; the key `kind` selects its schema.",
         "type": "object",
         "required": ["apiVersion", "kind"],
-        "properties": {"kind": {"description": "Kind of the document.", "enum": kinds}},
+        "properties": {"kind": {"description": OF_TAGS["kind"], "enum": kinds}},
         "allOf": [
             {
                 "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},

@@ -37,6 +37,8 @@ VOICE = re.compile(
     r"—|!(?!=)|\b(?:e\.g|i\.e|etc)\.|\b(?:please|simply|obviously|very|basically|of course|leverage)\b", re.IGNORECASE
 )
 """Words that say nothing, and abbreviations where a word would do."""
+EMPTY_WORDS = {"a", "an", "and", "as", "in", "is", "it", "its", "of", "the"}
+"""Words that add nothing to a description."""
 WORDS_OF_UNITS = {
     "By": "bytes",
     "By/s": "bytes_per_second",
@@ -54,12 +56,21 @@ WORDS_OF_UNITS = {
 MAX_HEADING_WORDS = 10
 MAX_STATEMENT_WORDS = 30
 MIN_OPENING_WORDS = 150
+MAX_OPENING_WORDS = 300
 FIRST_REQUIREMENT = re.compile(r"^### .*\{#TS-", re.MULTILINE)
 NOT_OPENING = re.compile(r"^Terms:.*?\n\n|^```.*?^```|^[#|<].*?$", re.MULTILINE | re.DOTALL)
 SENTENCE = re.compile(
     r"^(?:Nothing|Nobody|Everybody|Who|Whoever|What)\b|\b(?:is|are|was|were|has|have|does|do|comes?|goes?|keeps?|holds?)\b"
 )
 """Heading that states something in place of naming its topic."""
+LEVEL = re.compile(r"\b(?:MUST|SHOULD)(?: NOT)?\b|\bMAY\b")
+SECOND_CLAUSE = re.compile(
+    r";|, and (?:(?:no|every|each|all) [^,;]*"
+    r"|(?:the|a|an|its|one|[a-z]+s) [^,;]*?\b(?:is|are|has|be|have|hold|give|exist|belong|appears?|used|join|name)\b)"
+)
+"""Second subject with a verb of its own after the word of the level: a second duty in one sentence."""
+BARE_PRONOUN = re.compile(r"\b(?:that|those) of\b|\b(?:one|those) that\b|^(?:What|Who|Whoever|Nothing)\b")
+"""Pronoun where a sentence needs the noun, or a clause in place of its subject."""
 SHORT_UNITS = re.compile(
     r"_(?:[kmgt]i?b|[kmgt]bps|ms|ns|sec|secs|mins|hrs|[kmg]hz|pct|percent|kw|mw|gflops|tflops)(?:_|$)"
 )
@@ -115,6 +126,10 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield f"its statement has {num_words} words, more than {MAX_STATEMENT_WORDS}; define words in a paragraph below"
     if SENTENCE_END.search(entry["statement"]):
         yield "its paragraph has more than one sentence; explain in a paragraph below"
+    if second := SECOND_CLAUSE.search(LEVEL.split(LINK.sub(r"\g<text>", entry["statement"]), maxsplit=1)[-1]):
+        yield f"its sentence has a second duty, {second[0]!r}; split the requirement or explain in a paragraph below"
+    if bare := BARE_PRONOUN.search(entry["statement"]):
+        yield f"its sentence has {bare[0]!r}; repeat or name the noun"
     if not SOURCE.search(entry["why"]):
         yield "its reason names no source; arithmetic, the meaning of the keys and a choice are sources too"
     if entry["profile"] not in PROFILES:
@@ -197,15 +212,15 @@ def heading_faults(entries: list[Mapping[str, Any]]) -> Iterator[Fault]:
 
 
 def opening_faults(pages: list[Path]) -> Iterator[Fault]:
-    """Pages that come to their first requirement before they have said what it is about, or before a figure."""
+    """Pages with too short or too long a text before their first section, and chapters that open without a figure."""
     with_figure = set()
     for path in pages:
         text = path.read_text(encoding="utf-8")
         first = FIRST_REQUIREMENT.search(text)
-        opening = text[: first.start()] if first else text
+        opening = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
         words = len(NOT_OPENING.sub("", opening).split())
-        if first and words < MIN_OPENING_WORDS:
-            words_of_fault = f"the opening of {words} words has less than {MIN_OPENING_WORDS}"
+        if first and not MIN_OPENING_WORDS <= words <= MAX_OPENING_WORDS:
+            words_of_fault = f"the opening has {words} words, not {MIN_OPENING_WORDS} to {MAX_OPENING_WORDS}"
             yield Fault(str(path.relative_to(ROOT)), 1, words_of_fault)
         if "<figure" in opening:
             with_figure.add(path.stem[:2])
@@ -282,6 +297,18 @@ def unit_faults(schema: Mapping[str, Any], name: str) -> Iterator[Fault]:
             yield Fault(name, 0, f"{key!r} does not say {WORDS_OF_UNITS[unit]!r}")
 
 
+def description_faults(schema: Mapping[str, Any], name: str) -> Iterator[Fault]:
+    """Keys whose description repeats their name: it has fewer than two further words."""
+    for key, value in _properties(schema):
+        text = value.get("description") or next(
+            (one["description"] for one in value.get("anyOf", ()) if one.get("description")), ""
+        )
+        words = set(re.findall(r"[\w%]+", text.lower())) - EMPTY_WORDS
+        known = {form for word in key.lower().split("_") for form in (word, f"{word}s")}
+        if "const" not in value and len(words - known) < 2:
+            yield Fault(name, 0, f"{key!r} is described by {text!r} alone")
+
+
 def _properties(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(schema, dict):
         yield from ((key, value) for key, value in schema.get("properties", {}).items() if isinstance(value, dict))
@@ -316,7 +343,8 @@ def faults() -> list[Fault]:
         *orphans(spec / "index.md", sorted(spec.rglob("*.md"))),
     ]
     for path in sorted((ROOT / "schemas" / "v1").glob("*.schema.json")):
-        found += unit_faults(json.loads(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)))
+        schema, name = json.loads(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT))
+        found += [*unit_faults(schema, name), *description_faults(schema, name)]
     return sorted(found)
 
 

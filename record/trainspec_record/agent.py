@@ -41,7 +41,7 @@ def has_ended(folder: Path, attempt: int) -> bool:
 
 
 class Agent:
-    """Samples one node, in one stream for each attempt, until the run ends or the agent is told to."""
+    """Samples one node, in one stream for each attempt, until the run ends or the agent is asked to stop."""
 
     def __init__(self, who: Identity, environment: Mapping[str, str]) -> None:
         self._who, self._environment = who, environment

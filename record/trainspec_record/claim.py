@@ -11,7 +11,7 @@ except ImportError:  # the lock is one of POSIX
 
 
 def claim(descriptor: int) -> bool:
-    """Take a file for oneself until the process ends; whether nobody else holds it.
+    """Take a file for oneself until the process ends; whether no one else holds it.
 
     Where the file system has no such locks the answer is yes.
     """

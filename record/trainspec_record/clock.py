@@ -17,7 +17,7 @@ class Clock:
         self._last_us = 0
 
     def now_us(self) -> int:
-        """This moment; later than all moments told before, by a microsecond at least."""
+        """This moment; later than all moments returned before, by a microsecond at least."""
         now_us = max((_ANCHOR_NS + time.monotonic_ns()) // 1000, self._last_us + 1)
         self._last_us = now_us
         return now_us

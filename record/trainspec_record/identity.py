@@ -18,7 +18,7 @@ MAX_RANK = 99_999_999
 
 
 class Launcher(NamedTuple):
-    """Variables by which a launcher tells each process its place; the first one that is set counts."""
+    """Variables by which a launcher gives each process its place; the first one that is set counts."""
 
     name: str
     rank: tuple[str, ...]
@@ -106,7 +106,7 @@ def host(environment: Mapping[str, str]) -> str:
 
 
 def rank_of(environment: Mapping[str, str]) -> int:
-    """The rank of a process, 0 where no launcher tells it."""
+    """The rank of a process, 0 where no launcher sets it."""
     return _place(environment)[1]
 
 

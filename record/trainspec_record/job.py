@@ -20,7 +20,7 @@ WARMUP = "train.step.warmup"
 
 
 class Job:
-    """Writes what happens to a job. Times are microseconds since 1970, told by the caller, under its lock."""
+    """Writes what happens to a job. Times are microseconds since 1970, given by the caller, under its lock."""
 
     def __init__(
         self, stream: Stream, who: Identity, settings: Settings, past: Past, faults: tuple[OpenFault, ...]
@@ -42,13 +42,13 @@ class Job:
         self._is_warmup = True
 
     def event(self, time_us: int, event: str, **more: Any) -> None:
-        """An event at the update that the job stands at."""
+        """An event at the update that the job has reached."""
         self.stream.event(time_us, event, step=self.progress.step, **more)
 
     # --- begin ----------------------------------------------------------------------------------------------
 
     def form(self, now_us: int, ledger: Ledger) -> None:
-        """The process group is there: the run begins, or begins again after its end, unless it still goes on."""
+        """The process group is there: the run begins, or begins again after its end, unless it is still running."""
         self._formed_us = self._restored_us = now_us
         self.ledger = ledger
         if not self._past.files or self._past.has_ended:
@@ -63,7 +63,7 @@ class Job:
         self.slow(now_us)
 
     def start(self, step: int) -> None:
-        """The attempt starts, from an update; it is told once, as soon as the update is known."""
+        """The attempt starts, from an update; it is recorded once, as soon as the update is known."""
         if self._has_started:
             return
         self._has_started = True
@@ -81,7 +81,7 @@ class Job:
         return f"attempt-{self._who.attempt}"
 
     def restored(self, step: int, counters: Mapping[str, float] | None, now_us: int) -> None:
-        """The state of an update is loaded; counters stand where they stood then, as saved or as written."""
+        """The state of an update is loaded; counters have their values of then, as saved or as written."""
         found = counters or counters_at(self._past.files, step)
         self.progress.restored(step, {key: value for key, value in found.items() if values.number(value) is not None})
         self._restored_us = now_us
@@ -151,7 +151,7 @@ class Job:
         self.stream.event(now_us, events.STEP_WARMUP_RESET.name, step=self.progress.step + 1, a=a)
 
     def slow(self, now_us: int) -> None:
-        """What is owed every minute."""
+        """What is due every minute."""
         self.stream.sample(now_us, self._slow_values(now_us), step=self.progress.step)
 
     def tick(self, now_us: int) -> None:

@@ -16,7 +16,7 @@ TAIL_BYTES = 2_000_000
 MAX_SEARCHED_BYTES = 64_000_000
 """What is read at most to find the counters of one update."""
 COUNTERS = ("train.step.skipped", "train.sample.count", "train.token.count", "train.gradient.clip.count")
-"""Counters that a restore sets back to where they stood at the restored update."""
+"""Counters that a restore sets back to their values at the restored update."""
 STEPS = "train.step.count"
 GOODPUT = "train.goodput.time"
 
@@ -33,7 +33,7 @@ class OpenFault(NamedTuple):
     alive_us: int
     """The last sign of life before."""
     recovery: str | None = None
-    """Identifier of the action against it that goes on."""
+    """Identifier of the action against it that is in progress."""
     began_us: int | None = None
     """When the first action against it began."""
 
@@ -44,7 +44,7 @@ def recovery_id(fault: OpenFault, action: str, attempt: int) -> str:
 
 
 def action_of(fault: OpenFault) -> str:
-    """The action against a fault that goes on."""
+    """The action against a fault that is in progress."""
     parts = (fault.recovery or "").split("/")
     return parts[-2] if len(parts) > 2 else "restart"
 
@@ -96,7 +96,7 @@ def read_past(folder: Path, attempt: int) -> Past:
 
 
 def counters_at(files: tuple[Path, ...], step: int) -> dict[str, float]:
-    """Where the counters stood when an update was completed, by the newest attempt that did; empty where none did."""
+    """Values of the counters when an update was completed, by the newest attempt that did; empty where none did."""
     for path in reversed(files):
         for record in _records_backwards(path):
             values = record.get("m", {})

@@ -68,7 +68,7 @@ def tell(line: str) -> None:
 
 
 def tell_lines(text: str) -> None:
-    """Write lines to standard error; where nobody can read them, the exit code says what is to be said."""
+    """Write lines to standard error; where no one can read them, the exit code says the reason."""
     if sys.stderr is None:
         return
     try:

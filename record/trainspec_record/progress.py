@@ -42,7 +42,7 @@ class Progress:
         self._evaluated_us = 0
 
     def restored(self, step: int, counters: Mapping[str, float]) -> None:
-        """The job goes on from an update; counters stand where they stood."""
+        """The job continues from an update; counters keep their values."""
         self.step = step
         self.counters.update(counters)
 
@@ -83,7 +83,7 @@ class Progress:
         return {"train.step.count": self.step, "train.step.duration": seconds, **self.counters}
 
     def rate(self, now_us: int, evaluated_us: int) -> float | None:
-        """Tokens per second since the rate before; None where the window is short, or nobody counts tokens."""
+        """Tokens per second since the rate before; None where the window is short, or no one counts tokens."""
         if self._rate_us is None or TOKENS not in self.counters:
             return None
         passed_us = now_us - self._rate_us

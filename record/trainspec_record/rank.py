@@ -22,7 +22,7 @@ COUNTED = {"allocator_retries": "train.memory.allocator.retries", "out_of_memory
 
 
 class Rank:
-    """Writes what happens to one rank. Times are microseconds since 1970, told by the caller, under its lock."""
+    """Writes what happens to one rank. Times are microseconds since 1970, given by the caller, under its lock."""
 
     def __init__(self, stream: Stream, interval: int) -> None:
         self.stream = stream

@@ -34,7 +34,7 @@ class Numbering:
         """The largest number that the next update can have, if all updates were recorded."""
 
     def begin(self, number: int | None) -> None:
-        """An update begins. Where more are completed than were recorded, the counts go on from the script's number."""
+        """An update begins. Where more are completed than were recorded, counts continue from the script's number."""
         if number is not None and self._next is not None:
             if number > self._next:
                 self._miss(number - self._next)

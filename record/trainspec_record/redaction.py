@@ -72,7 +72,7 @@ def read_key(path: Path | str) -> bytes:
 
 
 class Redaction:
-    """Hides names by a keyed hash, so that equal names stay equal and nobody without the key finds them out."""
+    """Hides names by a keyed hash, so that equal names stay equal and no one without the key finds them out."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

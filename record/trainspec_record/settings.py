@@ -24,9 +24,9 @@ class Settings:
     """What a program declares of its run; each of it can be left out."""
 
     world_size: int | None = None
-    """Ranks of the job, where the launcher does not tell."""
+    """Ranks of the job, where the launcher does not set them."""
     device: str | None = None
-    """UUID of the device of this rank, where the environment does not tell."""
+    """UUID of the device of this rank, where the environment does not set it."""
     flops_per_token: float | None = None
     """Model operations of one token, forward and backward."""
     peak_flops: float | None = None
@@ -44,7 +44,7 @@ class Settings:
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Further attributes that hold for the whole attempt, by their names in the catalog."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
-    """Metrics that the program owes and cannot give, each with the reason."""
+    """Metrics required of the program that it cannot give, each with the reason."""
     extension_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Metrics of a vendor: `unit`, `instrument` and `description` of each."""
     groups: bool = False

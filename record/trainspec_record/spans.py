@@ -149,7 +149,7 @@ class Evaluation(Span):
 
 
 class Save(Span):
-    """A save: the block is the time that training stands still; an asynchronous save is committed later."""
+    """A save: the block is the time that training is paused; an asynchronous save is committed later."""
 
     def __init__(
         self, run: Run, identifier: str, *, asynchronous: bool, size_bytes: Any, places: dict[str, Any]
@@ -234,7 +234,7 @@ class Save(Span):
 
 
 class Restore(Span):
-    """Loading of a state; after it the job stands at the update of that state."""
+    """Loading of a state; after it the job is at the update of that state."""
 
     def __init__(self, run: Run, source: str, step: int, state: dict[str, Any] | None, identifier: str) -> None:
         super().__init__(run)

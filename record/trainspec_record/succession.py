@@ -15,9 +15,9 @@ RESTART = "restart"
 
 
 def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
-    """End the newest attempt, tell of the fault that ended it, and begin to recover; the faults that are open now.
+    """End the newest attempt, record the fault that ended it, and begin to recover; the faults that are open now.
 
-    The numbers of that stream go on here; where its writer is still alive nothing is told, for it can do so itself.
+    The numbers of that stream continue here; where its writer is still alive, it records the end itself.
 
     Raises:
         OSError: the stream of the attempt cannot be written.

@@ -47,7 +47,7 @@ def number(value: Any) -> float | None:
 
 
 def step(value: Any) -> int | None:
-    """A number of completed updates; None, and told, for what no record can hold.
+    """A number of completed updates; None, and reported, for what no record can hold.
 
     >>> step(7), step(7.0), step(-1)
     (7, 7, 0)

@@ -395,11 +395,21 @@ def test_values_that_overlap_are_read_once(root: Path, monkeypatch: pytest.Monke
 
 
 def test_no_more_than_a_thousand_places_are_reported(root: Path) -> None:
-    names = b"".join(b"cos\nx%d\n" % number for number in range(3_000))
-    (root / "optimizer.pt").write_bytes(b"\x80\x02(" + names + b"l.")
-    troubles = read_checkpoint(root).troubles
+    paths = [root / f"state-{number}.pt" for number in range(1_200)]
+    for path in paths:
+        path.write_bytes(b"\x80\x02cos\nsystem\n.")
+    troubles = [one for one in read_checkpoint(root).troubles if one.aspect == "code"]
     assert len(troubles) == 1_000
     assert "more is wrong in this way than the 999 places" in troubles[-1].message
+
+
+def test_names_of_code_in_one_file_are_one_finding(root: Path) -> None:
+    names = b"".join(b"cmine\nx%d\n" % number for number in range(20_000)) + b"cos\nsystem\n"
+    (root / "optimizer.pt").write_bytes(b"\x80\x02(" + names + b"l.")
+    (trouble,) = read_checkpoint(root).troubles
+    assert trouble.message.startswith(
+        "loading it would run os.system, mine.x0, mine.x1, mine.x2, mine.x3 and 9,995 more"
+    )
 
 
 def test_a_manifest_of_the_largest_tree_is_read_again() -> None:

@@ -358,13 +358,13 @@ def test_bytes_that_begin_as_a_pickle_of_a_huge_value_are_a_file_as_any_other(op
     """The system refuses to go behind such a length, and the file is read from its start to its end all the same."""
     content = opcode + (2**63 - 2).to_bytes(8, "little") + b"whatever follows"
     (tmp_path / "side.dat").write_bytes(content)
-    raw_safetensors(tmp_path / "model.safetensors", b"{}", b"")
+    build(tmp_path, "model.safetensors  safetensors w=F32[1]\n")
     assert not read_checkpoint(tmp_path).troubles
 
 
 def test_code_before_a_huge_value_is_no_file_as_any_other(tmp_path: Path) -> None:
     content = b"\x80\x04cos\nsystem\n\x8c\x04true\x85R0\x96" + (2**63 - 2).to_bytes(8, "little") + b"."
     (tmp_path / "side.dat").write_bytes(content)
-    raw_safetensors(tmp_path / "model.safetensors", b"{}", b"")
+    build(tmp_path, "model.safetensors  safetensors w=F32[1]\n")
     (trouble,) = read_checkpoint(tmp_path).troubles
     assert (trouble.path, trouble.message[:36]) == ("side.dat", "the file is no pickle that can be fo")

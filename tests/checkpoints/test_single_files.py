@@ -91,7 +91,7 @@ def test_files_of_lightning_are_a_series(tmp_path: Path) -> None:
 
 
 def test_a_file_of_lightning_holds_the_step_that_it_is_named_after(tmp_path: Path) -> None:
-    build(tmp_path, f"epoch=0-step=4.ckpt  {STATE} global_step:5\n")
+    build(tmp_path, f"epoch=0-step=4.ckpt  {STATE} global_step:5 state_dict:1\n")
     assert requirements(tmp_path) == {("TS-CKP-088", "epoch=0-step=4.ckpt")}
 
 
@@ -147,10 +147,8 @@ def test_a_file_of_joblib_is_not_followed_past_its_first_array(tmp_path: Path) -
     )
     report = validate([tmp_path / "model.pkl"])
     assert {one.requirement for one in report.findings} - {"TS-CKP-070"} == {"TS-SEC-001"}
-    assert {one.message.split(",")[0] for one in report.findings if one.requirement == "TS-SEC-001"} == {
-        "loading it would run os.system",
-        "loading it would run joblib.numpy_pickle.NumpyArrayWrapper",
-    }
+    (message,) = [one.message for one in report.findings if one.requirement == "TS-SEC-001"]
+    assert message.startswith("loading it would run os.system, joblib.numpy_pickle.NumpyArrayWrapper, which are not")
     assert any("nothing after the first is read" in one.reason for one in report.unjudged)
 
 

@@ -875,3 +875,19 @@ def test_what_one_file_leaves_open_is_not_counted_when_files_are_joined() -> Non
     fragment = read(ForeignText("run.sh", script))
     assert at(fragment, "model", "num_parameters") is None
     assert "num_parameters" not in merge([fragment]).facts["model"]
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [("", "ring"), ("--cp-comm-type a2a", "head-parallel"), ("--cp-comm-type a2a+p2p a2a+p2p", "head-parallel-ring")],
+)
+def test_the_method_of_context_ranks(words: str, method: str) -> None:
+    fragment = run(f"--tensor-model-parallel-size 2 --context-parallel-size 2 {words}")
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "context_method") == method
+    assert at(run(f"--tensor-model-parallel-size 2 {words}"), "parallelism", "context_method") is None
+
+
+def test_methods_that_differ_by_layer_are_unknown() -> None:
+    fragment = run("--context-parallel-size 2 --cp-comm-type p2p a2a")
+    assert "parallelism.context_method" in unknown_keys(fragment)

@@ -205,8 +205,8 @@ def test_micro_batches_in_flight(findings, parallelism, stated, right) -> None:
     ],
 )
 def test_activations_leave_by_policy(findings, policy, entries, wrong) -> None:
-    found = findings(plan=memory(activation_policy=policy, offload=entries), select=("TS-MEM-009",))
-    assert found == ({("TS-MEM-009", "memory.activation_policy")} if wrong else set())
+    found = findings(plan=memory(activation_policy=policy, offload=entries), select=("TS-MEM-031",))
+    assert found == ({("TS-MEM-031", "memory.activation_policy")} if wrong else set())
 
 
 def test_host_memory_is_shared_by_the_ranks_of_a_node(findings) -> None:

@@ -138,6 +138,13 @@ CASES: list[tuple[str, str, set[str]]] = [
     ),
     ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8196}", {f"{M}.sequence_length"}),
     ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8200}", set()),
+    ("TS-PAR-048", "parallelism: {context: 4}", {f"{P}.context"}),
+    ("TS-PAR-048", "parallelism: {context: 4, context_method: ring}", set()),
+    # 64 heads on 8 tensor ranks: 8 context ranks have one each
+    ("TS-PAR-049", "parallelism: {context: 8, context_method: head-parallel}", set()),
+    ("TS-PAR-049", "parallelism: {context: 16, context_method: head-parallel}", {f"{P}.context_method"}),
+    ("TS-PAR-049", "parallelism: {context: 3, context_method: head-parallel}", {f"{P}.context_method"}),
+    ("TS-PAR-049", "parallelism: {tensor: 1, context: 16, context_method: head-parallel}", set()),
     # parameters: within 1 % and the last digit
     ("TS-PAR-019", "model: {num_parameters: 70.81e9}", set()),
     ("TS-PAR-019", "model: {num_parameters: 70.91e9}", {f"{M}.num_parameters"}),
@@ -223,6 +230,10 @@ def test_ranks_of_the_named_group(findings: Callable[..., set[tuple[str, str]]])
         ("TS-PAR-016", "parallelism: {tensor: 1}"),
         ("TS-PAR-017", "parallelism: {sequence: false}"),
         ("TS-PAR-018", ""),
+        ("TS-PAR-048", ""),
+        ("TS-PAR-048", "model: {attention: none}\nparallelism: {context: 2}"),
+        ("TS-PAR-049", "parallelism: {context_method: head-parallel}"),
+        ("TS-PAR-049", "parallelism: {context: 3, context_method: head-parallel-ring}"),
         ("TS-PAR-020", ""),
     ],
 )

@@ -155,7 +155,7 @@ CASES: list[tuple[str, str, set[str]]] = [
         {f"{F}.hardware_flops_utilisation"},
     ),
     (
-        "TS-PAR-029",
+        "TS-PAR-050",
         perf("model_flops_utilisation: 0.44, flops_convention: megatron-2021-hardware"),
         {f"{F}.model_flops_utilisation"},
     ),
@@ -226,6 +226,7 @@ def test_the_help_says_which_peak_is_likely_wrong(helps: Callable[..., list[str]
         ("TS-PAR-024", perf("model_flops_per_second: 1e15")),
         ("TS-PAR-028", perf("model_flops_utilisation: 0.4")),
         ("TS-PAR-029", perf("model_flops_utilisation: 0.4")),
+        ("TS-PAR-050", perf("hardware_flops_utilisation: 0.4, flops_convention: megatron-2021-hardware")),
         ("TS-PAR-032", "job: null"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ LIMITS = {
     "minLength": "at least {} characters", "maxLength": "at most {} characters", "minItems": "at least {} items",
     "maxItems": "at most {} items", "pattern": "form `{}`",
 }  # fmt: skip
+RECORDS = {"head": "Head", "m": "Sample", "e": "Event"}
+"""Definitions of the records of a stream, by their key `k`."""
 MAX_EXAMPLE = 40
 NAMING = frozenset({"name", "fault", "layer", "apiVersion", "kind"})
 """Keys that an excerpt repeats to say which item it changes."""
@@ -49,6 +51,12 @@ class Kind:
         """The kind."""
         return str(self.schema["title"])
 
+    @property
+    def is_of_documents(self) -> bool:
+        """Whether it has the key `kind`; a stream has it in one of its records."""
+        records = [self.definition(str(one["$ref"]).rsplit("/", 1)[1]) for one in self.schema.get("oneOf", ())]
+        return any("kind" in node.get("properties", {}) for node in (self.schema, *records))
+
     def definition(self, name: str) -> Mapping[str, Any]:
         """A definition by its name."""
         found: Mapping[str, Any] = self.schema["$defs"][name] if name else self.schema
@@ -75,11 +83,12 @@ class Kind:
 def pages(root: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Text of every page, by its path below `documents/`."""
     schemas = [json.loads(path.read_text(encoding="utf-8")) for path in (root / "schemas" / "v1").glob("*.schema.json")]
-    kinds = {kind.name: kind for kind in map(Kind, schemas) if "kind" in kind.schema.get("properties", {})}
+    kinds = {kind.name: kind for kind in map(Kind, schemas) if kind.is_of_documents}
     for path in (path for glob in SAMPLES for path in sorted(root.glob(glob))):
         _take_examples(kinds, _read(path.read_text(encoding="utf-8")))
     for entry in entries:
         _take_requirement(kinds, entry)
+        _take_records(kinds, entry)
     rows = [f"| [{name}]({name}.md) | {kinds[name].schema['description']} |" for name in sorted(kinds)]
     return {"index.md": INTRODUCTION + "\n".join([*rows, ""])} | {
         f"{name}.md": _page(kind, {str(entry["id"]): str(entry["chapter"]) for entry in entries})
@@ -94,7 +103,23 @@ def _read(text: str) -> Any:
 
 def _take_examples(kinds: Mapping[str, Kind], document: Any) -> None:
     kind = kinds.get(document.get("kind", "")) if isinstance(document, dict) else None
-    for key, value in kind.values(document, kind.schema) if kind else ():
+    if kind is not None:
+        _keep_examples(kind, kind.values(document, kind.schema))
+
+
+def _take_records(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
+    """Values of the records in good examples of streams."""
+    kind = kinds["MetricStream"]
+    for example in entry["good"]:
+        for line in example["text"].splitlines() if example["file"] == "stream.jsonl" else ():
+            record = json.loads(line)
+            name = RECORDS.get(record.get("k", ""), "")
+            if name:
+                _keep_examples(kind, kind.values(record, {"$ref": f"#/$defs/{name}"}))
+
+
+def _keep_examples(kind: Kind, values: Iterable[tuple[Key, Any]]) -> None:
+    for key, value in values:
         text = json.dumps(value, ensure_ascii=False, default=str)
         if not isinstance(value, dict) and len(text) <= MAX_EXAMPLE and "{" not in text:
             kind.examples.setdefault(key, text.strip('"'))

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Blocks:
-    """The update that is under way, and the one part of the loop that is going on beside it."""
+    """The update that is under way, and the one part of the loop in progress alongside it."""
 
     def __init__(self, run: Run | SilentRun) -> None:
         self.run = run
@@ -60,7 +60,7 @@ class Blocks:
         return part
 
     def leave(self, error: BaseException | None = None) -> None:
-        """The part ends, if one is going on."""
+        """The part ends, if one is in progress."""
         part, self._part = self._part, None
         if part is not None:
             part.__exit__(type(error) if error is not None else None, error, None)

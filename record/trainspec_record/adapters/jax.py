@@ -68,7 +68,7 @@ class _Compilations:
 
 
 class Loop:
-    """Updates of a training loop: the loop goes on, and a thread waits for the values and completes each in its order.
+    """Updates of a training loop: the loop continues while a thread waits for the values and completes each in order.
 
     Time between completions is then that of the device. Values of an update may be arrays of one element.
     """
@@ -180,9 +180,9 @@ class Loop:
 
     @contextmanager
     def saving(self, folder: str | Path) -> Iterator[Any]:
-        """The time that a save into a folder holds up training; it is committed when the folder stands under its name.
+        """The time that a save into a folder holds up training; it is committed when the folder exists under its name.
 
-        That is how Orbax finishes a save, at once or beside training. Where the folder is not in a file system, call
+        That is how Orbax finishes a save, at once or while training continues. Outside of a file system, call
         `commit` on what the block gives, once the save is whole.
         """
         self.drain()

@@ -42,7 +42,7 @@ def begin(*, samples: int | None = None, tokens: int | None = None, **settings: 
 
 
 def place() -> tuple[int, int, int]:
-    """Rank, world size and local rank of this process, where no launcher tells."""
+    """Rank, world size and local rank of this process, where no launcher sets them."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax  # noqa: PLC0415 - only where it is the backend
@@ -66,14 +66,14 @@ class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
     """Records `fit`: updates, loss, learning rate, validation, and what callbacks save.
 
     Samples and tokens are those of one update on all ranks together. The loss of an update is what it adds to the mean
-    of its epoch, which is all that Keras tells; so it has as many digits fewer as the number of updates of an epoch
+    of its epoch, which is all that Keras reports; so it has as many digits fewer as the number of updates of an epoch
     has. A learning rate that another callback changes within an epoch is seen in the next one. Without a `run` the
     callback begins one with its settings, and ends it with the training. With `steps_per_execution` a run that is given
     takes the same number as `report_interval_steps`.
     """
 
     async_safe = True
-    """Ends of batches may be told by other threads, so that Keras need not wait for the device between them."""
+    """Ends of batches may be reported by other threads, so that Keras need not wait for the device between them."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     @never_raises(None)
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Updates are completed, in their order, whichever thread tells of them first."""
+        """Updates are completed, in their order, whichever thread reports them first."""
         with self._lock:
             self._ended[batch] = dict(logs or {}).get("loss")
             while self._begun and (last := self._end_of_first()) is not None:

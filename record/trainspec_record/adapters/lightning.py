@@ -73,7 +73,7 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
 
     @property
     def state_key(self) -> str:
-        """Name of its state in a checkpoint; one that a person added and one that was found stand side by side."""
+        """Name of its state in a checkpoint; one that a person added and one that was found coexist."""
         return KEYS[self.is_told]
 
     @never_raises(None)
@@ -143,7 +143,7 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
 
     @never_raises(None)
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
-        """An update begins, or goes on with another micro-batch."""
+        """An update begins, or continues with another micro-batch."""
         self._blocks.begin(self._step)
         num_samples, num_tokens = batch_sizes(batch)
         self._num_samples += num_samples

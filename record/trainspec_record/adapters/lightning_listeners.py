@@ -18,7 +18,7 @@ PACKAGE = "lightning.pytorch" if "lightning.pytorch" in sys.modules else "pytorc
 _loggers, _profilers = (import_module(f"{PACKAGE}.{name}") for name in ("loggers.logger", "profilers"))
 WAIT = "[_TrainingEpochLoop].train_dataloader_next"
 SAVE = "save_checkpoint"
-"""Actions that the Trainer tells its profiler of."""
+"""Actions that the Trainer reports to its profiler."""
 
 
 class Saves:
@@ -38,7 +38,7 @@ class Saves:
 
     @never_raises(None)
     def begin(self) -> None:
-        """Training stands still for a save."""
+        """Training is paused for a save."""
         run = self._blocks.run
         if isinstance(run, SilentRun):
             return
@@ -51,7 +51,7 @@ class Saves:
 
     @never_raises(None)
     def end(self, error: BaseException | None) -> None:
-        """Training goes on."""
+        """Training continues."""
         self._blocks.leave(error)
         if error is None and self._is_whole:
             self._save.commit()

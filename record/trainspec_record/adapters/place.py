@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_of(rank: int, world_size: int, local_rank: int, **settings: Any) -> Run | SilentRun:
-    """Begin to record as a rank; what a launcher told of rank and world size counts first."""
+    """Begin to record as a rank; what a launcher stated of rank and world size counts first."""
     told = any(os.environ.get(name) for launcher in LAUNCHERS for name in launcher.rank)
     if told:
         return trainspec_record.run(**settings)

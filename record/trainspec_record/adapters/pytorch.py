@@ -26,7 +26,7 @@ RATE = "train.learning_rate"
 
 
 def host_number(value: Any) -> Any:
-    """The number in a tensor of one element that lies in the memory of the host; any other value as it is.
+    """The number in a tensor of one element that is in the memory of the host; any other value as it is.
 
     A tensor on a device stays a tensor, for which the recorder will not wait. So does one that is spread over ranks.
     """
@@ -162,7 +162,7 @@ def count_out_of_memory(run: Run | SilentRun, error: BaseException) -> None:
 
 @contextmanager
 def memory_counted(run: Run | SilentRun) -> Iterator[None]:
-    """A block in which allocations that fail are counted; the error goes on."""
+    """A block in which allocations that fail are counted; the error is raised on."""
     run.log(out_of_memory=0)
     try:
         yield

@@ -26,7 +26,7 @@ GIBIBYTE = 2**30
 FALLBACK_FLOPS = 312e12
 """What torchtitan takes for the peak of a device that it does not know: that of an A100."""
 STATE = "train_state"
-"""Part of a checkpoint that training can go on from."""
+"""Part of a checkpoint that training can continue from."""
 WORDS = {
     "loss_metrics/global_avg_loss": "loss",
     "loss_metrics/global_max_loss": "largest_loss",

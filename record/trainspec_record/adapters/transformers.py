@@ -27,8 +27,8 @@ NO_GRADIENT = "the Trainer shows no gradient before it is reduced over ranks"
 class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
     """Records `Trainer.train`, in a run that is given, or in one that lasts as long as the training.
 
-    Settings are those of `trainspec_record.run`. A run that is given tells of errors that end the training; the Trainer
-    does not tell its callbacks of them.
+    Settings are those of `trainspec_record.run`. A run that is given reports errors that end the training; the Trainer
+    does not report them to its callbacks.
     """
 
     def __init__(self, run: Run | SilentRun | None = None, **settings: Any) -> None:

@@ -16,11 +16,11 @@ class Metric(NamedTuple):
     level: str
     profile: str = "core"
     series: tuple[str, ...] = ()
-    """Attributes that stand in the key, without `hw.id` and `host.id`, which are coordinates of the record."""
+    """Attributes that are in the key, without `hw.id` and `host.id`, which are coordinates of the record."""
     optional_series: tuple[str, ...] = ()
-    """Attributes that can stand in the key."""
+    """Attributes that can be in the key."""
     declared: tuple[str, ...] = ()
-    """Attributes that stand in the head."""
+    """Attributes that are in the head."""
     readings: tuple[str, ...] = ()
     """Attributes that go with one value."""
     also: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ def _program() -> str:
 
 
 def read_exported(folder: Path) -> Exported:
-    """What stands in a directory of exported files.
+    """What is in a directory of exported files.
 
     Raises:
         ValueError: a file is not as `trainspec export` writes it, or there is none.

@@ -44,7 +44,7 @@ class Processes(NamedTuple):
 
     kind: Kind
     place: int
-    """Index of the word after which options of the launcher can stand."""
+    """Index of the word after which options of the launcher can appear."""
     options: dict[str, str]
     """Options of the launcher with their values, all with dashes; the empty text for one without."""
 

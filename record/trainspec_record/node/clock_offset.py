@@ -12,7 +12,7 @@ from trainspec_record.node.source import Reading, Source
 
 OFFSET, ERROR = "train.clock.offset", "train.clock.error"
 LIKELY_SECONDS = 16.0
-"""Largest error that the kernel counts; a clock that nobody sets stands at it."""
+"""Largest error that the kernel counts; a clock that no one sets is at it."""
 STA_NANO, TIME_ERROR = 0x2000, 5
 TIMEOUT_SECONDS = 2.0
 NOBODY = "no time service sets the clock of this node"
@@ -72,7 +72,7 @@ def kernel_answer() -> tuple[int, Any] | None:
 
 
 def of_kernel(answer: tuple[int, Any] | None) -> tuple[float, float] | None:
-    """Offset and its bound, as the time service told the kernel."""
+    """Offset and its bound, as the time service reported them to the kernel."""
     if answer is None or answer[0] == TIME_ERROR or answer[1].maxerror >= LIKELY_SECONDS * 1e6:
         return None
     unit = 1e-9 if answer[1].status & STA_NANO else 1e-6

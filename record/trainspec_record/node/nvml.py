@@ -30,7 +30,7 @@ def binding() -> Any:
 
 
 def nvml_source(nvml: Any) -> Source:
-    """Every device that the driver lists, with what it tells of itself now."""
+    """Every device that the driver lists, with what it reports about itself now."""
     if nvml is None:
         return Source()
     asker = _Asker(nvml)
@@ -61,7 +61,7 @@ def nvml_source(nvml: Any) -> Source:
 
 
 def device_uuid(environment: Mapping[str, str], local_rank: int) -> str | None:
-    """UUID of the device of a rank, where the driver tells it; no context is made on the device."""
+    """UUID of the device of a rank, where the driver reports it; no context is made on the device."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     entries = [entry.strip() for entry in visible.split(",")] if visible else []
     index = entries[local_rank] if local_rank < len(entries) else entries[0] if len(entries) == 1 else str(local_rank)

@@ -33,7 +33,7 @@ class Source:
     unsupported: dict[str, str] = field(default_factory=dict)
     """Metrics that it would give elsewhere, each with the reason."""
     extension_metrics: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Metrics of a vendor that it gives beside those of the catalog."""
+    """Metrics of a vendor that it gives in addition to those of the catalog."""
     close: Callable[[], None] | None = None
 
 

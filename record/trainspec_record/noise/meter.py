@@ -33,7 +33,7 @@ class NoiseSettings:
     every: int = 1
     """Updates from one reading to the next."""
     loss_reduction: str | None = None
-    """As in a training plan, where `run` is not told."""
+    """As in a training plan, where `run` is not given."""
     parameter_scope: str = "all"
     accumulation_format: str = "fp64"
     """Number format that squares are added up in; JAX has `fp32` where 64 bits are not switched on."""

@@ -12,7 +12,7 @@ from trainspec_validate.model.finding import Outcome, Severity, Unjudged, Verdic
 from trainspec_validate.model.requirements import Requirement
 
 MAX_FINDINGS = 1_000
-"""Findings of one requirement that are told one by one; a check groups what has one cause."""
+"""Findings of one requirement that are reported one by one; a check groups what has one cause."""
 PlaceT = TypeVar("PlaceT")
 
 
@@ -22,7 +22,7 @@ class Unsupported(NotApplicable):
 
 @dataclass(frozen=True, slots=True)
 class CheckInput:
-    """What checks judge: a run or a series, with the documents beside it."""
+    """What checks judge: a run or a series, together with the documents."""
 
     judged: Any
     documents: Mapping[type[Document], Document]

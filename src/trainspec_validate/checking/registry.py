@@ -51,7 +51,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)  # with slots an alias `Check[...]` cannot be called in Python 3.11
 class Check(Generic[Found]):
-    """One registered check: the requirement, and the documents that it asks for beside what it judges."""
+    """One registered check: the requirement, and the documents that it asks for in addition to what it judges."""
 
     requirement: str
     name: str

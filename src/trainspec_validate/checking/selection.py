@@ -14,7 +14,7 @@ _NEVER_CHECKED = frozenset({"manual", "runtime"})
 """Ways of checking that are not the validator's."""
 
 NOT_READ = frozenset({"TS-DOC-001", "TS-DOC-002", "TS-DOC-003", "TS-DOC-004", "TS-CKP-083", "TS-SEC-003"})
-"""Requirements whose findings report that a file was not read; without them what nobody judged would pass."""
+"""Requirements whose findings report that a file was not read; without them unjudged input would pass."""
 
 
 class UnknownRequirementError(Exception):
@@ -104,7 +104,7 @@ def resolve(words: Iterable[str], index: Index) -> tuple[str, ...]:
     """Ids and chapter prefixes behind words that a person wrote, in any case, one by one or with commas.
 
     Raises:
-        UnknownRequirementError: a word stands for no requirement.
+        UnknownRequirementError: a word names no requirement.
     """
     areas = {requirement.area for requirement in index.by_id.values()}
     found = []

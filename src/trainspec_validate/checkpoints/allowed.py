@@ -50,7 +50,11 @@ _METADATA_NAMES = {
     *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
     *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
 }
+# Settings of DeepSpeed as a mapping, which TrainingArguments hold:
+# https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/integrations/deepspeed.py
+_DEEPSPEED = {"HfDeepSpeedConfig", "HfTrainerDeepSpeedConfig"}
 _TRAINERS = {
+    **dict.fromkeys(("transformers.integrations.deepspeed", "transformers.deepspeed"), _DEEPSPEED),
     "transformers.training_args": {"OptimizerNames", "ParallelMode", "TrainingArguments"},
     "transformers.trainer_utils": {"FSDPOption", "HubStrategy", "IntervalStrategy", "SaveStrategy", "SchedulerType"}
     | {"EvaluationStrategy"},
@@ -60,6 +64,8 @@ _TRAINERS = {
     "deepspeed.runtime.fp16.loss_scaler": {"DynamicLossScaler", "LossScaler"},
     "deepspeed.runtime.zero.config": {"ZeroStageEnum"},
     "deepspeed.utils.tensor_fragment": {"fragment_address"},
+    # https://github.com/allenai/OLMo-core/blob/fa6c5014c/src/olmo_core/distributed/checkpoint/filesystem.py
+    "olmo_core.distributed.checkpoint.filesystem": {"_StorageInfo"},
     "megatron.core.enums": {"Fp4Recipe", "Fp8Recipe", "ModelType"},
     "megatron.core.transformer.enums": {"AttnBackend", "AttnMaskType", "CudaGraphScope", "LayerType"},
     "megatron.core.rerun_state_machine": {"RerunDiagnostic", "RerunMode", "RerunState"},
@@ -131,5 +137,5 @@ _ALLOWED["torch"] = _TYPES
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Whether a name stands for plain data: numbers, containers, tensors, or settings of a known trainer."""
+    """Whether a name is one of plain data: numbers, containers, tensors, or settings of a known trainer."""
     return name in _ALLOWED.get(module, ())

@@ -86,7 +86,7 @@ class Reader:
     https://man7.org/linux/man-pages/man2/open.2.html), where the system can do that.
 
     A storage gives its full rate only when many reads wait for it, and a file has none waiting while its end is hashed:
-    so a file gets up to 16 blocks of 2 MiB as long as nobody else needs them, and waits only for its first.
+    so a file gets up to 16 blocks of 2 MiB as long as no other file needs them, and waits only for its first.
 
     Args:
         num_files: how many files are read at once; four blocks of 2 MiB for each are in memory at most.
@@ -116,7 +116,7 @@ class Reader:
 
         Raises:
             OSError: it cannot be read, or is a link.
-            StoppedError: nobody waits for the files any more.
+            StoppedError: no one waits for the files any more.
         """
         with ExitStack() as opened:
             file = opened.enter_context(open_file(path))

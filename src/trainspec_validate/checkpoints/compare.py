@@ -59,7 +59,7 @@ def unlisted_files(checkpoint: Checkpoint, *, is_strict: bool = False) -> Iterat
 
     Args:
         checkpoint: with its manifest.
-        is_strict: tell what an interrupted seal has left too, even where it only repeats the manifest.
+        is_strict: report what an interrupted seal has left too, even where it only repeats the manifest.
     """
     if checkpoint.manifest is None:
         return

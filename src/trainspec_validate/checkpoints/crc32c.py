@@ -42,7 +42,7 @@ def crc32c(content: bytes | memoryview) -> int:
 
 
 def masked(value: int) -> int:
-    """A checksum as it is written beside a content."""
+    """A checksum as it is written next to a content."""
     return ((value >> 15 | value << 17) + _MASK_DELTA) & _ONES
 
 

@@ -82,6 +82,8 @@ FORMATS = (
     CheckpointFormat(*("dcp", (".metadata", ".metadata.tmp")), suffixes=(".distcp",), whole=(".distcp", ".metadata")),
     CheckpointFormat("deepspeed", suffixes=("_model_states.pt", "_optim_states.pt")),
     CheckpointFormat("megatron"),
+    CheckpointFormat("olmo_core"),
+    CheckpointFormat("accelerate"),
     CheckpointFormat("orbax", names=_ORBAX, roots=_ORBAX),
     CheckpointFormat("tensorflow"),
     CheckpointFormat("keras", suffixes=(".keras", ".weights.h5"), whole=(".keras",)),

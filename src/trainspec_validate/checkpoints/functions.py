@@ -1,8 +1,8 @@
-"""Tells functions that a pickle would run from classes that it would make objects of.
+"""Distinguishes functions that a pickle would run from classes that it would make objects of.
 
 Checkpoints hold objects of classes of any program: settings of a program, schedulers, whole models. They hold
 calls of functions only to make plain state. So a name of the standard library that is none of plain state, and what is
-called of PyTorch or NumPy and rebuilds nothing, are told from the names of all other classes: their classes too where
+called of PyTorch or NumPy and rebuilds nothing, differ from the names of all other classes: their classes too where
 they are no layers, optimizers or values, as some write files or start processes when they are made.
 """
 

@@ -41,7 +41,7 @@ _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 @dataclass(slots=True)
 class Group:
-    """Checkpoint directories that lie side by side."""
+    """Checkpoint directories that are next to each other."""
 
     root: Path
     """The directory that holds them; the checkpoint itself where it was named."""

@@ -9,8 +9,7 @@ counts in names, contradict each other.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -22,12 +21,14 @@ from trainspec_validate.checkpoints.containers import unread_container, unread_s
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
+from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
-from trainspec_validate.checkpoints.pointers import pointers
+from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.progress import progress_of
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.saves import (
     Saved,
+    are_equal,
     are_parts,
     contradiction,
     is_torch,
@@ -38,6 +39,7 @@ from trainspec_validate.checkpoints.saves import (
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
+from trainspec_validate.checkpoints.twins import borrowed, is_same, stale_weights
 from trainspec_validate.checkpoints.usable import unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -58,13 +60,8 @@ _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
 Code = Literal["listed", "classes", "any"]
 """What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
-_COMMITTED_BY = frozenset({"latest", "latest_checkpointed_iteration.txt", "dlrover_latest.txt"})
+_COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
-_NUM_COMPARED = 2
-"""Older checkpoints whose files a newer one is expected to have."""
-_NUM_FORMS = 4
-"""Numbers in a path that are equal to the step and each may be something else."""
-_OF_STEP = "N"
 _NUM_IDS = 16
 """Older checkpoints whose save ids a newer one may not have."""
 _SAVE_ID = ("TS-CKP-074",)
@@ -72,12 +69,6 @@ _SAVE_ID = ("TS-CKP-074",)
 
 class SeveralSeriesError(Exception):
     """Checkpoints are in several directories, or of several runs; the text names them."""
-
-
-_SHARD = re.compile(
-    r"(?P<stem>.{1,200})-\d{5}-of-(?P<most>\d{5})(?P<end>\.safetensors|\.bin)$", re.IGNORECASE | re.DOTALL
-)
-"""The name that transformers gives to a shard of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +99,8 @@ class _Terms:
     directory: Path
     reads_content: bool
     code: Code
+    beside: tuple[Path, ...]
+    """Directories of all checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +131,15 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         return
     group = _apart(group)
     candidates = _candidates(group)
-    terms = _Terms(directory, reads_content, code)
+    terms = _Terms(directory, reads_content, code, tuple(one.root for one in candidates if one.files is None))
     committed = _committed(group, candidates)
-    aside = (*_unfollowed(group), *_left_out(group, candidates))
+    aside = (*_unfollowed(group), *_left_out(group, candidates), *_dangling(group, candidates))
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
-        yield replace(found, notes=(*aside, *found.notes))
+        yield replace(found, notes=(*aside, *_equals(one, candidates[place + 1 :]), *found.notes))
 
 
 def unjudged_state(directory: Path) -> Iterator[str]:
@@ -212,6 +205,14 @@ def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> 
             raise SeveralSeriesError(f"{words}; name the file to resume from")
 
 
+def _equals(one: Candidate, others: Sequence[Candidate]) -> Iterator[str]:
+    """Other states of the same step, before which the time of the last change decides."""
+    for other in others:
+        words = are_equal(one.saved, other.saved) if one.saved and other.saved else ""
+        if words and not is_same(one.root, other.root):
+            yield f"{words}; the one that was changed last is taken"
+
+
 def _ordered(group: Group) -> list[Candidate]:
     """Files of `torch.save` side by side, from the newest on; empty where there are other members."""
     if any([root.name] != group.files.get(root) or not is_torch(root.name) for root in group.members):
@@ -257,32 +258,44 @@ def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, 
     return None
 
 
+def _dangling(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Pointers that name no checkpoint, on which their programs fail."""
+    if group.members != [group.root]:
+        bare = [Checkpoint(one.root, one.root.as_posix(), one.step, {}) for one in candidates]
+        for pointer in pointers(group.root, bare):
+            if pointer.target is None and not pointer.problem and Path(pointer.name).name in _COMMITTED_BY:
+                yield f"{pointer.name}: names {pointer.content!r}, and there is no such checkpoint"
+
+
 def _judge(
     one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, terms: _Terms
 ) -> Judgement:
     checkpoint = read_checkpoint(one.root, one.files)
     path = _path(checkpoint)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
-    faults += _unindexed(checkpoint)
     faults += _functions(checkpoint) if terms.code == "classes" else ()
     found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
     refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
     faults += map(_words, refused)
-    notes = [_words(each) for each in found if each not in refused]
+    notes = [_words(each) for each in found if each not in refused] + [*_passed(one, committed)]
     if not faults:
         faults += _without_state(checkpoint, older)
         faults += _without_optimizer(checkpoint, one, older)
     if not faults:
-        faults += unusable(checkpoint, (read_checkpoint(one.root, one.files) for one in older[:_NUM_COMPARED]))
+        faults += unusable(checkpoint, (read_checkpoint(one.root, one.files) for one in older[:NUM_COMPARED]))
     if not faults:
-        faults += _lacking(checkpoint, older[:_NUM_COMPARED])
+        lacks = lacking(checkpoint, [one.root for one in older[:NUM_COMPARED] if one.files is None])
+        faults += (f"{checkpoint.name}: {words}" for words in lacks)
     if not faults:
         faults += _copied(checkpoint, older)
+        faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
         faults += _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
+    if not faults:
+        notes += [f"{path}: {words}" for words in stale_weights(checkpoint, [each.root for each in older])]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
     if checkpoint.manifest is None:
@@ -332,27 +345,24 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
 
 
-def _unindexed(checkpoint: Checkpoint) -> Iterator[str]:
-    """Shards that no index names: transformers and diffusers find the tensors of several files by it alone."""
-    if checkpoint.manifest is not None:
-        return
-    shards: dict[tuple[str, str], int] = {}
-    for found in filter(None, map(_SHARD.match, checkpoint.files)):
-        if int(found["most"]) > 1:
-            whole = f"{found['stem']}{found['end']}"
-            shards[whole, found["most"]] = shards.get((whole, found["most"]), 0) + 1
-    for (whole, most), num in sorted(shards.items()):
-        if f"{whole}.index.json" not in checkpoint.files:
-            yield f"{checkpoint.name}: {num:,} of {int(most):,} shards are there, and no {whole}.index.json"
-
-
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:
-    """A checkpoint without a mark of its own is committed when the pointer of its program reaches it."""
-    if committed is None or one.step is None or checkpoint.marks or checkpoint.manifest:
+    """A checkpoint without a mark of its own is committed when the pointer of its program reaches it.
+
+    Megatron-LM reads its pointer in any case, so a newer checkpoint is none that it resumes from.
+    """
+    if committed is None or one.step is None:
         return
     pointer, step = committed
-    if one.step > step:
+    if one.step > step and Path(pointer.name).name == TRACKER:
+        yield f"{checkpoint.name}: {unreached(pointer, step)}"
+    elif one.step > step and not checkpoint.marks and not checkpoint.manifest:
         yield f"{checkpoint.name}: {pointer.name} names step {step:,}, so this save was not completed"
+
+
+def _passed(one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:
+    """The pointer of a program that names a newer checkpoint, from which the program resumes by itself."""
+    if committed is not None and one.step is not None and one.step < committed[1]:
+        yield f"{committed[0].name}: names step {committed[1]:,}, from which its program resumes until it is changed"
 
 
 def _findings(checkpoint: Checkpoint, ids: Sequence[str], older: Sequence[Checkpoint] = ()) -> tuple[Finding, ...]:
@@ -398,44 +408,6 @@ def _without_optimizer(checkpoint: Checkpoint, one: Candidate, older: Sequence[C
     """A file with a model alone among files that a run can resume from."""
     if one.saved and (words := without_optimizer(one.saved, (each.saved for each in older if each.saved))):
         yield f"{checkpoint.name}: {words}"
-
-
-def _lacking(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
-    """Without mark, manifest and index, only older checkpoints say which files belong to one."""
-    if checkpoint.marks or checkpoint.manifest or checkpoint.is_bundle or not older:
-        return
-    held = [one for one in older if one.files is None]
-    if not held:
-        return
-    present = {form for path in _state(checkpoint) for form in _forms(path, checkpoint.step)}
-    first, *others = [_absent(inventory(one.root), present) for one in held]
-    both = [forms for forms in first if all(any(forms & found for found in other) for other in others)]
-    absent = sorted(min(forms, key=lambda form: (-form.count(_OF_STEP), form)) for forms in both)
-    if absent:
-        shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
-        yield f"{checkpoint.name}: {shown} is missing, which older checkpoints next to it have"
-
-
-def _state(checkpoint: Checkpoint) -> list[str]:
-    return [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
-
-
-def _absent(older: Checkpoint, present: Set[str]) -> list[set[str]]:
-    """The forms of each file of state of an older checkpoint that is there in none of them."""
-    return [forms for path in _state(older) if present.isdisjoint(forms := _forms(path, older.step))]
-
-
-def _forms(path: str, step: int | None) -> set[str]:
-    """A path, and the same with a sign in place of the step: a number that is equal may be the rank of a process."""
-    if step is None:
-        return {path}
-    *parts, last = re.split(rf"(?<!\d)(0*{step})(?!\d)", path)
-    if len(parts) > 2 * _NUM_FORMS:
-        return {path, "".join([*(_OF_STEP if n % 2 else part for n, part in enumerate(parts)), last])}
-    forms = {""}
-    for n, part in enumerate(parts):
-        forms = {form + word for form in forms for word in ((part, _OF_STEP) if n % 2 else (part,))}
-    return {form + last for form in forms}
 
 
 def _changed(checkpoint: Checkpoint) -> Iterator[str]:

@@ -65,7 +65,7 @@ def _folded(path: str) -> str:
 
 
 def shown_twins(first: str, second: str) -> tuple[str, str, str]:
-    """Two paths as they can be told apart in print, and in what they differ."""
+    """Two paths as they can be distinguished in print, and in what they differ."""
     if normalize("NFC", first) == normalize("NFC", second):
         return ascii(first), ascii(second), "in the Unicode form (NFC, NFD) only"
     return repr(first), repr(second), "in case only"

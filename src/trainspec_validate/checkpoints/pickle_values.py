@@ -1,4 +1,4 @@
-"""Defines the values that stand for what a pickle would build, and what they take in memory."""
+"""Defines the values that represent what a pickle would build, and what they take in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_SHARED = 256
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name of code; it stands for itself and is never looked up."""
+    """A name of code; it represents itself and is never looked up."""
 
     module: str
     name: str

@@ -260,7 +260,7 @@ class Machine:
         return Inert(function, arguments)
 
     def build(self, _argument: Any) -> None:
-        """State for what stands below it."""
+        """State for what is below it."""
         state = self._pop()
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state

@@ -12,6 +12,9 @@ from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer
 
 TENSORFLOW = "checkpoint"
+TRACKER = "latest_checkpointed_iteration.txt"
+"""Pointer of Megatron-LM, which it opens in any case and no other checkpoint than the one that it names:
+https://github.com/NVIDIA/Megatron-LM/blob/d98e8a64dd/megatron/training/checkpointing.py, _load_base_checkpoint."""
 # Message CheckpointState as text: tensorflow/python/training/checkpoint_state.proto
 _FIELD = re.compile(r"""^\s*(?P<key>\w+)\s*:\s*(?:(?P<quote>["'])(?P<text>(?:[^"'\\]|\\.)*)(?P=quote)|[-+.\w]+)\s*$""")
 _NEWEST = "model_checkpoint_path"
@@ -87,3 +90,21 @@ def _target(text: str, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     named = [one for one in checkpoints if one.label == text]
     stepped = [one for one in checkpoints if text.isdigit() and len(text) < 13 and one.step == int(text)]
     return next(iter(named or stepped), None)
+
+
+def unreached(pointer: Pointer, step: int) -> str:
+    """Why Megatron-LM does not resume from a checkpoint that is newer than the one that its pointer names, in words."""
+    return f"{pointer.name} names step {step:,}, from which Megatron-LM resumes, and not from this newer one"
+
+
+def note_unreached(checkpoints: Sequence[Checkpoint], found: Sequence[Pointer]) -> None:
+    """Note at checkpoints that the pointer of Megatron-LM does not reach that it does not."""
+    for pointer in found:
+        step = pointer.target.step if pointer.target and not pointer.problem else None
+        if step is not None and Path(pointer.name).name == TRACKER:
+            for one in checkpoints:
+                if one.step is not None and one.step > step and one.formats:
+                    one.doubts[""] = (
+                        f"is not resumed from: {unreached(pointer, step)}",
+                        "write its step into the pointer",
+                    )

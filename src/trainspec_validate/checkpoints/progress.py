@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.checkpoints.counted import Counted
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, size_of
 from trainspec_validate.checkpoints.pickles import follow
@@ -29,12 +30,21 @@ _PARTS = re.compile(
 )
 """Keys of the part of a state that says how far training is; fairseq keeps the updates in a list of optimizers."""
 _PARTS_DEPTH = 2
-_OPTIMIZER = re.compile(r"optim(?!.*history)", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"(?:last_|base_)?optim(?!.*history)", re.IGNORECASE)
+"""Keys of optimizers: fairseq begins its own with `last_`, and ZeRO the one that it wraps with `base_`."""
+LIGHTNING = "pytorch-lightning_version"
+"""Key of states of Lightning."""
+_INNER_DEPTH = 3
+_NUM_VALUES = 1_000
+_MOST_CHARACTERS = 100
+_ARGUMENTS = "args"
 _MAPPINGS = frozenset({"OrderedDict", "defaultdict"})
 _NUMBERS = {"FloatStorage": "<f", "DoubleStorage": "<d", "LongStorage": "<q", "IntStorage": "<i"}
 _REBUILD = "_rebuild_tensor_v2"
 _NUM_PARAMETERS = 16
 """Parameters of an optimizer whose steps are read: those that are frozen have none."""
+_NUM_COUNTED = 512
+"""Parameters whose steps are read where a difference would be reported."""
 _NUM_NAMES = 10_000
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_STATE = 3
@@ -76,7 +86,7 @@ def _of_container(path: Path) -> Progress | None:
             return None
         with container.stream(name) as file:
             value = follow(file).value
-        return _progress(value, lambda tensor: _scalar(tensor, container, name))
+        return _progress(value, scalars_of(container, name))
 
 
 def _of_pickles(path: Path) -> Progress:
@@ -98,6 +108,81 @@ def _progress(value: Any, scalar: Callable[[Any], int | None]) -> Progress:
         bool(optimizers),
         frozenset(islice(_tensors(state), _NUM_NAMES)),
     )
+
+
+def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
+    """What a state, a part of one, or an object with settings says.
+
+    Args:
+        value: as the pickle of it was followed.
+        scalar: reads the whole number in a tensor of one element.
+    """
+    state = _fields(value)
+    values = {key: one for key, one in state.items() if _is_plain(one)}
+    arguments = _fields(state.get(_ARGUMENTS)).items()
+    values |= {f"{_ARGUMENTS}.{key}": one for key, one in islice(arguments, _NUM_VALUES) if _is_plain(one)}
+    number = state.get("last_epoch")
+    return Counted(
+        values,
+        max(_all_steps(value, scalar, _INNER_DEPTH), default=None),
+        number if is_count(number) and "_step_count" in state else None,
+        "num_bad_epochs" in state,
+        tuple(islice(_loop_steps(state), _NUM_PARAMETERS)),
+        next(_odd_counts(value, _INNER_DEPTH), ""),
+    )
+
+
+def _odd_counts(value: Any, depth: int) -> Iterator[str]:
+    """Steps of an optimizer or a schedule, or of Lightning, that are texts or truth values, in words."""
+    for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
+        items = _items(part)
+        keys = [key for key in ("last_epoch", "_step_count") if "_step_count" in items]
+        keys += ["global_step"] if LIGHTNING in items else []
+        yield from (f"{key} is {items[key]!r}" for key in keys if isinstance(items.get(key), str | bool))
+        parameters = items.get("state")
+        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), _NUM_COUNTED):
+            step = _items(one).get("step")
+            if isinstance(step, str | bool):
+                yield f"step of a parameter is {step!r}"
+        for key, inner in items.items():
+            if depth and _OPTIMIZER.match(key):
+                yield from _odd_counts(inner, depth - 1)
+
+
+def _loop_steps(state: dict[str, Any]) -> Iterator[int]:
+    """What the loop of Lightning that trains counts: `optimizer_steps` and `optim_step_progress` of its parts."""
+    for key, part in _items(_items(state.get("loops")).get("fit_loop")).items():
+        path = ("optimizer", "step", "total") if key.endswith(".optim_progress") else ("total",)
+        if key.endswith((".optim_progress", ".optim_step_progress")):
+            for name in path:
+                part = _items(part).get(name)  # noqa: PLW2901
+            number = _items(part).get("completed")
+            if is_count(number):
+                yield number
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The pairs of a mapping, or the fields of an object."""
+    is_object = isinstance(value, Inert) and isinstance(value.state, Pairs)
+    return dict(islice((value.state.texts() if is_object else _items(value)).items(), _NUM_VALUES))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _MOST_CHARACTERS)
+
+
+def _all_steps(value: Any, scalar: Callable[[Any], int | None], depth: int) -> Iterator[int]:
+    """The steps of an optimizer, and of those that it wraps; those first parameters may have been frozen for long."""
+    yield from _optimizer_steps(value, scalar, _NUM_COUNTED)
+    for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
+        for key, inner in _items(part).items():
+            if depth and _OPTIMIZER.match(key):
+                yield from _all_steps(inner, scalar, depth - 1)
+
+
+def scalars_of(container: Zip, pickle: str) -> Callable[[Any], int | None]:
+    """What reads the whole number in a tensor of one element, out of the storages next to a pickle."""
+    return lambda value: _scalar(value, container, pickle)
 
 
 def _items(value: Any) -> dict[str, Any]:
@@ -130,11 +215,11 @@ def _whole(value: float) -> int | None:
     return int(value) if 0 <= value < 1 << 53 and value.is_integer() else None
 
 
-def _optimizer_steps(value: Any, scalar: Callable[[Any], int | None]) -> Iterator[int]:
+def _optimizer_steps(value: Any, scalar: Callable[[Any], int | None], most: int = _NUM_PARAMETERS) -> Iterator[int]:
     """The steps of the first parameters of an optimizer, or of those in a list."""
     for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
         parameters = _items(part).get("state")
-        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), _NUM_PARAMETERS):
+        for _, one in islice(parameters.pairs if isinstance(parameters, Pairs) else (), most):
             step = _items(one).get("step")
             number = step if is_count(step) else scalar(step)
             if number is not None:

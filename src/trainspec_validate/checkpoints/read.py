@@ -8,8 +8,13 @@ from pathlib import Path
 from trainspec_validate.checkpoints.formats import read_all
 from trainspec_validate.checkpoints.formats.manifest import listed_in
 from trainspec_validate.checkpoints.inventory import Group, inventory
-from trainspec_validate.checkpoints.pointers import pointers
+from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
+from trainspec_validate.checkpoints.pointers import note_unreached, pointers
+from trainspec_validate.checkpoints.twins import stale_weights
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep, Series
+
+_NUM_OTHERS = 16
+"""Earlier checkpoints whose weights are compared."""
 
 
 def read_checkpoint(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
@@ -26,7 +31,7 @@ def read_group(
     *,
     reads_values: bool = False,
 ) -> Series:
-    """The checkpoints of a directory in the order of their steps, with the pointers beside them."""
+    """The checkpoints of a directory in the order of their steps, and its pointers."""
     found = []
     listed: dict[Path, frozenset[str]] = {}
     for root in group.members:
@@ -38,7 +43,27 @@ def read_group(
             seen()
     found.sort(key=lambda one: (-1 if one.step is None else one.step, one.name))
     beside = () if group.members == [group.root] else tuple(pointers(group.root, found))
+    note_unreached(found, beside)
+    roots = [one.root for one in found if one.step is not None and one.formats and not one.is_bundle]
+    for place, root in enumerate(roots):
+        _note_weights(next(one for one in found if one.root == root), roots[max(0, place - _NUM_OTHERS) : place])
+    _note_lacking([one for one in found if one.step is not None and one.formats and not one.is_bundle])
     return Series(group.root, group.root.as_posix(), tuple(found), beside, saved, reads_values)
+
+
+def _note_weights(checkpoint: Checkpoint, before: Sequence[Path]) -> None:
+    """Note weights that are those of an earlier checkpoint, as updates that are too small for their type leave them."""
+    for words in stale_weights(checkpoint, before):
+        checkpoint.doubts[""] = (f"may be of two saves: {words}", "look for a file of another save")
+
+
+def _note_lacking(stepped: Sequence[Checkpoint]) -> None:
+    """Note what the newest checkpoint lacks of those before it, which a model that was saved for use may lack."""
+    if stepped:
+        newest = stepped[-1]
+        before = [one.root for one in reversed(stepped[:-1])][:NUM_COMPARED]
+        for words in lacking(newest, before):
+            newest.doubts[""] = (f"is none to resume from: {words}", "resume from an earlier checkpoint")
 
 
 def _note_cover(checkpoint: Checkpoint, top: Path, listed: dict[Path, frozenset[str]]) -> None:

@@ -54,7 +54,7 @@ def quickest_read(root: Path, paths: Iterable[str]) -> float:
 
 
 class Reads:
-    """The reads that a verification is shown beside: taken before it and after, as what one leaves helps the next."""
+    """The reads that a verification is compared with, before and after it, since what one leaves helps the next."""
 
     def __init__(self, root: Path, paths: Iterable[str]) -> None:
         self._root, self._paths = root, list(paths)

@@ -1,4 +1,4 @@
-"""Tells states of several steps in one directory from the parts of one state, and puts them in the order of training.
+"""Distinguishes states of several steps in one directory from parts of one state, in the order of training.
 
 The evidence is what an engineer would look at: numbers in names, then counts in the state, then the step of its
 optimizer, and the time of the last change at last.
@@ -125,9 +125,18 @@ def _are_several(saved: Sequence[Saved]) -> bool:
         return False  # such as a generator and a discriminator
     for one, other in combinations(read[:_NUM_PAIRED], 2):
         are_named = _is_named(one) and _is_named(other) and bool(_SLOT.search(one.name) or _SLOT.search(other.name))
-        if are_named or (_are_of_one_model(one, other) and _differ(one, other)):
+        if are_named or (_are_of_one_model(one, other) and (_differ(one, other) or _are_whole(one, other))):
             return True
     return False
+
+
+def _are_whole(one: Saved, other: Saved) -> bool:
+    """Whether each has the whole of one model and an optimizer, and names in which more than a number differs.
+
+    Ranks of one save have the same name but for a number.
+    """
+    have_optimizers = all(each.progress and each.progress.has_optimizer for each in (one, other))
+    return have_optimizers and form_of(one.name) != form_of(other.name)
 
 
 def _are_of_one_model(one: Saved, other: Saved) -> bool:
@@ -211,6 +220,15 @@ def are_parts(one: Saved, other: Saved) -> str:
     if not all(names) or names[0] == names[1] or not signs or any(sign.value for sign in signs):
         return ""
     return f"{one.name} and {other.name} are of the same step and hold different tensors, so neither is a whole state"
+
+
+def are_equal(one: Saved, other: Saved) -> str:
+    """Why neither of two states is the newer one, and their names do not choose, in words; empty where one is."""
+    named = any(_SLOT.search(_END.sub("", each.name)) for each in (one, other))
+    if named or any(sign.value for sign in _signs(one, other)) or not _are_of_one_model(one, other):
+        return ""
+    words = f"{one.name} and {other.name} are states of the same model and step, and hold other values"
+    return words if _are_whole(one, other) else ""
 
 
 def without_optimizer(one: Saved, others: Iterable[Saved]) -> str:

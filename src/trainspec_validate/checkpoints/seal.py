@@ -38,7 +38,7 @@ class SealError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a manifest says beside its files."""
+    """What a manifest says in addition to its files."""
 
     tool: tuple[str, str]
     """Name and version of the program that writes it."""

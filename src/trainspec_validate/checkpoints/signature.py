@@ -87,7 +87,7 @@ class Signature:
 
 
 def read(checkpoint: Checkpoint) -> Signature:
-    """The signature that lies in a checkpoint.
+    """The signature that is in a checkpoint.
 
     Raises:
         SignatureError: it is no bundle of this format, or contradicts itself.
@@ -126,7 +126,7 @@ def _root_digest(resources: list[_Resource]) -> str | None:
 
 
 def differences(checkpoint: Checkpoint, signature: Signature) -> Iterator[str]:
-    """In which ways a signature covers something else than the manifest that lies beside it, in words."""
+    """In which ways a signature covers something else than the manifest that is next to it, in words."""
     wanted = _digests(checkpoint)
     for verb, paths in (
         ("does not cover", wanted.keys() - signature.digests.keys()),
@@ -176,7 +176,7 @@ def statement(checkpoint: Checkpoint) -> bytes:
 
 
 def bundle(payload: bytes, signature: bytes, key_digest: str) -> dict[str, Any]:
-    """The bundle of a signed statement as plain values; `key_digest` tells verifiers which key to take."""
+    """The bundle of a signed statement as plain values; `key_digest` names the key for verifiers."""
     envelope = {
         "payload": base64.b64encode(payload).decode(),
         "payloadType": _PAYLOAD,

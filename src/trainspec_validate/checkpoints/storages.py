@@ -27,7 +27,7 @@ _NAME_COST = 100
 
 
 def storages(checkpoint: Checkpoint) -> Iterator[Piece]:
-    """Where the values of each tensor lie, in all containers of a checkpoint that could be read."""
+    """Where the values of each tensor are, in all containers of a checkpoint that could be read."""
     budget = Count(PIECES)
     for archive in checkpoint.archives:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 MARK = "trainer_state.json"
 RNG = re.compile(r"^rng_state(?:_(?P<rank>\d{1,7}))?\.pth$")
@@ -44,3 +44,24 @@ def is_checkpoint(directory: str, held: Collection[str]) -> bool:
     True
     """
     return MARK in held and (is_step_name(directory) or bool(weights(held) or resume_state(held)))
+
+
+_OF_DEEPSPEED = re.compile(
+    r"(?:^|/)(?:bf16_|fp16_)?zero_pp_rank_(?P<data>\d{1,7})_mp_rank_(?P<model>\d{1,7})_(?:optim|model)_states\.pt$"
+)
+_OF_FSDP = re.compile(r"(?:^|/)(?:pytorch_model_fsdp|optimizer)_\d+/__(?P<rank>\d{1,7})_\d+\.distcp$")
+
+
+def num_ranks(paths: Iterable[str]) -> int:
+    """The ranks that shards of DeepSpeed and PyTorch FSDP are of, by their names; 0 where there are none.
+
+    >>> num_ranks(["global_step10/zero_pp_rank_1_mp_rank_00_optim_states.pt"]), num_ranks(["model.safetensors"])
+    (2, 0)
+    """
+    data = model = sharded = 0
+    for path in paths:
+        if match := _OF_DEEPSPEED.search(path):
+            data, model = max(data, int(match["data"]) + 1), max(model, int(match["model"]) + 1)
+        elif match := _OF_FSDP.search(path):
+            sharded = max(sharded, int(match["rank"]) + 1)
+    return max(data * model, sharded)

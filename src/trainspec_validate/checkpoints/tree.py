@@ -107,7 +107,7 @@ def fact_of(place: Path, path: str) -> FileFact | None:
 
 
 def irregular(root: Path, fact: FileFact) -> tuple[str, str]:
-    """Why an entry may not be in a checkpoint even where nobody vouches for it, and the remedy; empty if it may."""
+    """Why an entry may not be in a checkpoint even where no one vouches for it, and the remedy; empty if it may."""
     if fact.kind == "special":
         return "this is a pipe, a socket or a device, which is not opened", "a checkpoint holds regular files only"
     if fact.kind == "link":

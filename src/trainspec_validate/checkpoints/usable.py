@@ -26,8 +26,6 @@ _INDEX = 1
 
 def unusable(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[str]:
     """Why a loader fails, or resumes from another step than the name says, in words."""
-    for path, words in checkpoint.unusable:
-        yield f"{checkpoint.place(path)}: {words}"
     yield from _settings(checkpoint)
     sure, hinted = list(_stale(checkpoint)), list(_stale(checkpoint, is_hint=True))
     if not sure and not hinted:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeGuard
 
+from trainspec_validate.checkpoints.counted import Counted
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, SHARED, within
 from trainspec_validate.checkpoints.statistics import Piece, Statistics
 from trainspec_validate.documents.types import CheckpointManifest
@@ -19,6 +20,9 @@ SIGNATURE_NAME = "model.sig"
 """Default of the OpenSSF model-signing format."""
 
 MAX_TROUBLES = 1_000
+_NAMES_SHOWN = 5
+_MOST_NAMES = 10_000
+"""Of code that are counted in one file."""
 _MOST_FUNCTIONS = 5
 """Of one aspect that are reported one by one, as of one requirement."""
 
@@ -110,7 +114,7 @@ class Checkpoint:
     """Step that the name of the directory says."""
     files: dict[str, FileFact]
     bundle: str = ""
-    """What the names of its files have in common, where they lie beside those of other checkpoints."""
+    """What the names of its files have in common, where they are next to those of other checkpoints."""
     folders: tuple[str, ...] = ()
     """Every directory below it, relative."""
     formats: list[str] = field(default_factory=list)
@@ -126,9 +130,9 @@ class Checkpoint:
     keys: set[str] = field(default_factory=set)
     """Names of tensors and other state that indexes and headers say."""
     save_id: str = ""
-    """Identity of the save that the format records beside the manifest."""
+    """Identity of the save that the format records in addition to the manifest."""
     pieces: list[Piece] = field(default_factory=list)
-    """Where the values of tensors lie, as far as it is known."""
+    """Where the values of tensors are, as far as it is known."""
     statistics: list[Statistics] | None = None
     """What was seen of these values; None before they are read."""
     recorded: dict[str, str] = field(default_factory=dict)
@@ -141,6 +145,12 @@ class Checkpoint:
     _num_names: Count = field(default_factory=lambda: Count(PIECES))
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
     _held_bytes: dict[str, int] = field(default_factory=dict)
+    said: dict[str, Counted] = field(default_factory=dict)
+    """What files of `torch.save` say of the run, by their paths."""
+    value_bytes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the values of tensors in containers, by their paths."""
+    code: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Names of code in files, by their paths, which are reported once for each file."""
     functions: list[tuple[str, str]] = field(default_factory=list)
     """Files whose pickles would run a function that makes no plain state, and the function; the first few."""
     is_covered: bool = False
@@ -161,8 +171,6 @@ class Checkpoint:
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
     hinted_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
-    unusable: list[tuple[str, str]] = field(default_factory=list)
-    """Files that are whole and that their program cannot load, and why."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
@@ -222,6 +230,21 @@ class Checkpoint:
         for path in paths:
             self.unread.pop(path, None)
             self.doubts.pop(path, None)
+            self.code.pop(path, None)
+
+    def report_code(self, path: str, names: Iterable[str], help_text: str) -> None:
+        """Note names of code in a file, those that run something first; the file has one finding for all of them."""
+        self.examined.add("code")
+        held = self.code.setdefault(path, {})
+        before, words = len(held), _of_code(held)
+        held.update(dict.fromkeys(islice(names, max(0, _MOST_NAMES - len(held)))))
+        if before < len(held):
+            told = Trouble("code", path, _of_code(held), help_text)
+            places = [n for n, one in enumerate(self.troubles) if (one.path, one.message) == (path, words)]
+            if before and places:
+                self.troubles[places[0]] = told
+            elif not before:
+                self.report("code", path, told.message, help_text)
 
     def note_functions(self, path: str, names: Iterable[str]) -> None:
         """Note that loading a file would run functions."""
@@ -277,9 +300,18 @@ class Checkpoint:
         return False
 
 
+def _of_code(names: Collection[str]) -> str:
+    """What loading a file would run, in words."""
+    shown = ", ".join(islice(names, _NAMES_SHOWN))
+    if len(names) == 1:
+        return f"loading it would run {shown}, which is not among the names that plain state needs"
+    more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+    return f"loading it would run {shown}{more}, which are not among the names that plain state needs"
+
+
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A small file beside checkpoints that names the newest of them."""
+    """A small file next to checkpoints that names the newest of them."""
 
     name: str
     """As the user named the directory, with forward slashes."""
@@ -307,7 +339,7 @@ class Series:
     checkpoints: tuple[Checkpoint, ...]
     pointers: tuple[Pointer, ...] = ()
     saved: tuple[SavedStep, ...] | None = None
-    """What the streams beside them say; None where there are none, or of several runs."""
+    """What the streams next to them say; None where there are none, or of several runs."""
     reads_values: bool = False
     """Whether the values of tensors are read too."""
 

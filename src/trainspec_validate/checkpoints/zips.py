@@ -70,7 +70,7 @@ class Stretch(io.RawIOBase):
         """Go to a place.
 
         Raises:
-            OSError: it lies before the start.
+            OSError: it is before the start.
         """
         place = offset + (0, self._place, self._size)[whence]
         if place < 0:

@@ -33,7 +33,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     """Judge the streams below the paths again and again, and return the exit code once the run has ended.
 
     Raises:
-        Failure: wrong use, or the documents beside the streams cannot be read.
+        Failure: wrong use, or the documents next to the streams cannot be read.
     """
     index = load_index()
     selection = selection_of(request)

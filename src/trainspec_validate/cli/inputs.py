@@ -33,7 +33,7 @@ def is_found(output: str | Path, searched: Sequence[str | Path]) -> bool:
 
 
 def is_inside(output: str | Path, directories: Iterable[str | Path]) -> bool:
-    """Whether an output lies in one of some directories."""
+    """Whether an output is in one of some directories."""
     above = set(Path(os.path.realpath(output)).parents)
     return any(Path(os.path.realpath(directory)) in above for directory in directories)
 

@@ -40,7 +40,7 @@ _LONG = 500
 
 
 class Failure(click.ClickException):
-    """Wrong use or unreadable input; each of its lines is one thing to mend.
+    """Wrong use or unreadable input; each of its lines is one thing to fix.
 
     Names and words of files are in the lines, and whatever they hold, they begin no line of ours.
     """
@@ -239,7 +239,7 @@ def tell(line: str) -> None:
 
 
 def tell_lines(text: str) -> None:
-    """Write lines to standard error; where nobody can read them, the exit code says what is to be said."""
+    """Write lines to standard error; where no one can read them, the exit code says the reason."""
     if text:
         stream = _guarded(sys.stderr)
         stream.write(neutral(text) if text.endswith("\n") else f"{neutral(text)}\n")

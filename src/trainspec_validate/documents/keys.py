@@ -13,7 +13,7 @@ from trainspec_validate.model.suggest import did_you_mean, meant
 Path = tuple[str, ...]
 """Keys from the root of a document, without the indices of lists."""
 Paths = Mapping[str, frozenset[Path]]
-"""Where each key of a kind stands: the paths of the mappings that take it."""
+"""Where each key of a kind appears: the paths of the mappings that take it."""
 
 _MAX_PLACES = 2
 _MAX_LISTED = 20

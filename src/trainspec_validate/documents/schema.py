@@ -23,7 +23,7 @@ MAX_UNKNOWN = 1000
 ABSENT = "TS-DOC-006"
 """Requirement on the keys that a document needs."""
 MAX_ALIKE = 3
-"""Entries of a list that lack the same keys and are told one by one."""
+"""Entries of a list that lack the same keys and are reported one by one."""
 _MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are listed"
 
 

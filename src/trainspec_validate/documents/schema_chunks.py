@@ -10,7 +10,7 @@ from typing import Any
 from trainspec_validate.model.finding import Pointer
 
 MAX_ITEMS = 20
-"""Items of a list that one piece holds; lists lie in lists, so the values of a piece grow with its square."""
+"""Items of a list that one piece holds; lists are in lists, so the values of a piece grow with its square."""
 MAX_KEYS = 1_000
 """Keys of a mapping that a piece holds; no mapping with declared keys comes near."""
 MOST_CHARACTERS = 4_096
@@ -21,7 +21,7 @@ FREE = "extensions"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A small value, and where it stood in the large one.
+    """A small value, and its place in the large one.
 
     The first piece is an outline: everything, with the first items of each long list. Every other holds nothing but
     some further items of one list, wrapped in the keys that lead there.

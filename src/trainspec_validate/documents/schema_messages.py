@@ -51,7 +51,7 @@ def place_name(pointer: Pointer) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in the document, shortened."""
+    """A value as it is in the document, shortened."""
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None:

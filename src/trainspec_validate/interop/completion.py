@@ -29,10 +29,10 @@ def complete(
     choice: tuple[int | None, str | None],
     unknown: Iterable[tuple[Pointer, str]] = (),
 ) -> list[str]:
-    """Fill counts of nodes and accelerators and references to the only group or fabric; tells what disagrees.
+    """Fill counts of nodes and accelerators and references to the only group or fabric, and report what disagrees.
 
     `choice` is the number of nodes and the name of the document that a person gave; both win over files.
-    `unknown` are the keys that a file cannot tell, with the reason.
+    `unknown` are the keys that a file cannot state, with the reason.
 
     >>> facts = {"node_groups": [{"num_accelerators_per_node": 8}]}
     >>> complete("ClusterProfile", facts, {}, (4, "mine"))

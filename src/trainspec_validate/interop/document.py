@@ -44,7 +44,7 @@ def facts_of(merged: Merged) -> dict[str, Any]:
 
 
 def unknowns(merged: Merged) -> list[Unknown]:
-    """What no file tells: what the readers name, and every key that a document of the kind needs and lacks."""
+    """What no file states: what the readers name, and every key that a document of the kind needs and lacks."""
     told = {entry.pointer for entry in merged.unknown}
     alike: dict[Pointer, list[Pointer]] = defaultdict(list)
     for pointer in missing(merged.kind, facts_of(merged)):
@@ -64,8 +64,8 @@ def _lacking(pointers: Sequence[Pointer]) -> Iterator[Unknown]:
 def document(merged: Merged, command: str = "import") -> str:
     """The document as YAML that the strict loader reads back to the same facts; `command` is the one that made it.
 
-    A comment behind a value tells how it was derived, or its file where there are several; a comment in the place of
-    a key tells why it is unknown.
+    A comment behind a value says how it was derived, or its file where there are several; a comment in the place of
+    a key says why it is unknown.
     """
     writer = _Writer(merged)
     facts = facts_of(merged)

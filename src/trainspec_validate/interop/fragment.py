@@ -34,7 +34,7 @@ class ForeignText:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A key that the format cannot tell, with the reason; it stays out of the document."""
+    """A key that the format cannot state, with the reason; it stays out of the document."""
 
     pointer: Pointer
     """Path in the document, for example `("node_groups", 0, "host", "memory_bytes")`."""
@@ -66,6 +66,6 @@ class Fragment:
     derived: Mapping[Pointer, str] | None = None
     """How a fact was derived, where it is not written in the source word for word."""
     defaults: frozenset[Pointer] = frozenset()
-    """Facts among `derived` that stand on a default of a framework: what another file states goes before them."""
+    """Facts among `derived` that rest on a default of a framework: what another file states goes before them."""
     inputs: Mapping[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
     """Facts among `derived` that are computed from others, with those: where one changes, they are computed again."""

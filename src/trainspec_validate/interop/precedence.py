@@ -22,7 +22,7 @@ class Side:
     name: str
     """Name of the file."""
     default: bool
-    """Whether the value stands on a default of a framework."""
+    """Whether the value rests on a default of a framework."""
 
     def __str__(self) -> str:
         text = repr(self.value) if isinstance(self.value, list | dict) else str(self.value)
@@ -31,7 +31,7 @@ class Side:
 
 
 def prefer(place: Pointer, present: Side, new: Side) -> tuple[bool, str]:
-    """Whether the new value replaces the present one, and the remark that tells both.
+    """Whether the new value replaces the present one, and the remark that names both.
 
     >>> prefer(("memory", "activation_policy"), Side("none", "a.json", True), Side("full", "b.yaml", False))[1]
     'memory.activation_policy is full by b.yaml, which is taken, and none by a.json (a default)'

@@ -35,10 +35,10 @@ def join(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged:
 
 
 def without_refused(fragment: Fragment) -> Fragment:
-    """The fragment with only what the schema of its kind takes; the rest is unknown, and a remark tells why.
+    """The fragment with only what the schema of its kind takes; the rest is unknown, and a remark says why.
 
-    >>> told = without_refused(Fragment("ClusterProfile", "a", "a.txt", {"num_nodes": 0, "num_accelerators": 8}))
-    >>> told.facts, told.unknown[0].reason
+    >>> kept = without_refused(Fragment("ClusterProfile", "a", "a.txt", {"num_nodes": 0, "num_accelerators": 8}))
+    >>> kept.facts, kept.unknown[0].reason
     ({'num_accelerators': 8}, 'the source gives what no document takes: 0 is below 1')
     """
     facts, reasons = _taken(fragment.kind, fragment.facts)

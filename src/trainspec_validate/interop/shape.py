@@ -16,7 +16,7 @@ _SHOWN = 80
 def fitting(kind: str, facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[Pointer, str]]]:
     """The facts that keys of the kind take, and the place and reason of every other one.
 
-    A key that is absent is no mistake here; `missing` tells those.
+    A key that is absent is no mistake here; `missing` lists those.
 
     >>> fitting("ClusterProfile", {"num_nodes": 0, "num_accelerators": 8})
     ({'num_accelerators': 8}, [(('num_nodes',), '0 is below 1')])

@@ -309,7 +309,7 @@ class Report:
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By file, then line and column, then requirement: the order in which a person mends a file."""
+    """By file, then line and column, then requirement: the order in which a person fixes a file."""
 
     def key(finding: Finding) -> tuple[str, Span, str, str]:
         return (finding.path, finding.span or Span(0, 0, 0, 0), finding.requirement, finding.message)

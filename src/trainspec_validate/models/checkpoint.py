@@ -72,15 +72,15 @@ class Save(DocumentPart):
     """What one save costs."""
 
     mode: Literal["synchronous", "asynchronous"]
-    """`asynchronous` when training goes on before the save is durable."""
+    """`asynchronous` when training continues before the save is durable."""
     size_bytes: Bytes
     """Bytes of one checkpoint, all ranks together."""
     num_parameters: Parameters | None = None
-    """Parameters of the model."""
+    """Parameters of the model, embeddings included; the bytes of a save follow from them."""
     bytes_per_parameter: Annotated[float, Meta(ge=1, le=64)] | None = None
     """Checkpoint bytes of one parameter."""
     blocking_seconds: PositiveSeconds
-    """Time that training stands still for one save."""
+    """Time that training is paused for one save."""
     persist_seconds_p95: PositiveSeconds | None = None
     """95th percentile of the time until an asynchronous save is durable."""
     max_in_flight: Annotated[Whole, Meta(ge=1, le=64)] = 1
@@ -105,14 +105,14 @@ class JobFacts(DocumentPart):
     step_seconds_p99: PositiveSeconds | None = None
     """99th percentile of the step time."""
     min_num_nodes: Count | None = None
-    """Fewest nodes that the job can go on with."""
+    """Fewest nodes that the job can continue with."""
 
 
 class Tier(DocumentPart):
     """One place that checkpoints go to."""
 
     name: Name
-    """Name of the tier."""
+    """Name by which findings and other keys refer to this tier."""
     storage: Name | None = None
     """Storage target of the cluster."""
     failure_domain: FailureDomain
@@ -169,7 +169,7 @@ class State(DocumentPart):
     """What a checkpoint holds."""
 
     items: ListOf[StateItem]
-    """Items of state."""
+    """Kinds of state that a save holds, such as `model`, `optimizer` and `data-position`."""
     rng_scope: Literal["rank", "global"] = "rank"
     """Whether each rank's random state is kept."""
     omitted: ListOf[OmittedState] = []
@@ -188,7 +188,7 @@ class Integrity(DocumentPart):
     manifest: bool
     """True when a manifest lists files, sizes and digests."""
     verified_on_restore: bool
-    """True when digests are checked before training goes on."""
+    """True when digests are checked before training continues."""
     signed: bool = False
     """True when the manifest is signed."""
     format: Literal["tensor-only", "pickle", "framework-native"] | None = None
@@ -209,10 +209,10 @@ class DetectionLayer(DocumentPart):
 
 
 class RecoveryPath(DocumentPart):
-    """How the job comes back from one class of fault, and how fast."""
+    """How the job recovers from one class of fault, and how fast."""
 
     fault: FaultClass
-    """Class of fault."""
+    """Class of fault that this path recovers from, such as `process-loss` or `hang`."""
     action: Literal["restart-in-place", "replace-from-spares", "shrink", "wait-for-repair", "rollback"]
     """What is done."""
     budget_seconds: PositiveSeconds
@@ -261,7 +261,7 @@ class CheckpointPolicy(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["CheckpointPolicy"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     metadata: Metadata
     """Identity of the document."""
     cluster: Reference | None = None
@@ -287,17 +287,17 @@ class CheckpointPolicy(Document):
     detection: Annotated[ListOf[DetectionLayer], Meta(min_length=1)]
     """Layers that notice faults."""
     recovery: Annotated[ListOf[RecoveryPath], Meta(min_length=1)]
-    """How the job comes back, per class of fault."""
+    """How the job recovers, per class of fault."""
     recovery_point_seconds: PositiveSeconds
     """Most work that a fault may cost."""
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
     """Least share of wall time that makes lasting progress."""
     grace: Grace | None = None
-    """Preemption."""
+    """What a job does when it is asked to end: the notice it gets, and the save it makes."""
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None
-    """What stands in for a lost node."""
+    """What replaces a lost node."""
     share_of_restores_tested: Fraction | None = None
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None

@@ -40,7 +40,7 @@ class StorageTarget(DocumentPart):
     name: Name
     """Name that checkpoint tiers refer to."""
     kind: Literal["parallel-file-system", "object-store", "network-file-system", "local-disk", "host-memory", "block"]
-    """Kind of store."""
+    """What holds the bytes: a file system, an object store, disks, or memory of hosts."""
     scope: Literal["node", "cluster"]
     """`node` when the figures are for one node's own store, `cluster` when all nodes share it; memory of servers that
     all nodes reach over the network is `host-memory` with scope `cluster`."""
@@ -155,13 +155,13 @@ class SoftwareStack(DocumentPart):
     collective_library: SoftwareComponent | None = None
     """NCCL, RCCL, oneCCL, or their like."""
     driver: SoftwareComponent | None = None
-    """Accelerator driver."""
+    """Driver of the accelerators, as name and exact version."""
     runtime: SoftwareComponent | None = None
     """CUDA, ROCm, libtpu, Neuron or their like."""
     frameworks: ListOf[SoftwareComponent] = []
-    """Training frameworks."""
+    """Frameworks that are installed on the nodes, as names and exact versions."""
     operating_system: SoftwareComponent | None = None
-    """Operating system of the nodes."""
+    """Distribution that the nodes run, as name and version."""
 
 
 class CollectiveMeasurement(DocumentPart):
@@ -170,7 +170,7 @@ class CollectiveMeasurement(DocumentPart):
     operation: Literal[
         "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-receive"
     ]
-    """Collective operation."""
+    """Collective whose bandwidth was measured."""
     num_ranks: Annotated[Whole, Meta(ge=2, le=10_000_000)]
     """Ranks that took part."""
     num_domains: Count = 1
@@ -199,7 +199,7 @@ class ClusterProfile(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["ClusterProfile"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     metadata: Metadata
     """Identity of the document."""
     num_nodes: Count
@@ -221,7 +221,7 @@ class ClusterProfile(Document):
     reliability: Reliability | None = None
     """Failure rate with its evidence, spares and repair time."""
     clock: Clock | None = None
-    """Clock discipline."""
+    """How the clocks of hosts are synchronised, and how far they are off."""
     power: Power | None = None
     """Facility figures."""
     software: SoftwareStack | None = None

@@ -17,7 +17,7 @@ class CollectiveChoice(DocumentPart):
     """The algorithm of one collective for one range of sizes."""
 
     operation: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"]
-    """Collective operation."""
+    """Collective that this row chooses an algorithm for."""
     axis: Axis
     """Parallel group that it runs in."""
     algorithm: Literal[
@@ -61,7 +61,7 @@ class Compression(DocumentPart):
         "sign",
         "other",
     ]
-    """Compressor."""
+    """Algorithm that makes what is sent smaller, such as `top-k`; `none` sends values as they are."""
     axis: Axis = "data"
     """Parallel group whose traffic is compressed."""
     unbiased: bool | None = None
@@ -95,16 +95,16 @@ class Compression(DocumentPart):
 
 
 class Communication(DocumentPart):
-    """How ranks talk."""
+    """How ranks communicate."""
 
     library: SoftwareComponent | None = None
     """Collective library with its version."""
     collectives: ListOf[CollectiveChoice] = []
     """Algorithm per operation, group and size."""
     overlap_gradients: bool | None = None
-    """True when gradient traffic runs beside the backward pass."""
+    """True when gradient traffic overlaps with the backward pass."""
     overlap_parameters: bool | None = None
-    """True when parameter gathering runs beside computation."""
+    """True when parameter gathering overlaps with computation."""
     overlap_tensor: bool | None = None
     """True when messages of tensor ranks are split and hidden behind matrix products; absent means as usual for
     `framework`."""

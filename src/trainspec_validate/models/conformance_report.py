@@ -25,16 +25,16 @@ class Evidence(DocumentPart):
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Path below the directory of the report."""
     size_bytes: Annotated[Whole, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
-    """Its size."""
+    """Bytes of the file when the report was written."""
     sha256: Sha256
-    """Its digest."""
+    """SHA-256 of the content, by which `verify` finds a changed file."""
 
 
 class CheckVerdict(DocumentPart):
     """What one check says of one trial."""
 
     check: Name
-    """Name of the check."""
+    """Criterion of the scenario, such as `completes`."""
     passed: bool
     """Whether it holds."""
     messages: ListOf[Text] = []
@@ -66,7 +66,7 @@ class MomentFigures(DocumentPart):
     num_seen: Count
     """Those in which it came."""
     p50_seconds: Seconds | None = None
-    """Median."""
+    """Within which half of the trials stay."""
     p90_seconds: Seconds | None = None
     """Within which 90 % of the trials stay."""
     p95_seconds: Seconds | None = None
@@ -85,7 +85,7 @@ class TrialReport(DocumentPart):
     seconds: Seconds
     """Time that it took."""
     directory: Text
-    """Where its files lie, below the directory of the report."""
+    """Where its files are, below the directory of the report."""
     checks: ListOf[CheckVerdict]
     """All checks of the scenario."""
     marks: ListOf[Mark] = []
@@ -96,7 +96,7 @@ class ScenarioReport(DocumentPart):
     """One scenario."""
 
     scenario: Name
-    """Its name."""
+    """Scenario that was run, such as `kill-rank`."""
     requirement: RequirementId
     """Requirement that it tests."""
     tier: Literal["core", "extended"]
@@ -116,7 +116,7 @@ class ScenarioReport(DocumentPart):
     figures: ListOf[MomentFigures] = []
     """How long the recovery path from the fault took."""
     trials: ListOf[TrialReport] = []
-    """All trials."""
+    """Each trial that was run, in order."""
 
 
 class Machine(DocumentPart):
@@ -125,11 +125,11 @@ class Machine(DocumentPart):
     system: Text
     """Operating system and version."""
     processor: Text
-    """Kind of processor."""
+    """Model of the host processor, as the operating system names it."""
     num_processors: Count
     """Processors that the suite could use."""
     memory_bytes: Annotated[Whole, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
-    """Main memory."""
+    """Main memory of the host, in bytes."""
     accelerators: ListOf[Text] = []
     """Devices, where there are any."""
 
@@ -140,17 +140,17 @@ class ConformanceReport(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["ConformanceReport"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     created: Time
     """When the suite ended, in UTC."""
     specification_version: Name
-    """Version of the specification."""
+    """Specification version that the stack was judged by, such as `1.0-draft`."""
     requirements_sha256: Sha256
     """Digest of the index of requirements."""
     scenarios_sha256: Sha256
     """Digest of the scenarios that were chosen, in their order."""
     suite_version: Name
-    """Version of the suite."""
+    """Version of `trainspec-conformance` that ran."""
     stack: StackDescriptor
     """The stack as it was described."""
     versions: dict[Annotated[str, Meta(min_length=1, max_length=200)], Text] = Field(default_factory=dict)

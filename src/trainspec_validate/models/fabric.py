@@ -103,7 +103,7 @@ class Congestion(DocumentPart):
     """How senders learn to slow down."""
 
     signal: Literal["ecn", "rtt", "trimming", "credit", "none"]
-    """What tells of congestion."""
+    """What reports congestion."""
     placement: Literal["sender", "receiver"] | None = None
     """Which side holds the control loop."""
 
@@ -167,7 +167,7 @@ class ExplicitDevice(DocumentPart):
     rate_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate of a NIC in one direction."""
     rail: Annotated[Whole, Meta(ge=0, le=255)] | None = None
-    """Rail of a NIC."""
+    """Rail that a NIC is attached to, counted from 0; NICs of one rail meet in the same leaf switches."""
     leaf: Name | None = None
     """Leaf switch that a NIC is plugged into."""
     identifier: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
@@ -182,7 +182,7 @@ class ExplicitNode(DocumentPart):
     group: Name
     """Node group that it belongs to."""
     rack: Name | None = None
-    """Rack or other failure domain that it stands in."""
+    """Rack or other failure domain that it is in."""
     scale_up_domain: Name | None = None
     """Identifier of its scale-up domain where the domain spans nodes."""
     accelerators: ListOf[ExplicitDevice] = []
@@ -203,7 +203,7 @@ class ExplicitLink(DocumentPart):
     bandwidth_bytes_per_second: LinkBytesPerSecond
     """Rate of one link in one direction."""
     latency_seconds: LatencySeconds | None = None
-    """Latency of the link."""
+    """Time that a bit takes from end to end, in one direction and without queues."""
     both_directions: bool = True
     """False when the rate holds from source to target only."""
 
@@ -216,7 +216,7 @@ class ExplicitSwitch(DocumentPart):
     tier: Name | None = None
     """Fabric tier that it belongs to."""
     num_ports: Annotated[Whole, Meta(ge=1, le=4096)] | None = None
-    """Ports of the switch."""
+    """Physical ports of the switch, up and down together."""
 
 
 class Layout(DocumentPart):

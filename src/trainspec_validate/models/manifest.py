@@ -25,7 +25,7 @@ class SealedFile(DocumentPart):
     path: FilePath
     """Path relative to the directory of the manifest, with forward slashes."""
     size_bytes: FileBytes
-    """Size of the file."""
+    """Bytes of the file when the manifest was written."""
     sha256: Sha256
     """SHA-256 of its content, in lower-case hexadecimal digits."""
 
@@ -48,12 +48,12 @@ class SavedLayout(DocumentPart):
 
 
 class CheckpointManifest(Document):
-    """The files of one checkpoint with their digests; lies in the checkpoint as `trainspec-manifest.json`."""
+    """The files of one checkpoint with their digests; is in the checkpoint as `trainspec-manifest.json`."""
 
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["CheckpointManifest"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     save_id: Annotated[str, Meta(min_length=8, max_length=128, pattern=r"^[A-Za-z0-9._:+-]+$")]
     """Identity of the save, the same for no two saves."""
     step: Step | None = None
@@ -73,7 +73,7 @@ class CheckpointManifest(Document):
     files: Annotated[ListOf[SealedFile], Meta(min_length=1)]
     """Every file at any depth below the directory, except the manifest, its signature and those under `unsealed`."""
     unsealed: ListOf[FilePath] = []
-    """Files that may lie in the directory without a digest, such as logs that are still written."""
+    """Files that may be in the directory without a digest, such as logs that are still written."""
     empty_folders: ListOf[FilePath] = []
     """Directories below it that hold nothing; every other directory is in a path of `files` or `unsealed`."""
     extensions: Extensions = Field(default_factory=dict)

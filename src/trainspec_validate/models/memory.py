@@ -22,11 +22,11 @@ class Offload(DocumentPart):
     bytes_per_step: Bytes | None = None
     """Traffic of one optimizer step and rank, both directions together."""
     overlapped: bool | None = None
-    """True when the traffic runs beside computation."""
+    """True when the traffic overlaps with computation."""
 
 
 class Memory(DocumentPart):
-    """What lies where on one rank."""
+    """Which data is where on one rank."""
 
     activation_policy: Literal["none", "selective", "full", "offload"]
     """What is recomputed in the backward pass."""
@@ -47,7 +47,7 @@ class Memory(DocumentPart):
     pinned_input: bool | None = None
     """True when input is copied from page-locked memory."""
     asynchronous_copies: bool | None = None
-    """True when host-to-device copies run beside computation."""
+    """True when host-to-device copies overlap with computation."""
     input_bytes_per_step: Bytes | None = None
     """Input that one rank copies to its device in one optimizer step."""
     allocator: Literal["caching", "expandable-segments", "asynchronous", "arena", "framework-default"] | None = None

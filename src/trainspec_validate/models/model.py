@@ -54,7 +54,7 @@ class Image(DocumentPart):
     patch_size_pixels: Count | None = None
     """Height and width of a patch, which is one token of a vision transformer."""
     num_channels: Annotated[Whole, Meta(ge=1, le=10_000)] = 3
-    """Colour channels."""
+    """Values of one pixel: 3 for RGB, 1 for grey."""
     num_classes: Count | None = None
     """Outputs of the classifier."""
 
@@ -63,7 +63,7 @@ class Model(DocumentPart):
     """What is trained."""
 
     name: Name
-    """Name of the model."""
+    """Published or internal identity, such as `llama-3.1-405b`; its size is compared with `num_parameters`."""
     family: Literal[
         "dense-transformer", "moe-transformer", "vision-transformer", "state-space", "hybrid", "cnn", "other"
     ]
@@ -77,7 +77,7 @@ class Model(DocumentPart):
     hidden_size: Count | None = None
     """Width of the residual stream."""
     num_attention_heads: Count | None = None
-    """Query heads."""
+    """Heads that a layer computes queries for; keys and values can have fewer."""
     num_key_value_heads: Count | None = None
     """Key and value heads; absent means as many as query heads."""
     head_size: Count | None = None

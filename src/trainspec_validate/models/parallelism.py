@@ -11,14 +11,15 @@ from trainspec_validate.models.base import Count, CountOrZero, Degree, Name, Tex
 from trainspec_validate.models.precision import StateFormat
 
 Axis = Literal["data", "tensor", "pipeline", "context", "expert"]
+ContextMethod = Literal["ring", "all-gather", "head-parallel", "head-parallel-ring"]
 Locality = Literal["scale-up-domain", "node", "fabric"]
 
 
 class Placement(DocumentPart):
-    """How far the members of one parallel group may lie apart."""
+    """How far the members of one parallel group may be apart."""
 
     axis: Axis
-    """Parallel axis."""
+    """Dimension of parallelism that the placement is for."""
     within: Locality
     """Smallest thing that holds a whole group: a scale-up domain, a node, or the fabric."""
     fabric_tier: Name | None = None
@@ -40,6 +41,10 @@ class Parallelism(DocumentPart):
     """Stages that split the layers."""
     context: Degree = 1
     """Ranks that split each sequence."""
+    context_method: ContextMethod | None = None
+    """How attention sees the whole sequence: keys and values pass around a `ring` or are gathered (`all-gather`), an
+    all-to-all gives each rank whole sequences of some heads (`head-parallel`, as DeepSpeed-Ulysses does), or the latter
+    within groups that form a ring (`head-parallel-ring`)."""
     expert: Degree = 1
     """Ranks that split the experts; they are taken from the data, context and tensor ranks."""
     expert_tensor: Degree | None = None
@@ -51,7 +56,7 @@ class Parallelism(DocumentPart):
     stage_layers: ListOf[CountOrZero] = []
     """Layers of each virtual stage in order, for an uneven split."""
     schedule: Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None = None
-    """Pipeline schedule."""
+    """Order in which a rank runs the forward and backward passes of its micro-batches."""
     sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
     """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
     sharding_degree: Degree | None = None

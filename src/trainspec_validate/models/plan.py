@@ -45,13 +45,13 @@ class Job(DocumentPart):
     """How long the job runs."""
 
     num_steps: Count | None = None
-    """Optimizer steps."""
+    """Optimizer steps from the first to the last of the job."""
     num_tokens: Tokens | None = None
-    """Training tokens."""
+    """Tokens that the job trains on, with repetitions counted again."""
     planned_seconds: PositiveSeconds | None = None
     """Planned duration without failures."""
     seed: Annotated[Whole, Meta(ge=0, le=2**63 - 1)] | None = None
-    """Seed of the run."""
+    """Number that random generators start from, such as those of initial weights and data order."""
 
 
 class Performance(DocumentPart):
@@ -135,7 +135,7 @@ class Energy(DocumentPart):
     expected_energy_joules: Annotated[float, Meta(gt=0, le=1e18)] | None = None
     """Predicted energy of the job inside the boundary."""
     report_carbon: bool = False
-    """True when carbon is reported; the cluster then owes intensity and basis."""
+    """True when carbon is reported; the cluster then states intensity and basis."""
 
 
 class Telemetry(DocumentPart):
@@ -161,7 +161,7 @@ class TrainingPlan(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["TrainingPlan"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     metadata: Metadata
     """Identity of the document."""
     cluster: Reference | None = None
@@ -189,9 +189,9 @@ class TrainingPlan(Document):
     rollout: Rollout | None = None
     """Generation of the samples of reinforcement learning."""
     communication: Communication | None = None
-    """How ranks talk."""
+    """How ranks communicate."""
     memory: Memory | None = None
-    """What lies where."""
+    """Which data is where."""
     kernels: ListOf[KernelFloor] = []
     """Least efficiency of kernels."""
     synchrony: Synchrony = Synchrony()

@@ -40,7 +40,7 @@ class Start(_Act):
     """What is done."""
 
     resume: bool = False
-    """Whether it has to go on from a checkpoint."""
+    """Whether it has to continue from a checkpoint."""
     num_ranks: Count | None = None
     """Another number of processes than the job's."""
     another_seed: bool = False
@@ -104,7 +104,7 @@ class Inject(_Act):
         "mend-device",
         "kill-at-memory-limit",
     ]
-    """What is done; of a network that is cut packets are lost and nobody is told, of a device that fails each write."""
+    """What is done; of a network that is cut packets are lost without notice, of a device each write fails."""
     target: Target = "rank"
     """To whom."""
     grace_seconds: Seconds = 0
@@ -191,11 +191,11 @@ class Criterion(DocumentPart):
     """One thing that has to be true of a trial; keys that a check does not use stay away."""
 
     check: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9-]*$")]
-    """Name of the check."""
+    """Criterion that the suite judges, such as `completes` or `rate-is-zero`."""
     seconds: PositiveSeconds | None = None
     """Time limit; absent means what the stack claims."""
     steps: CountOrZero | None = None
-    """Number of steps."""
+    """Optimizer steps that the check counts with; their meaning is that of the check."""
     num: CountOrZero | None = None
     """Number of things."""
     tolerance: Annotated[float, Meta(ge=0, le=1000)] | None = None
@@ -210,11 +210,11 @@ class Trials(DocumentPart):
     """Trials by the quantile that is claimed."""
 
     basic: Count = 5
-    """For a median."""
+    """Trials where the stack claims a median."""
     standard: Count = 5
-    """For 90 %."""
+    """Trials where the stack claims its recovery time for 90 of 100 faults."""
     strict: Count = 5
-    """For 95 %."""
+    """Trials where the stack claims its recovery time for 95 of 100 faults."""
 
 
 class Scenario(Document):
@@ -223,7 +223,7 @@ class Scenario(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["Scenario"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     metadata: Metadata
     """Identity; the name is that of the scenario's directory."""
     requirement: Annotated[str, Meta(pattern=r"^TS-[A-Z]{3}-[0-9]{3}$")]
@@ -247,7 +247,7 @@ class Scenario(Document):
     trials: Trials = Trials(basic=1, standard=1, strict=1)
     """How often it is run."""
     budget_seconds: PositiveSeconds = 180
-    """Longest time of one trial, beside the time that the stack says it takes to start; it is ended then, and fails."""
+    """Longest time of one trial, without the declared start time of the stack; a longer one is ended and fails."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = Field(default_factory=dict)

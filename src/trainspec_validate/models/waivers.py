@@ -38,6 +38,6 @@ class Waivers(Document):
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
     kind: Literal["Waivers"] = Field(init=False)
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     waivers: ListOf[Waiver]
     """Every waiver."""

@@ -88,7 +88,7 @@ class Search:
     files: tuple[File, ...]
     """Each once, in the order of the arguments and then by name."""
     checkpoints: tuple[Group, ...]
-    """Checkpoints that lie side by side, each group once."""
+    """Checkpoints that are next to each other, each group once."""
     failures: tuple[InputError, ...]
     with_checkpoints: frozenset[str]
     """The arguments that are checkpoints or hold some."""

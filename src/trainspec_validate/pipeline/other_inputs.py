@@ -39,13 +39,13 @@ class Inputs:
     failures: tuple[str, ...] = ()
     """What could not be read."""
     looked_at: tuple[File, ...] = ()
-    """Files that are judged, or told of as failures or as left out."""
+    """Files that are judged, or reported as failures or as left out."""
 
 
 def inputs_of(
     found: Found, sources: Sequence[FoundSource], streams: Sequence[File], failures: Sequence[InputError]
 ) -> Inputs:
-    """What the search found besides documents; `streams` are those that lie in no file of their own."""
+    """What the search found besides documents; `streams` are those that have no file of their own."""
     taken = {*found.with_checkpoints, *(source.file.argument for source in sources if source.kind != "other")}
     left_out = [source for source in sources if source.unread]
     told = [str(failure) for failure in failures]

@@ -149,7 +149,7 @@ def bindings(
     """For each document, the documents that it is judged with.
 
     A reference decides; without one, the only document of a kind in the same directory does, else the only one of
-    the whole set. `by_file` finds the member of a referenced path; `may_be_unread` tells whether a document of this
+    the whole set. `by_file` finds the member of a referenced path; `may_be_unread` says whether a document of this
     kind and name may be one that has findings of its own, so that no second finding says that it is missing.
     """
     resolver = _Resolver(members, by_file, may_be_unread, tree)

@@ -90,7 +90,7 @@ class Terms:
     """What folds streams: `local`, or `spark`."""
     num_workers: int | None = None
     rules: RuleSet | None = None
-    """Rules of the user, beside those of the specification."""
+    """Rules of the user, in addition to those of the specification."""
     dependents: bool = False
     """Whether documents of the tree that name one of these, or one that is not there, are judged too."""
     left_out: tuple[Unjudged, ...] = ()

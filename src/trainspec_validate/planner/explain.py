@@ -67,7 +67,7 @@ def shown(dimension: str, value: Hashable) -> str:
 
 
 def nearest_other(ranking: Ranking, dimension: str, scored: Scored | None = None) -> Scored | None:
-    """The best choice that differs from one, the recommended one unless told, in a dimension; None where none fits."""
+    """The best choice that differs from one, by default the recommended one, in a dimension; None where none fits."""
     chosen = dimensions((scored or ranking.plans[0]).choice)[dimension]
     others = [other for (name, value), other in ranking.alternatives.items() if name == dimension and value != chosen]
     return min(others, key=lambda other: other.rank_key, default=None)
@@ -89,7 +89,7 @@ def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> st
 
 
 def reasons(ranking: Ranking, scored: Scored | None = None) -> dict[str, str]:
-    """The reason for every dimension of a choice, the recommended one unless told.
+    """The reason for every dimension of a choice, by default of the recommended one.
 
     Raises:
         IndexError: the ranking is empty.

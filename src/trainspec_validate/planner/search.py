@@ -1,7 +1,7 @@
 """Searches the space of choices for those with the shortest predicted step, and for the plans to recommend.
 
-Predictions tell layouts of one job apart to a few per cent only, so the recommended plan is the simplest one among
-those whose predicted times a prediction cannot tell from the shortest.
+Predictions distinguish layouts of one job to a few per cent only, so the recommended plan is the simplest one among
+those whose predicted times a prediction cannot distinguish from the shortest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainspec_validate.planner.space import (
 
 _KEEP_AT_ONCE = 4096
 INDIFFERENCE = 0.03
-"""Share of a step below which predictions do not tell two layouts of one job apart: the ratio of two predicted times
+"""Share of a step below which predictions do not distinguish two layouts of one job: the ratio of two predicted times
 misses the measured ratio by 2.9 % in the median of 22 pairs of published runs (benchmarks/score_step_time.py)."""
 Progress = Callable[[int, int], None]
 """Called with the number of layouts looked at and their total."""
@@ -45,7 +45,7 @@ class Scored:
     """Bytes of one of its ranks."""
     outlook: Outlook
     seconds: float
-    """Of a step, kept beside the outlook because comparisons ask for it a million times."""
+    """Of a step, kept next to the outlook because comparisons ask for it a million times."""
 
     @property
     def rank_key(self) -> tuple[float, tuple[object, ...]]:

@@ -251,7 +251,7 @@ def _schedules(goal: Goal, base: Layout) -> Iterator[Layout]:
 def imbalance(shape: Shape, stage_layers: Sequence[int], num_stages: int) -> float:
     """Work of the fullest pipeline rank over the mean, when chunks go round the ranks and the last has the output.
 
-    The output layer counts by its parameters, as layers do. An empty list stands for an even split. GPT-3 on eight
+    The output layer counts by its parameters, as layers do. An empty list means an even split. GPT-3 on eight
     stages of twelve layers, whose output is a third of a layer:
 
     >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)

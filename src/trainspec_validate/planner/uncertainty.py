@@ -18,7 +18,7 @@ _EIGHTY_PER_CENT = 1.282
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Two figures between which eight of ten cases lie."""
+    """Two figures between which eight of ten cases are."""
 
     low: float
     high: float

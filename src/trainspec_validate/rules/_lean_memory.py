@@ -81,7 +81,7 @@ def _overheads(settings: Settings, model: ModelFacts) -> Overheads:
 def needed_bytes(memory: RankMemory, reserve_bytes: float) -> float:
     """Bytes of a rank whose code keeps no more than the formulas and computes the loss in pieces.
 
-    The reserve stands in the place of contexts, buffers and fragmentation, where it is larger than these.
+    The reserve replaces contexts, buffers and fragmentation, where it is larger than these.
     """
     overheads = memory.fragmentation + memory.communication + memory.context
     tensors = memory.total - overheads - memory.logits

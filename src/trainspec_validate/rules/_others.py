@@ -1,4 +1,4 @@
-"""Tells a rule that has nothing to judge from one that a value `other` keeps from judging, for the engine."""
+"""Distinguishes a rule that has nothing to judge from one that a value `other` keeps from judging, for the engine."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _experts_divide(plan: TrainingPlan, degree: int) -> bool:
 
 @rule("TS-BAT-030")
 def elastic_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """At every size some micro-batch is predicted to fit beside what fewer ranks hold of the state."""
+    """At every size some micro-batch is predicted to fit together with what fewer ranks hold of the state."""
     elastic = elastic_of(plan)
     if plan.memory is None or plan.memory.unified_memory != "none":
         raise NotApplicable("the plan has no memory section, or shares memory with the host")

@@ -131,7 +131,7 @@ def digest_time(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 @rule("TS-CKP-031")
 def verified_on_restore(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """Digests are checked before training goes on."""
+    """Digests are checked before training continues."""
     if not checkpoint.integrity.verified_on_restore:
         message = "digests that are never checked detect nothing"
         yield Violation(

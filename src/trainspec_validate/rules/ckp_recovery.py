@@ -130,7 +130,7 @@ def corruption_noticed(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 @rule("TS-CKP-042")
 def lost_accelerator(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """Training goes on within 90 s of a lost process or accelerator, or a longer step begins within them."""
+    """Training continues within 90 s of a lost process or accelerator, or a longer step begins within them."""
     judged = False
     step = checkpoint.interval.step_seconds or 0.0
     limit = HEADLINE_SECONDS + (step if step > HEADLINE_SECONDS else 0.0)

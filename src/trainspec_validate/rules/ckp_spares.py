@@ -40,7 +40,7 @@ def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
 
 @rule("TS-CKP-058")
 def fewest_nodes(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """A job goes on with no more nodes than it has."""
+    """A job continues with no more nodes than it has."""
     stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
     if stated is None or fewest is None:
         raise NotApplicable("the policy does not state nodes and fewest nodes")

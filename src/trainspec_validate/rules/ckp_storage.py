@@ -80,7 +80,7 @@ def tier_survival(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 @rule("TS-CKP-020")
 def replicas_apart(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """Copies lie in different failure domains."""
+    """Copies are in different failure domains."""
     replicated = [
         (index, tier)
         for index, tier in enumerate(checkpoint.tiers)

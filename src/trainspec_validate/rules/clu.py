@@ -294,7 +294,7 @@ def _listed_peak(known: CatalogAccelerator | None, name: str) -> float | None:
 
 @rule("TS-CLU-007")
 def peak_order(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Peak rates of narrow and wide formats stand in a plausible relation to the 16-bit peak."""
+    """Peak rates of narrow and wide formats have a plausible relation to the 16-bit peak."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
         own = {peak.format: peak.flops_per_second for peak in group.accelerator.peak_rates}

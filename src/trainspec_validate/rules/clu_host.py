@@ -318,7 +318,7 @@ _READ_TOPOLOGY = frozenset({"nvidia", "amd"})
 
 @rule("TS-CLU-019")
 def virtual_topology(cluster: ClusterProfile) -> Iterator[Violation]:
-    """A virtual machine translates addresses for peers, or is told its topology."""
+    """A virtual machine translates addresses for peers, or is given its topology."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
         host = group.host

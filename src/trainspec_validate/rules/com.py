@@ -22,7 +22,7 @@ WATCHDOG = "collective-timeout"
 
 
 def communication(plan: TrainingPlan) -> Communication:
-    """How ranks talk.
+    """How ranks communicate.
 
     Raises:
         NotApplicable: the plan does not say.
@@ -178,7 +178,7 @@ def timeout_outlasts_step(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-COM-011")
 def overlap_declared(plan: TrainingPlan) -> Iterator[Violation]:
-    """A plan with several data ranks says what runs beside computation."""
+    """A plan with several data ranks says what overlaps with computation."""
     mine = communication(plan)
     if plan.parallelism.data == 1:
         raise NotApplicable("the plan has one data rank")

@@ -19,7 +19,7 @@ from trainspec_validate.rules.com import communication
 
 WORTH = 1.25
 """Least time of a collective over the most of the best algorithm from which it is said: 4 of 3,102 choices of a
-vendor's tuner lie beyond (tests/rules/test_forecast_published.py)."""
+vendor's tuner are outside (tests/rules/test_forecast_published.py)."""
 LEAST_LOSS = 0.01
 """Share of the step that a slow algorithm costs before it is said."""
 MOST_EXPOSED = 0.6

@@ -68,7 +68,7 @@ def state_bytes(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-MEM-002")
 def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The sharded state alone fits beside the reserve."""
+    """The sharded state and the reserve fit."""
     machine = machine_of(plan, cluster)
     memory = plan.memory
     if memory and memory.unified_memory != "none":
@@ -207,10 +207,10 @@ def in_flight(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-MEM-009")
 def offload_shares(plan: TrainingPlan) -> Iterator[Violation]:
-    """Shares of one class of tensor add up to at most one, and match the activation policy."""
+    """Shares of one class of tensor add up to at most one."""
     memory = memory_of(plan)
     entries = sorted(enumerate(memory.offload), key=lambda entry: entry[1].what)
-    if not entries and memory.activation_policy != "offload":
+    if not entries:
         raise NotApplicable("nothing is offloaded")
     for what, group in groupby(entries, key=lambda entry: entry[1].what):
         last = list(group)[-1][0]
@@ -221,6 +221,14 @@ def offload_shares(plan: TrainingPlan) -> Iterator[Violation]:
                 f"{number(total)} of the {what} leave the device",
                 f"let the shares of {what} add up to 1 at most",
             )
+
+
+@rule("TS-MEM-031")
+def activation_offload(plan: TrainingPlan) -> Iterator[Violation]:
+    """The list of what is offloaded has activations exactly where the activation policy says so."""
+    memory = memory_of(plan)
+    if not memory.offload and memory.activation_policy != "offload":
+        raise NotApplicable("nothing is offloaded")
     share = offloaded_share(plan, "activations")
     if (memory.activation_policy == "offload") != (share > 0):
         yield Violation(

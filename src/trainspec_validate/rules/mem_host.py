@@ -79,7 +79,7 @@ def staging_memory(plan: TrainingPlan, checkpoint: CheckpointPolicy) -> Iterator
 
 @rule("TS-MEM-014")
 def prefetch(plan: TrainingPlan) -> Iterator[Violation]:
-    """Copies that run beside computation have something to copy, from memory that stays where it is."""
+    """Copies that overlap with computation have something to copy, from memory that stays where it is."""
     memory = memory_of(plan)
     if not memory.asynchronous_copies:
         raise NotApplicable("no copy overlaps with computation")

@@ -303,19 +303,27 @@ def utilisation(plan: TrainingPlan) -> Iterator[Violation]:
         )
 
 
-@rule("TS-PAR-029")
-def hardware_utilisation(plan: TrainingPlan) -> Iterator[Violation]:
-    """Hardware utilisation lies between model utilisation and what full recomputation can add."""
+@rule("TS-PAR-050")
+def model_convention(plan: TrainingPlan) -> Iterator[Violation]:
+    """A model utilisation leaves recomputation out."""
     performance = _performance(plan)
-    model, hardware = performance.model_flops_utilisation, performance.hardware_flops_utilisation
-    if model is not None and performance.flops_convention == HARDWARE_CONVENTION:
+    model = performance.model_flops_utilisation
+    if model is None or performance.flops_convention is None:
+        raise NotApplicable("the plan gives no model utilisation, or no convention")
+    if performance.flops_convention == HARDWARE_CONVENTION:
         yield Violation(
             at(plan, "performance", "model_flops_utilisation"),
             f"{HARDWARE_CONVENTION} counts recomputation, so {percent(model)} is no model utilisation",
             "give it as hardware_flops_utilisation",
         )
-        return
-    if model is None or hardware is None:
+
+
+@rule("TS-PAR-029")
+def hardware_utilisation(plan: TrainingPlan) -> Iterator[Violation]:
+    """Hardware utilisation is between model utilisation and what full recomputation can add."""
+    performance = _performance(plan)
+    model, hardware = performance.model_flops_utilisation, performance.hardware_flops_utilisation
+    if model is None or hardware is None or performance.flops_convention == HARDWARE_CONVENTION:
         raise NotApplicable("the plan does not give both utilisations")
     slack = UTILISATION_TOLERANCE[performance.kind]
     if hardware < model - slack:

@@ -216,6 +216,35 @@ def causal_balance(plan: TrainingPlan) -> Iterator[Violation]:
         )
 
 
+@rule("TS-PAR-048")
+def context_method(plan: TrainingPlan) -> Iterator[Violation]:
+    """A plan with several context ranks says how attention sees the whole sequence."""
+    p = plan.parallelism
+    if p.context == 1 or plan.model.family not in TRANSFORMERS or plan.model.attention == "none":
+        raise NotApplicable("no attention is divided over context ranks")
+    if p.context_method is None:
+        yield Violation(
+            at(plan, "parallelism", "context"),
+            f"{p.context} context ranks divide each sequence, and the plan does not say how attention sees all of it",
+            "add context_method: ring, all-gather, head-parallel or head-parallel-ring",
+        )
+
+
+@rule("TS-PAR-049")
+def context_heads(plan: TrainingPlan) -> Iterator[Violation]:
+    """With head-parallel attention every context rank has equally many heads."""
+    p, heads = plan.parallelism, plan.model.num_attention_heads
+    if p.context == 1 or p.context_method != "head-parallel" or heads is None:
+        raise NotApplicable("no heads are divided over context ranks")
+    split = p.tensor * p.context
+    if heads % split:
+        yield Violation(
+            at(plan, "parallelism", "context_method"),
+            f"{heads} attention heads do not divide over tensor {p.tensor} x context {p.context} = {split} ranks",
+            f"choose degrees whose product divides {heads}, or another method",
+        )
+
+
 @rule("TS-PAR-019")
 def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     """The declared parameters are those that the shape has."""

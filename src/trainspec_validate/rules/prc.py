@@ -89,7 +89,7 @@ def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PRC-004")
 def loss_scale_values(plan: TrainingPlan) -> Iterator[Violation]:
-    """Scales are exact and, when dynamic, come back from an overflow."""
+    """Scales are exact and, when dynamic, recover from an overflow."""
     scaling = _scaling(plan)
     keys = ("initial_scale", "growth_factor", "backoff_factor")  # the smallest scale is a bound and scales nothing
     values = {key: value for key in keys if (value := getattr(scaling, key)) is not None}

@@ -83,7 +83,7 @@ def _in_last(nodes: JobNodes, full: list[tuple[JobNodes, int]]) -> str:
 
 @rule("TS-TOP-019")
 def tensor_domain(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """Tensor groups lie inside a scale-up domain."""
+    """Tensor groups are inside a scale-up domain."""
     tensor, ranks = plan.parallelism.tensor, plan.parallelism.num_accelerators
     if tensor == 1:
         raise NotApplicable("the plan has no tensor parallelism")

@@ -15,7 +15,7 @@ from trainspec_validate.performance.derived.job import attached, attached_comput
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 TREES = frozenset({"fat-tree", "rail-optimised"})
-"""Topologies whose tiers stand on top of each other."""
+"""Topologies whose tiers are stacked."""
 TOLERANCE = 0.01
 GROUP_FACTOR = 100
 """A machine may fill a part of a group, but not less than a hundredth."""

@@ -91,7 +91,7 @@ def untrusted(told: Callable[[str, str], Exception]) -> Iterator[None]:
 
 
 def unreadable(name: str) -> Callable[[str, str], UnreadableError]:
-    """How to tell that the file of a name cannot be read."""
+    """How to report that the file of a name cannot be read."""
     return lambda reason, remedy: UnreadableError(name, reason, remedy)
 
 

@@ -22,7 +22,7 @@ from trainspec_validate.system.boundary import OutOfMemoryError, reason_of
 from trainspec_validate.system.threads import has_limit_of_memory
 
 READER_GONE = 128 + 13
-"""As a shell tells the end by SIGPIPE."""
+"""Exit code by which a shell reports the end by SIGPIPE."""
 _ENDING = ("SIGTERM", "SIGHUP")
 _OF_THE_SYSTEM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOLCK})
 _OF_A_STREAM = {"encoding": "utf-8", "errors": "strict"}
@@ -30,7 +30,7 @@ _NO_PLACE = "No usable temporary directory"
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was told to end by the signal with this number."""
+    """The process was ended by the signal with this number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

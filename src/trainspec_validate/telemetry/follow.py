@@ -30,7 +30,7 @@ _PIECE_BYTES: Final = 1_000_000
 _ANEW: Final = "what was read counts, the rest is not judged; run the command again"
 _REPLACED: Final = f"another file has taken the place of the one that was followed; {_ANEW}"
 Told = tuple[str, str, int, str]
-"""What tells findings apart while their numbers grow: requirement, file, line and series."""
+"""What distinguishes findings while their numbers grow: requirement, file, line and series."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class Follower:
-    """Judges a live run; its memory follows from the number of series, not from how long it goes on."""
+    """Judges a live run; its memory follows from the number of series, not from its duration."""
 
     requirements: Sequence[Requirement]
     index: Index
@@ -102,7 +102,7 @@ class Follower:
     """Files that cannot be followed, or not any further, and why; what was read of them still counts."""
 
     def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], CheckResult | None]:
-        """Read what is new in files, old and new ones, and give the findings that were not told before.
+        """Read what is new in files, old and new ones, and give the findings that were not reported before.
 
         Returns:
             The new findings, and the judgement of all that was read; None as long as no file has a head.

@@ -53,7 +53,7 @@ def judge_view(  # noqa: PLR0913
     is_followed: bool = False,
     names: Mapping[type[Document], str] | None = None,
 ) -> CheckResult:
-    """Judge what was folded out of the streams of a run; files that are followed may be gone, which was told.
+    """Judge what was folded out of the streams of a run; followed files can be gone, which was reported before.
 
     `names` are those of the files of documents, as far as they are known, for the messages of findings.
     """

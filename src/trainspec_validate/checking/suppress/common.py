@@ -64,7 +64,7 @@ def says_something(text: str) -> bool:
 
 
 def is_below(path: str, tree: str | None) -> bool:
-    """Whether a file lies in a directory of settings."""
+    """Whether a file is in a directory of settings."""
     return tree is not None and Path(os.path.abspath(path)).is_relative_to(os.path.abspath(tree))  # noqa: PTH100
 
 

@@ -34,7 +34,7 @@ class WaiverFile:
     path: str
     waivers: Sequence[tuple[int, Waiver]]
     tree: str | None = None
-    """A copy of another state of the working directory, that the file may lie in."""
+    """A copy of another state of the working directory, that the file may be in."""
 
     @property
     def directory(self) -> str:

@@ -17,7 +17,7 @@ CheckFunction = Callable[..., Iterator[Violation]]
 Check = registry.Check[Violation]
 _REGISTRY = registry.Registry[Check, CheckFunction](__name__, (CheckpointPolicy,), Check, num_given=1)
 check = _REGISTRY.register
-"""Decorator of a generator over a `Series`; a `CheckpointPolicy` is what it can ask for beside it."""
+"""Decorator of a generator over a `Series`; a `CheckpointPolicy` is what it can ask for in addition."""
 checks_of, all_checks = _REGISTRY.of, _REGISTRY.every
 
 __all__ = [

@@ -53,7 +53,7 @@ def manifest_digests(series: Series) -> Iterator[Violation]:
 
 @check("TS-CKP-073")
 def manifest_lists_all(series: Series) -> Iterator[Violation]:
-    """No file lies beside those that are listed."""
+    """No file exists next to those that are listed."""
     for one in _with_manifest(series):
         for path, words in unlisted_files(one):
             yield Violation(

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
+from trainspec_validate.checkpoints.content import may_hold_state
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Pointer
 
 MAX_GROWTH = 0.01
@@ -30,7 +31,7 @@ def _whole(series: Series, wanted: int = 2) -> list[Checkpoint]:
 
 @check("TS-CKP-091")
 def pointer_resolves(series: Series) -> Iterator[Violation]:
-    """A pointer holds one word, which names a checkpoint beside it."""
+    """A pointer holds one word, which names a checkpoint next to it."""
     if not series.pointers:
         raise NotApplicable(_NO_POINTER)
     for pointer in series.pointers:
@@ -78,7 +79,7 @@ def series_retention(series: Series, policy: CheckpointPolicy) -> Iterator[Viola
 
 @check("TS-CKP-095")
 def series_cadence(series: Series, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """The newest checkpoints lie no further apart than the interval of the policy."""
+    """The newest checkpoints are no further apart than the interval of the policy."""
     whole = _whole(series)
     if policy.interval.steps is None:
         raise NotApplicable("no interval in steps in the policy")
@@ -95,17 +96,23 @@ def series_growth(series: Series) -> Iterator[Violation]:
     """Neighbours of one layout have the same size."""
     for before, after in pairwise(_whole(series)):
         layouts = [one.manifest.layout if one.manifest else None for one in (before, after)]
-        sizes = [sum(fact.size_bytes for fact in one.files.values()) for one in (before, after)]
+        sizes = [_state_bytes(one) for one in (before, after)]
         if layouts[0] == layouts[1] and before.formats == after.formats and _is_one_series(before, after):
             change = abs(sizes[1] - sizes[0]) / max(1, *sizes)
             if change > MAX_GROWTH:
-                words = f"the checkpoint has {sizes[1]:,} bytes, and {before.label} before it {sizes[0]:,}"
+                words = f"the checkpoint has {sizes[1]:,} bytes of state, and {before.label} before it {sizes[0]:,}"
                 yield Violation(after.name, words, "the same state has the same size: look for a lost or stale shard")
 
 
+def _state_bytes(one: Checkpoint) -> int:
+    """Bytes of values in containers, and of files that may hold state: a log next to them grows with each step."""
+    held = {path: fact.size_bytes for path, fact in one.files.items() if may_hold_state(path)}
+    return sum({**held, **one.value_bytes}.values())
+
+
 def _is_one_series(before: Checkpoint, after: Checkpoint) -> bool:
-    """Whether files have one form of name: `best.ckpt` may hold less than `last.ckpt` next to it."""
-    return not after.is_bundle or form_of(before.bundle) == form_of(after.bundle)
+    """Whether names have one form: `best.ckpt` may hold less than `last.ckpt` next to it, and `heat` than `burgers`."""
+    return before.is_bundle == after.is_bundle and form_of(before.label) == form_of(after.label)
 
 
 @check("TS-CKP-097")

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.inventory import STEP_NAME
+from trainspec_validate.checkpoints.twins import borrowed
 from trainspec_validate.checkpoints.view import StepClaim
 
+_AGREE = "resume from a checkpoint whose parts agree"
 TOLERANCE_SECONDS = 60
 """Writers end within the same minute; the next save begins later than that."""
 
@@ -16,7 +18,8 @@ TOLERANCE_SECONDS = 60
 @check("TS-CKP-088")
 def step_agreement(series: Series) -> Iterator[Violation]:
     """All places that say the step say the same."""
-    num_compared = 0
+    num_compared = sum("step" in one.examined for one in series.checkpoints)
+    yield from _mixed(series)
     for one in series.checkpoints:
         named = "name" if one.is_bundle else "name of the directory"
         step = _step_of_name(one)
@@ -27,11 +30,23 @@ def step_agreement(series: Series) -> Iterator[Violation]:
             if other:
                 step = said[0][0]
                 words = f"{claim.words} is {claim.step:,}, and {other} says {step:,}"
-                yield Violation(one.place(claim.path), words, "resume from a checkpoint whose parts agree")
+                yield Violation(one.place(claim.path), words, _AGREE)
             else:
                 said.append((claim.step, claim.words))
     if not num_compared:
         raise NotApplicable("no checkpoint that says its step in two places")
+
+
+def _mixed(series: Series) -> Iterator[Violation]:
+    """Parts that count other steps than the rest, and those that are of another checkpoint next to it."""
+    roots = [one.root for one in series.checkpoints if not one.is_bundle]
+    for one in series.checkpoints:
+        told = [trouble for trouble in one.troubles if trouble.aspect == "step"]
+        yield from (Violation(one.place(each.path), each.message, each.help) for each in told)
+        known = {each.path for each in told}
+        for path, words in borrowed(one, roots):
+            if path not in known:
+                yield Violation(one.place(path), words, _AGREE)
 
 
 def _step_of_name(one: Checkpoint) -> int | None:

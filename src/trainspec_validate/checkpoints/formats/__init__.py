@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
+from trainspec_validate.checkpoints.agreement import compare_parts
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.large_files import report_pointers
@@ -20,4 +21,6 @@ def read_all(checkpoint: Checkpoint) -> None:
     for read in READERS:
         with judged(checkpoint, "", f"what the reader {read.__module__.rpartition('.')[2]} takes for its own"):
             read(checkpoint)
+    with judged(checkpoint, "", "what its parts count"):
+        compare_parts(checkpoint)
     report_pointers(checkpoint)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.containers import unread_container
 from trainspec_validate.checkpoints.content import JUDGED, PICKLED, STATE_SUFFIXES, TAR, is_blank, kind_of_start
@@ -26,6 +29,13 @@ _BLANK = "holds zero bytes alone, which an interrupted write or a full disk leav
 _HDF5_START = b"\x89HDF"
 _START_BYTES = 512
 _CONFIG_BYTES = 1_000_000
+_AUTO_MAP = re.compile(rb'"auto_map"')
+_OBJECTS = re.compile(rb"(?:!!|tag:yaml\.org,2002:)python/(?:object|name|module)")
+_OF_LOADERS = re.compile(
+    r"(?:^|/)(?:(?:modeling|configuration|tokenization|processing|(?:image|video)_processing|feature_extraction|generation)"
+    r"_\w+|pipeline|handler)\.py$"
+)
+"""Names that Transformers, Diffusers and servers of models give to the programs that they import with a model."""
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -62,7 +72,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         torch_zip.tell_code(checkpoint, path, code)
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
-        torch_zip.read_archive(checkpoint, Archive(path), lambda _: None)
+        torch_zip.read_archive(checkpoint, Archive(path), lambda _, __: None)
     elif not is_named and start[:2] in torch_zip.PICKLE_STARTS:
         checkpoint.examined |= {"container", "limits", "code"}
         torch_zip.read_bare(checkpoint, path)
@@ -100,14 +110,31 @@ def _is_of_a_tool(checkpoint: Checkpoint, path: str) -> bool:
 
 
 def _name_programs(checkpoint: Checkpoint) -> None:
-    """Name the programs beside a configuration that has loaders import them."""
-    for path, fact in checkpoint.files.items():
-        if fact.kind == "file" and path.endswith(".json") and fact.size_bytes <= _CONFIG_BYTES:
-            with judged(checkpoint, path), open_file(checkpoint.root / path) as file:
-                if b'"auto_map"' in file.read(_CONFIG_BYTES):
-                    break
+    """Name what a loader may run besides state: programs next to weights, and objects in YAML; each kind once."""
+    folders = {path.rpartition("/")[0] for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)}
+    programs = [path for path in checkpoint.files if path.endswith(".py")]
+    if _has(checkpoint, ".json", _AUTO_MAP):
+        words = "is a program that loaders may run (auto_map)"
     else:
-        return
-    for path in checkpoint.files:
-        if path.endswith(".py"):
-            checkpoint.unread[path] = "is a program that loaders may run (auto_map), and programs are not judged"
+        words = "is a program next to weights"
+        programs = [one for one in programs if one.rpartition("/")[0] in folders and _OF_LOADERS.search(one)]
+    _name_once(checkpoint, programs, f"{words}, and programs are not judged")
+    words = "has objects of Python (!!python/…), which some loaders of YAML make, and is not judged"
+    _name_once(checkpoint, _has(checkpoint, (".yaml", ".yml"), _OBJECTS), words)
+
+
+def _name_once(checkpoint: Checkpoint, paths: Sequence[str], words: str) -> None:
+    if paths:
+        more = f"; {len(paths) - 1:,} more like it" if len(paths) > 1 else ""
+        checkpoint.unread[paths[0]] = words + more
+
+
+def _has(checkpoint: Checkpoint, suffixes: str | tuple[str, ...], wanted: re.Pattern[bytes]) -> list[str]:
+    """The small texts in which a pattern is found."""
+    found = []
+    for path, fact in checkpoint.files.items():
+        if fact.kind == "file" and path.endswith(suffixes) and fact.size_bytes <= _CONFIG_BYTES:
+            with judged(checkpoint, path), open_file(checkpoint.root / path) as file:
+                if wanted.search(file.read(_CONFIG_BYTES)):
+                    found.append(path)
+    return found

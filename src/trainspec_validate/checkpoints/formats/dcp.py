@@ -32,7 +32,7 @@ _Held = dict[tuple[int, ...] | None, "StoredTensor | None"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the index says that a piece of state lies."""
+    """Where a piece of state is, as the index says."""
 
     key: str
     offset: tuple[int, ...] | None
@@ -148,8 +148,8 @@ def _check_files(
         else:
             _check_file(checkpoint, target, those, held)
     known = {f"{folder}/{path}" if folder else path for path in by_path}
-    for path in checkpoint.files:
-        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known:
+    for path, fact in checkpoint.files.items():
+        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known and fact.size_bytes:
             words = f"{MARK} names nothing in this file: it is left from another save"
             checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")
 
@@ -170,7 +170,7 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry], held: M
     for entry in entries:
         if not entry.is_transformed:
             archive = Archive(path, entry.begin, entry.num_bytes, entry.key)
-            held[entry.key][entry.offset] = read_archive(checkpoint, archive, stored_tensor)
+            held[entry.key][entry.offset] = read_archive(checkpoint, archive, lambda value, _: stored_tensor(value))
 
 
 def _check_tensors(

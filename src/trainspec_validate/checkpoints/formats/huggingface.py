@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.trainer_files import (
@@ -11,18 +12,24 @@ from trainspec_validate.checkpoints.trainer_files import (
     SCHEDULE,
     is_checkpoint,
     is_step_name,
+    num_ranks,
     resume_state,
     sharded_state,
     weights,
 )
 from trainspec_validate.checkpoints.view import Checkpoint
 
+_SETTINGS = "training_args.bin"
+_CONFIG = frozenset({"config.json", "adapter_config.json"})
 _MAX_COMPARED_BYTES = 10_000_000
 
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the files of the Trainer say."""
     held = {path.split("/")[0] for path in checkpoint.files}
+    state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    if state == [_SETTINGS] and _CONFIG.intersection(held):
+        checkpoint.unread[_SETTINGS] = "holds settings of the Trainer, and no file with weights is next to it"
     is_named = is_step_name(checkpoint.root.name) and not any(name.endswith(".distcp") for name in held)
     is_whole = MARK in checkpoint.files
     if not (is_checkpoint(checkpoint.root.name, held) if is_whole else is_named and _holds_state(held)):
@@ -85,10 +92,17 @@ def _check_state(checkpoint: Checkpoint, held: set[str]) -> None:
 def _check_rng(checkpoint: Checkpoint) -> None:
     ranks = {int(m["rank"]): path for path in checkpoint.files if (m := RNG.match(path)) and m["rank"] is not None}
     layout = checkpoint.manifest.layout if checkpoint.manifest else None
-    wanted = layout.num_ranks if layout and layout.num_ranks else max(ranks, default=-1) + 1
+    named = max(max(ranks, default=-1) + 1, num_ranks(checkpoint.files))
+    wanted = layout.num_ranks if layout and layout.num_ranks else named
     if not ranks or (wanted == 1 and "rng_state.pth" in checkpoint.files):
         return
     checkpoint.examined.add("rng")
+    if wanted == 1 and checkpoint.manifest is None:
+        words = "is there alone, and transformers gives the name where several processes run"
+        checkpoint.doubts[ranks[0]] = (
+            words,
+            "look for rng_state_1.pth; older versions named that of one process so too",
+        )
     absent = wanted - sum(rank < wanted for rank in ranks)
     if absent > 0:
         words = f"{absent:,} of {wanted:,} files rng_state_N.pth are missing"

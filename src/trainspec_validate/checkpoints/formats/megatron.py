@@ -18,6 +18,9 @@ _NAMED = re.compile(r"^iter_\d{7}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 _RANK = re.compile(r"^(?P<kind>mp_rank|tp_rank)_\d{2}(?:_(?:pp_rank_)?\d{3}){0,2}$")
 _NUMBER = re.compile(r"\d+")
+_OF_A_RANK = "model_optim_rng.pt"
+_STATE = (".pt", ".ckpt")
+_MOST_RANKS = 1_000_000
 _BACKEND = "sharded_backend"
 _BROKEN = "resume from an earlier checkpoint"
 
@@ -50,19 +53,47 @@ def read(checkpoint: Checkpoint) -> None:
 def _check_ranks(checkpoint: Checkpoint) -> None:
     """Directories of ranks, which Megatron and NeMo write without a distributed checkpoint, are a whole grid."""
     found: dict[tuple[str, int], set[tuple[int, ...]]] = {}
-    for folder in {folder for path in checkpoint.files if (folder := path.split("/")[0]) != path}:
-        match = _RANK.match(folder)
-        ranks = tuple(map(int, _NUMBER.findall(folder))) if match else ()
+    names: dict[str, set[str]] = {}
+    for path in checkpoint.files:
+        folder, _, name = path.partition("/")
+        match = _RANK.match(folder) if name else None
         if match:
+            ranks = tuple(map(int, _NUMBER.findall(folder)))
             found.setdefault((match["kind"], len(ranks)), set()).add(ranks)
-    for (kind, _), present in found.items():
+            names.setdefault(folder, set()).update({name} if name.endswith(_STATE) else ())
+    _check_names(checkpoint, names)
+    for (kind, num_degrees), present in found.items():
         checkpoint.examined.add("shards")
-        sizes = [max(ranks) + 1 for ranks in zip(*present, strict=True)]
+        told = _degrees(checkpoint, num_degrees)
+        sizes = [
+            max(size, *ranks) for size, *ranks in zip(told, *([n + 1 for n in one] for one in present), strict=True)
+        ]
         absent = prod(sizes) - len(present)
         if absent > 0:
             shape = " x ".join(f"{size:,}" for size in sizes)
             words = f"{absent:,} of {shape} directories {kind}_* are missing"
             checkpoint.report("shards", "", words, f"{_BROKEN}: state of these ranks is lost")
+
+
+def _degrees(checkpoint: Checkpoint, number: int) -> list[int]:
+    """What the arguments of the run say of the numbers in such a name: tensor, pipeline and expert parallel ranks."""
+    said = [one for path, one in checkpoint.said.items() if path.endswith(f"/{_OF_A_RANK}")]
+    degrees = [
+        max((min(one.count(f"args.{word}_model_parallel_size") or 1, _MOST_RANKS) for one in said), default=1)
+        for word in ("tensor", "pipeline", "expert")
+    ]
+    tensor, *others = degrees
+    further = [size for size in others if size > 1]  # the name has the rank of each that is more than one
+    return [tensor, *further] if len(further) == number - 1 else [1] * number
+
+
+def _check_names(checkpoint: Checkpoint, names: dict[str, set[str]]) -> None:
+    """Each rank wrote the files that the others wrote."""
+    for name in sorted(set().union(*names.values())):
+        absent = [folder for folder in sorted(names) if name not in names[folder]]
+        if absent:
+            words = f"{name} is missing in {len(absent):,} of {len(names):,} directories of ranks: {absent[0]}"
+            checkpoint.report("shards", absent[0], words, f"{_BROKEN}: state of these ranks is lost")
 
 
 def _json(checkpoint: Checkpoint, path: str) -> Any:

@@ -15,7 +15,7 @@ _FULL = re.compile(r"^tmp-checkpoint-|(\.tmp|\.orbax-checkpoint-tmp.*)$")
 
 
 def read(checkpoint: Checkpoint) -> None:
-    """Tell files of staging, and a directory that itself is one."""
+    """Report files of staging, and a directory that itself is one."""
     checkpoint.examined.add("residue")
     if _FULL.search(checkpoint.root.name):
         words = "the directory still has the name that it is written under"

@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import shown, volume
+from trainspec_validate.checkpoints.trainer_files import sharded_state, weights
 from trainspec_validate.checkpoints.view import OWN_STEPS, Checkpoint, StepClaim, is_count
 from trainspec_validate.system.boundary import reason_of
 
@@ -26,6 +27,10 @@ _INDEX = tuple(f".{end}.index.json" for end in ("safetensors", "bin", "h5", "msg
 _NUMBERED = re.compile(
     r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
 )
+_INDEXED = (".safetensors", ".bin")
+# https://github.com/huggingface/huggingface_hub/blob/main/src/huggingface_hub/serialization/_torch.py,
+# save_torch_state_dict; https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/modeling_utils.py,
+# save_pretrained
 _LENGTH = struct.Struct("<Q")
 _SHOWN = 3
 _COUNT = re.compile(r"[0-9]{1,12}")
@@ -69,8 +74,7 @@ def read(checkpoint: Checkpoint) -> None:
             names = _read_file(checkpoint, path)
             if names is not None:
                 headers[path] = names
-    if len(paths) == 1 == len(headers) and not headers[paths[0]] and not _has_other_state(checkpoint):
-        checkpoint.unusable.append((paths[0], "the file has no tensor, and no other file has the model"))
+    _check_tensors(checkpoint, paths, headers)
     num_bytes = Counter[str]()
     for piece in checkpoint.pieces:
         num_bytes[piece.path] += piece.num_bytes
@@ -78,6 +82,18 @@ def read(checkpoint: Checkpoint) -> None:
         with judged(checkpoint, path, "the index"):
             _read_index(checkpoint, path, headers, num_bytes)
     _check_numbers(checkpoint)
+
+
+def _check_tensors(checkpoint: Checkpoint, paths: Sequence[str], headers: Mapping[str, frozenset[str]]) -> None:
+    """A model has tensors; next to shards of ZeRO-3, transformers writes one without any for a while."""
+    is_alone = len(paths) == 1 and not _has_other_state(checkpoint)
+    for path in [path for path in paths if headers.get(path) == frozenset()]:
+        folder, _, name = path.rpartition("/")
+        held = {one.removeprefix(f"{folder}/").split("/")[0] for one in checkpoint.files if one.startswith(folder)}
+        others = [one for one in weights(held) if headers.get(f"{folder}/{one}" if folder else one) != frozenset()]
+        if is_alone or (weights([name]) and not others and not sharded_state(held)):
+            words = "the file has no tensor, and no other file has the model"
+            checkpoint.report("resume-state", path, words, "resume from an earlier checkpoint")
 
 
 def _has_other_state(checkpoint: Checkpoint) -> bool:
@@ -247,7 +263,17 @@ def _check_numbers(checkpoint: Checkpoint) -> None:
             sets.setdefault((match["stem"], match["end"], int(match["total"])), set()).add(int(match["number"]))
     for (stem, end, total), numbers in sets.items():
         checkpoint.examined.add("shards")
+        if total > 1 and end in _INDEXED and checkpoint.manifest is None:
+            _check_index(checkpoint, f"{stem}{end}", len(numbers), total)
         absent = total - len({number for number in numbers if 1 <= number <= total})
         if absent > 0:
             words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{end} are missing"
             checkpoint.report("shards", stem.rpartition("/")[0], words, "restore the files from another copy")
+
+
+def _check_index(checkpoint: Checkpoint, whole: str, num_shards: int, total: int) -> None:
+    """Transformers and Diffusers find the tensors of several files by the index alone, and write it after them."""
+    checkpoint.examined.add("mark")
+    if f"{whole}.index.json" not in checkpoint.files:
+        words = f"{num_shards:,} of {total:,} shards are there, and no {whole}.index.json, which is written after them"
+        checkpoint.report("mark", "", words, "the save was interrupted, or the copy: restore the index too")

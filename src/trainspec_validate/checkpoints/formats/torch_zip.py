@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from trainspec_validate.checkpoints.boundary import judged
@@ -12,17 +13,20 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
+from trainspec_validate.checkpoints.progress import counted, scalars_of
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
 
 _T = TypeVar("_T")
+Scalar = Callable[[Any], int | None]
+"""Reads the whole number in a tensor of one element."""
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
 _ZIP_START = b"PK"
-_LIGHTNING = "pytorch-lightning_version"
 _STEP = "global_step"
 _ITERATION = "iteration"
 _STATE = "state_dict"
@@ -41,6 +45,10 @@ _WITHOUT_STATE = frozenset({"meta.pt", "metadata.pt"})
 """Files of Lightning whose model is in files of PyTorch DCP next to them."""
 _OF_A_RANK = "model_optim_rng.pt"
 """The file that Megatron-LM writes for each rank in its own format."""
+_COUNTED_ANEW = re.compile(r"^random_states_\d{1,7}\.pkl$")
+"""Files of Accelerate, whose step begins again with each pass over the data:
+https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/accelerator.py, _do_sync"""
+_VALUES = "/data/"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -76,10 +84,13 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     if start in PICKLE_STARTS:
         read_bare(checkpoint, path)
     elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):
-        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), _of_steps) or {})
+        _claim(checkpoint, path, read_archive(checkpoint, Archive(path), partial(_of_steps, checkpoint, path)) or {})
 
 
-def _of_steps(value: Any) -> dict[str, Any]:
+def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> dict[str, Any]:
+    checkpoint.said[path] = said = counted(value, scalar)
+    if said.odd_count:
+        checkpoint.report("container", path, f"{said.odd_count}, and no whole number from 0", _BROKEN)
     state = value.texts() if isinstance(value, Pairs) else {}
     found = {key: state[key] for key in (_LIGHTNING, *OWN_STEPS) if key in state}
     parts = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs) and _PARTS.fullmatch(key))
@@ -97,7 +108,7 @@ def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
         checkpoint.step = step
     if _LIGHTNING in state:
         _claim_state(checkpoint, path, state)
-    else:
+    elif not _COUNTED_ANEW.match(path):
         own = _claims(path, {key: state[key] for key in OWN_STEPS if key in state})
         checkpoint.own_steps += own if state.get(_HAS_MODEL) else []
         checkpoint.hinted_steps += [*(() if state.get(_HAS_MODEL) else own), *_claims(path, state.get(_HINTS, {}))]
@@ -111,7 +122,8 @@ def _claim_state(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> No
     """Note a file of Lightning without the model that Lightning restores from it."""
     is_sharded = path.rpartition("/")[2] in _WITHOUT_STATE or any(name.endswith(".distcp") for name in checkpoint.files)
     if not state[_STATE] and not is_sharded:
-        checkpoint.unusable.append((path, f"the state of Lightning has no {_STATE}, so no model"))
+        words = f"the state of Lightning has no {_STATE}, so no model"
+        checkpoint.report("resume-state", path, words, "resume from an earlier checkpoint")
 
 
 def read_bare(checkpoint: Checkpoint, path: str) -> None:
@@ -167,27 +179,27 @@ def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
     """Report the names of code that are not those of plain state."""
     checkpoint.examined.add("code")
     checkpoint.note_functions(path, content.functions)
-    for name in content.denied:
-        words = f"loading it would run {name}, which is not among the names that plain state needs"
-        checkpoint.report("code", path, words, _HELP_CODE)
+    checkpoint.report_code(path, (*content.functions, *content.denied), _HELP_CODE)
     if content.limit:
         checkpoint.report("limits", path, f"the pickle {content.limit}")
     if content.damage:
         checkpoint.report("container", path, f"the pickle of its objects {content.damage}")
 
 
-def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any], _T]) -> _T | None:
+def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, Scalar], _T]) -> _T | None:
     """Judge a zip container, which is kept to compare its checksums.
 
     Args:
         checkpoint: gets the findings.
         archive: the container.
-        take: gets the value of the first pickle and makes what is kept of it, which is returned.
+        take: gets the value of the first pickle and what reads a tensor of one element; makes what is kept of it,
+            which is returned.
     """
     found: list[_T] = []
     with judged(checkpoint, archive.path, "the container"):
         with opened(checkpoint.root / archive.path, archive) as container:
             checkpoint.examined.add("files")
+            _note_values(checkpoint, archive, container)
             _tell_names(checkpoint, archive.path, container)
             for name in container.pickles():
                 with container.stream(name) as file:
@@ -196,7 +208,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any],
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if not found:
-                    found.append(take(content.value))
+                    found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
             if absent := state_is_missing(container):
                 _tell_lacks(
@@ -207,6 +219,13 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any],
                     tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
     return found[0] if found else None
+
+
+def _note_values(checkpoint: Checkpoint, archive: Archive, container: Zip) -> None:
+    """Note the bytes of tensors in a whole file: those around them differ with the numbers that the state holds."""
+    values = [container.size(name) for name in container.names() if _VALUES in f"/{name}"]
+    if archive.num_bytes is None and values:
+        checkpoint.value_bytes[archive.path] = sum(values)
 
 
 def _tell_lacks(checkpoint: Checkpoint, archive: Archive, lacks: Iterable[str]) -> None:

@@ -41,6 +41,12 @@ class _Directory(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as it was given."""
+        if Path(os.fsdecode(value)).is_file():
+            place = f"{os.fsdecode(value)!r} is a file"
+            if ctx is not None and ctx.command.name == "newest-good":
+                self.fail(f"{place}: name the directory that holds the checkpoints", param, ctx)
+            words = "a manifest covers all files of a directory, so move it into one of its own, and name that"
+            self.fail(f"{place}: {words}", param, ctx)
         found = super().convert(value, param, ctx)
         if not Path(os.fsdecode(found)).is_dir():
             self.fail(f"Directory {os.fsdecode(found)!r} is not a directory.", param, ctx)
@@ -307,7 +313,8 @@ def newest_good(context: click.Context, directory: str, structure_only: bool, co
     content with every digest and checksum that there is. Each file is read at most once, from the newest checkpoint on
     until one is whole. Nothing is unpickled and no link is followed.
 
-    A checkpoint is passed over if its name holds a character that a shell could misread, or if unpickling it would run
+    A checkpoint is passed over if latest_checkpointed_iteration.txt names an older one, from which Megatron-LM resumes,
+    if its name holds a character that a shell could misread, or if unpickling it would run
     a function of Python, PyTorch or NumPy that makes no plain state. A class of a program is noted.
 
     Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY,

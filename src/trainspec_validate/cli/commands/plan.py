@@ -28,7 +28,7 @@ class Finite(click.FloatRange):
         """The number.
 
         Raises:
-            click.BadParameter: it is none, or lies outside.
+            click.BadParameter: it is none, or is outside.
         """
         number = float(super().convert(value, param, ctx))
         if not isfinite(number):

@@ -39,7 +39,7 @@ def stream_of(path: str, inputs: Inputs) -> Told | None:
 
 
 def run(file: Told, inputs: Inputs, wanted: str, output: str | None, *, force: bool) -> int:
-    """Write a stream in one format, tell what was refused and lost, and return the exit code.
+    """Write a stream in one format, report what was refused and lost, and return the exit code.
 
     Raises:
         click.UsageError: there is no such format, or it needs a file.

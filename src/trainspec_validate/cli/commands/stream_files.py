@@ -47,7 +47,7 @@ class Inputs:
         self._start: bytes | None = None
 
     def head(self, path: str) -> bytes:
-        """The first bytes of a file, uncompressed; none where it cannot be read, which reading it tells."""
+        """The first bytes of a file, uncompressed; none where it cannot be read, which reading it reports."""
         try:
             with untrusted(SourceError):
                 if path == STDIN:

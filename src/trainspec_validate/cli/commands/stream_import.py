@@ -64,7 +64,7 @@ def found(
 
 
 def run(files: Sequence[Told], inputs: Inputs, given: Given, output: str | None, *, force: bool) -> int:
-    """Write one stream of all files, tell what was refused and lost, and return the exit code.
+    """Write one stream of all files, report what was refused and lost, and return the exit code.
 
     Raises:
         Failure: a file cannot be read, or the output is there already or cannot be written.

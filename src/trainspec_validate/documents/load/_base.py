@@ -172,7 +172,7 @@ def plain_place(span: Span) -> str:
 
 
 def duplicate_key(key: str, first: Span, second: Span) -> LoadError:
-    """The refusal of a key that stands twice in one mapping."""
+    """The refusal of a key that appears twice in one mapping."""
     return LoadError(
         "duplicate-key",
         f"key {quoted(key)} appears twice; the first is at {plain_place(first)}",

@@ -121,7 +121,7 @@ def _events(text: str) -> Iterator[tuple[str, int, int, bool]]:
 
 
 def find_duplicate(text: str) -> LoadError:
-    """The refusal of the first key that stands twice in one object."""
+    """The refusal of the first key that appears twice in one object."""
     stack: list[dict[str, int]] = []
     for token, start, end, is_key in _events(text):
         if token in ("{", "["):

@@ -198,7 +198,7 @@ def check_characters(text: str) -> None:
 
 
 def translate(text: str, error: yaml.YAMLError, last: Any = None) -> LoadError:
-    """The refusal that tells a person what a parser error means; `last` is the event that was read before it."""
+    """The refusal that explains to a person what a parser error means; `last` is the event that was read before it."""
     unprintable = _NOT_PRINTABLE.search(text)
     if isinstance(error, yaml.reader.ReaderError) and unprintable:
         return LoadError(

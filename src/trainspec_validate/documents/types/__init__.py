@@ -44,7 +44,7 @@ SIDE_KINDS: Mapping[str, type[Record]] = {
     "ConformanceTask": Task,
     "ConformanceReport": ConformanceReport,
 }
-"""Kinds that steer a check or a conformance test or lie in a checkpoint; rules never see them."""
+"""Kinds that steer a check or a conformance test or are in a checkpoint; rules never see them."""
 
 __all__ = [
     "API_VERSION",

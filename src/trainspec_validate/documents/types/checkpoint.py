@@ -71,15 +71,15 @@ class Save(Record, frozen=True, kw_only=True):
     """What one save costs."""
 
     mode: Literal["synchronous", "asynchronous"]
-    """`asynchronous` when training goes on before the save is durable."""
+    """`asynchronous` when training continues before the save is durable."""
     size_bytes: Bytes
     """Bytes of one checkpoint, all ranks together."""
     num_parameters: Parameters | None = None
-    """Parameters of the model."""
+    """Parameters of the model, embeddings included; the bytes of a save follow from them."""
     bytes_per_parameter: Annotated[float, Meta(ge=1, le=64)] | None = None
     """Checkpoint bytes of one parameter."""
     blocking_seconds: PositiveSeconds
-    """Time that training stands still for one save."""
+    """Time that training is paused for one save."""
     persist_seconds_p95: PositiveSeconds | None = None
     """95th percentile of the time until an asynchronous save is durable."""
     max_in_flight: Annotated[int, Meta(ge=1, le=64)] = 1
@@ -104,14 +104,14 @@ class JobFacts(Record, frozen=True, kw_only=True):
     step_seconds_p99: PositiveSeconds | None = None
     """99th percentile of the step time."""
     min_num_nodes: Count | None = None
-    """Fewest nodes that the job can go on with."""
+    """Fewest nodes that the job can continue with."""
 
 
 class Tier(Record, frozen=True, kw_only=True):
     """One place that checkpoints go to."""
 
     name: Name
-    """Name of the tier."""
+    """Name by which findings and other keys refer to this tier."""
     storage: Name | None = None
     """Storage target of the cluster."""
     failure_domain: FailureDomain
@@ -168,7 +168,7 @@ class State(Record, frozen=True, kw_only=True):
     """What a checkpoint holds."""
 
     items: tuple[StateItem, ...]
-    """Items of state."""
+    """Kinds of state that a save holds, such as `model`, `optimizer` and `data-position`."""
     rng_scope: Literal["rank", "global"] = "rank"
     """Whether each rank's random state is kept."""
     omitted: tuple[OmittedState, ...] = ()
@@ -187,7 +187,7 @@ class Integrity(Record, frozen=True, kw_only=True):
     manifest: bool
     """True when a manifest lists files, sizes and digests."""
     verified_on_restore: bool
-    """True when digests are checked before training goes on."""
+    """True when digests are checked before training continues."""
     signed: bool = False
     """True when the manifest is signed."""
     format: Literal["tensor-only", "pickle", "framework-native"] | None = None
@@ -208,10 +208,10 @@ class DetectionLayer(Record, frozen=True, kw_only=True):
 
 
 class RecoveryPath(Record, frozen=True, kw_only=True):
-    """How the job comes back from one class of fault, and how fast."""
+    """How the job recovers from one class of fault, and how fast."""
 
     fault: FaultClass
-    """Class of fault."""
+    """Class of fault that this path recovers from, such as `process-loss` or `hang`."""
     action: Literal["restart-in-place", "replace-from-spares", "shrink", "wait-for-repair", "rollback"]
     """What is done."""
     budget_seconds: PositiveSeconds
@@ -284,17 +284,17 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     detection: Annotated[tuple[DetectionLayer, ...], Meta(min_length=1)]
     """Layers that notice faults."""
     recovery: Annotated[tuple[RecoveryPath, ...], Meta(min_length=1)]
-    """How the job comes back, per class of fault."""
+    """How the job recovers, per class of fault."""
     recovery_point_seconds: PositiveSeconds
     """Most work that a fault may cost."""
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
     """Least share of wall time that makes lasting progress."""
     grace: Grace | None = None
-    """Preemption."""
+    """What a job does when it is asked to end: the notice it gets, and the save it makes."""
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None
-    """What stands in for a lost node."""
+    """What replaces a lost node."""
     share_of_restores_tested: Fraction | None = None
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None

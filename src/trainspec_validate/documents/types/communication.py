@@ -25,7 +25,7 @@ class CollectiveChoice(Record, frozen=True, kw_only=True):
     """The algorithm of one collective for one range of sizes."""
 
     operation: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"]
-    """Collective operation."""
+    """Collective that this row chooses an algorithm for."""
     axis: Axis
     """Parallel group that it runs in."""
     algorithm: Literal[
@@ -69,7 +69,7 @@ class Compression(Record, frozen=True, kw_only=True):
         "sign",
         "other",
     ]
-    """Compressor."""
+    """Algorithm that makes what is sent smaller, such as `top-k`; `none` sends values as they are."""
     axis: Axis = "data"
     """Parallel group whose traffic is compressed."""
     unbiased: bool | None = None
@@ -103,16 +103,16 @@ class Compression(Record, frozen=True, kw_only=True):
 
 
 class Communication(Record, frozen=True, kw_only=True):
-    """How ranks talk."""
+    """How ranks communicate."""
 
     library: SoftwareComponent | None = None
     """Collective library with its version."""
     collectives: tuple[CollectiveChoice, ...] = ()
     """Algorithm per operation, group and size."""
     overlap_gradients: bool | None = None
-    """True when gradient traffic runs beside the backward pass."""
+    """True when gradient traffic overlaps with the backward pass."""
     overlap_parameters: bool | None = None
-    """True when parameter gathering runs beside computation."""
+    """True when parameter gathering overlaps with computation."""
     overlap_tensor: bool | None = None
     """True when messages of tensor ranks are split and hidden behind matrix products; absent means as usual for
     `framework`."""

@@ -114,7 +114,7 @@ class Claims(Record, frozen=True, kw_only=True):
     profile: Literal["core", "full"] = "core"
     """Scenarios that have to pass."""
     level: ConformanceLevel = "recoverable"
-    """Level of conformance."""
+    """Level that the makers claim: each scenario up to it has to pass."""
     resume_class: Literal["bitwise", "statistical"] = "statistical"
     """`bitwise` promises the same numbers as an uninterrupted run in the same layout; `statistical` promises losses
     within `relative_tolerance` of them, and equal learning rates and samples. In a policy `statistical` promises less:
@@ -143,7 +143,7 @@ class Claims(Record, frozen=True, kw_only=True):
 
 
 class Store(Record, frozen=True, kw_only=True):
-    """Where the checkpoints of the stack lie below `{out}`."""
+    """Where the checkpoints of the stack are below `{out}`."""
 
     directory: Annotated[str, Meta(min_length=1, max_length=1024)] = "checkpoints"
     """Directory of all checkpoints."""
@@ -163,7 +163,7 @@ class Missing(Record, frozen=True, kw_only=True):
     capability: Capability
     """What it lacks."""
     reason: Text
-    """Why."""
+    """Cause for which the stack lacks the capability, in words for a reader of the report."""
 
 
 class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="StackDescriptor"):
@@ -189,7 +189,7 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     claims: Claims = Claims()
     """What it promises."""
     store: Store = Store()
-    """Where its checkpoints lie."""
+    """Where its checkpoints are."""
     notes: Text | None = None
     """Anything a reader of its reports should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)
@@ -206,7 +206,7 @@ class Fault(Record, frozen=True, kw_only=True):
     step: CountOrZero = 0
     """Update before which it happens."""
     num_steps: Count = 1
-    """Steps in a row."""
+    """Consecutive optimizer steps that the fault hits, from `step` on."""
     seconds: Seconds = 0
     """Added time of each, for `slow`, `data-delay` and `long-pause`."""
     every_attempt: bool = False
@@ -244,7 +244,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     num_kept: Count = 3
     """Checkpoints that are kept."""
     asynchronous_saves: bool = False
-    """Whether training goes on while a save is written."""
+    """Whether training continues while a save is written."""
     step_seconds: Seconds = 0.05
     """Least time of a step: a stack that is quicker sleeps for the rest."""
     seed: CountOrZero = 7
@@ -252,9 +252,9 @@ class TestJob(Record, frozen=True, kw_only=True):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of computation."""
     compression: Literal["none", "fp16", "bf16", "power-sgd", "top-k"] = "none"
-    """Of gradients."""
+    """Compression of gradients that the stack uses."""
     batch_ramp: tuple[RampStage, ...] = ()
-    """Changes of the batch."""
+    """Stages of a batch ramp, each with the step that it begins at."""
     evaluation_interval_steps: Count | None = None
     """Updates between evaluations."""
     rebalance_interval_steps: Count | None = None
@@ -268,7 +268,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
     """Share of activations that are set to zero by a random state of each rank."""
     faults: tuple[Fault, ...] = ()
-    """Planted faults."""
+    """Faults that the stack causes in itself during the run."""
 
 
 class TaskHost(Record, frozen=True, kw_only=True):
@@ -290,17 +290,17 @@ class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="Conformance
     apiVersion: Literal["trainspec/v1"]  # noqa: N815
     """Version of the document format."""
     run: Name
-    """Name of the run."""
+    """Run that the records of all attempts carry, chosen by the suite."""
     attempt: CountOrZero
     """Number of this start: the least attempt that its records may carry."""
     resume: bool
-    """Whether to go on from the newest checkpoint that can be trusted; from nothing only if there is none at all."""
+    """Whether to continue from the newest checkpoint that can be trusted; from nothing only if there is none at all."""
     trace_directory: Text
     """Directory for files of trace records, one for each process."""
     stream_directory: Text
     """Directory for metric streams; also in the variable TRAINSPEC_RUN."""
     checkpoint_directory: Text
-    """Directory for checkpoints."""
+    """Directory that saves go to and restores come from."""
     job: TestJob
     """What is trained."""
     hosts: tuple[TaskHost, ...] = ()

@@ -23,16 +23,16 @@ class Evidence(Record, frozen=True, kw_only=True):
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Path below the directory of the report."""
     size_bytes: Annotated[int, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
-    """Its size."""
+    """Bytes of the file when the report was written."""
     sha256: Sha256
-    """Its digest."""
+    """SHA-256 of the content, by which `verify` finds a changed file."""
 
 
 class CheckVerdict(Record, frozen=True, kw_only=True):
     """What one check says of one trial."""
 
     check: Name
-    """Name of the check."""
+    """Criterion of the scenario, such as `completes`."""
     passed: bool
     """Whether it holds."""
     messages: tuple[Text, ...] = ()
@@ -64,7 +64,7 @@ class MomentFigures(Record, frozen=True, kw_only=True):
     num_seen: Count
     """Those in which it came."""
     p50_seconds: Seconds | None = None
-    """Median."""
+    """Within which half of the trials stay."""
     p90_seconds: Seconds | None = None
     """Within which 90 % of the trials stay."""
     p95_seconds: Seconds | None = None
@@ -83,7 +83,7 @@ class TrialReport(Record, frozen=True, kw_only=True):
     seconds: Seconds
     """Time that it took."""
     directory: Text
-    """Where its files lie, below the directory of the report."""
+    """Where its files are, below the directory of the report."""
     checks: tuple[CheckVerdict, ...]
     """All checks of the scenario."""
     marks: tuple[Mark, ...] = ()
@@ -94,7 +94,7 @@ class ScenarioReport(Record, frozen=True, kw_only=True):
     """One scenario."""
 
     scenario: Name
-    """Its name."""
+    """Scenario that was run, such as `kill-rank`."""
     requirement: RequirementId
     """Requirement that it tests."""
     tier: Literal["core", "extended"]
@@ -114,7 +114,7 @@ class ScenarioReport(Record, frozen=True, kw_only=True):
     figures: tuple[MomentFigures, ...] = ()
     """How long the recovery path from the fault took."""
     trials: tuple[TrialReport, ...] = ()
-    """All trials."""
+    """Each trial that was run, in order."""
 
 
 class Machine(Record, frozen=True, kw_only=True):
@@ -123,11 +123,11 @@ class Machine(Record, frozen=True, kw_only=True):
     system: Text
     """Operating system and version."""
     processor: Text
-    """Kind of processor."""
+    """Model of the host processor, as the operating system names it."""
     num_processors: Count
     """Processors that the suite could use."""
     memory_bytes: Annotated[int, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
-    """Main memory."""
+    """Main memory of the host, in bytes."""
     accelerators: tuple[Text, ...] = ()
     """Devices, where there are any."""
 
@@ -140,13 +140,13 @@ class ConformanceReport(Record, frozen=True, kw_only=True, tag_field="kind", tag
     created: Time
     """When the suite ended, in UTC."""
     specification_version: Name
-    """Version of the specification."""
+    """Specification version that the stack was judged by, such as `1.0-draft`."""
     requirements_sha256: Sha256
     """Digest of the index of requirements."""
     scenarios_sha256: Sha256
     """Digest of the scenarios that were chosen, in their order."""
     suite_version: Name
-    """Version of the suite."""
+    """Version of `trainspec-conformance` that ran."""
     stack: StackDescriptor
     """The stack as it was described."""
     versions: dict[Annotated[str, Meta(min_length=1, max_length=200)], Text] = msgspec.field(default_factory=dict)

@@ -16,7 +16,7 @@ class Dataset(Record, frozen=True, kw_only=True):
     """One dataset of the mixture."""
 
     name: Name
-    """Name of the dataset."""
+    """Identity of the data for readers, such as `fineweb-edu`."""
     weight: Fraction | None = None
     """Share of the tokens of the job that it gives, or of the samples where the plan has no tokens; the weights of a
     mixture add up to 1."""
@@ -36,7 +36,7 @@ class Data(Record, frozen=True, kw_only=True):
     """What a job reads, and in which order."""
 
     datasets: Annotated[tuple[Dataset, ...], Meta(min_length=1, max_length=10_000)]
-    """Datasets of the mixture."""
+    """What the run reads, each with its weight in the mixture."""
     order: Literal["sequential", "shuffled", "curriculum"] | None = None
     """Order of the samples: as stored, by a pseudo-random permutation, or by a declared curriculum."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None

@@ -195,7 +195,7 @@ class Nic(Record, frozen=True, kw_only=True):
     gpu_direct: bool | None = None
     """True when the interface reads and writes accelerator memory without a copy through the host."""
     gpu_direct_level: PathClass | None = None
-    """Largest distance at which the collective library is told to use that direct path."""
+    """Largest distance at which the collective library is set to use that direct path."""
     gid_index: Annotated[int, Meta(ge=0, le=255)] | None = None
     """Index of the routable address that RoCE uses."""
     host_link: HostLink | None = None

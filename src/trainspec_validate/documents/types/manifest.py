@@ -32,7 +32,7 @@ class SealedFile(Record, frozen=True, kw_only=True):
     path: FilePath
     """Path relative to the directory of the manifest, with forward slashes."""
     size_bytes: FileBytes
-    """Size of the file."""
+    """Bytes of the file when the manifest was written."""
     sha256: Sha256
     """SHA-256 of its content, in lower-case hexadecimal digits."""
 
@@ -55,7 +55,7 @@ class SavedLayout(Record, frozen=True, kw_only=True):
 
 
 class CheckpointManifest(Record, frozen=True, kw_only=True, tag_field="kind", tag="CheckpointManifest"):
-    """The files of one checkpoint with their digests; lies in the checkpoint as `trainspec-manifest.json`."""
+    """The files of one checkpoint with their digests; is in the checkpoint as `trainspec-manifest.json`."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
@@ -78,7 +78,7 @@ class CheckpointManifest(Record, frozen=True, kw_only=True, tag_field="kind", ta
     files: Annotated[tuple[SealedFile, ...], Meta(min_length=1)]
     """Every file at any depth below the directory, except the manifest, its signature and those under `unsealed`."""
     unsealed: tuple[FilePath, ...] = ()
-    """Files that may lie in the directory without a digest, such as logs that are still written."""
+    """Files that may be in the directory without a digest, such as logs that are still written."""
     empty_folders: tuple[FilePath, ...] = ()
     """Directories below it that hold nothing; every other directory is in a path of `files` or `unsealed`."""
     extensions: Extensions = msgspec.field(default_factory=dict)

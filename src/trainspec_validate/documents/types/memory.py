@@ -21,11 +21,11 @@ class Offload(Record, frozen=True, kw_only=True):
     bytes_per_step: Bytes | None = None
     """Traffic of one optimizer step and rank, both directions together."""
     overlapped: bool | None = None
-    """True when the traffic runs beside computation."""
+    """True when the traffic overlaps with computation."""
 
 
 class Memory(Record, frozen=True, kw_only=True):
-    """What lies where on one rank."""
+    """Which data is where on one rank."""
 
     activation_policy: Literal["none", "selective", "full", "offload"]
     """What is recomputed in the backward pass."""
@@ -46,7 +46,7 @@ class Memory(Record, frozen=True, kw_only=True):
     pinned_input: bool | None = None
     """True when input is copied from page-locked memory."""
     asynchronous_copies: bool | None = None
-    """True when host-to-device copies run beside computation."""
+    """True when host-to-device copies overlap with computation."""
     input_bytes_per_step: Bytes | None = None
     """Input that one rank copies to its device in one optimizer step."""
     allocator: Literal["caching", "expandable-segments", "asynchronous", "arena", "framework-default"] | None = None

@@ -25,7 +25,7 @@ class CollectiveObservation(Record, frozen=True, kw_only=True):
     """What one log of a collective library shows of one job."""
 
     source: Source
-    """The log."""
+    """Log that was read: its title, where it is, and a note."""
     group: Name | None = None
     """Node group that the job ran on; absent means that the observation speaks of every group."""
     library: SoftwareComponent | None = None
@@ -39,7 +39,7 @@ class CollectiveObservation(Record, frozen=True, kw_only=True):
     num_ranks: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     """Ranks of the largest communicator."""
     num_nodes: Count | None = None
-    """Nodes of the job."""
+    """Nodes whose ranks appear in the log."""
     gpu_direct_share: Fraction | None = None
     """Share of the network connections that read and write accelerator memory without a copy through the host."""
     forced_settings: tuple[Name, ...] = ()
@@ -77,13 +77,13 @@ class PortObservation(Record, frozen=True, kw_only=True):
     device: Name
     """Name of the interface, for example `mlx5_0`."""
     port: Count = 1
-    """Number of the port."""
+    """Port of the interface, counted from 1."""
     active: bool
     """Whether the link is up."""
     rate_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate that the port runs at in one direction."""
     firmware: Text | None = None
-    """Version of its firmware."""
+    """Firmware version that the interface reports."""
 
 
 class BusBandwidth(Record, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class BusBandwidth(Record, frozen=True, kw_only=True):
     operation: Literal[
         "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-receive"
     ]
-    """Collective operation."""
+    """Collective that the benchmark ran."""
     num_ranks: Annotated[int, Meta(ge=2, le=10_000)]
     """Ranks that took part."""
     message_bytes: Bytes
@@ -114,7 +114,7 @@ class NodeObservation(Record, frozen=True, kw_only=True):
     """What was found on one node; what is absent was not read, and is not judged."""
 
     name: Name
-    """Name of the node."""
+    """Host name of the node that was observed."""
     group: Name | None = None
     """Node group that it belongs to; absent means the only one."""
     answered: bool = True

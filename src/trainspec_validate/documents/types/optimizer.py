@@ -20,7 +20,7 @@ class AuxiliaryOptimizer(Record, frozen=True, kw_only=True):
     """Optimizer of the parameters that the main optimizer leaves out, such as AdamW for embeddings under Muon."""
 
     name: OptimizerName
-    """Name of the algorithm."""
+    """Optimizer that updates the parameters; it decides how many moments are kept."""
     num_parameters: Parameters
     """Parameters that it updates."""
     moments: Moments | None = None

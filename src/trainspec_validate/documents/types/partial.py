@@ -28,7 +28,7 @@ class UnknownValueError(Exception):
 
 
 class Unknown:
-    """Stands for a value that a document does not give."""
+    """Represents a value that a document does not give."""
 
     __slots__ = ("_path", "_pointer")
 
@@ -136,7 +136,7 @@ def _without_none(model: Any) -> Any:
 def read_partial(model: type[Record], data: Any, path: str, unknown: Iterable[Pointer] = ()) -> Any:
     """The document with what is absent as unknown; None where something that is there breaks the schema.
 
-    An absent key that may be absent has its default, unless it is in `unknown`; so has what it would stand in.
+    An absent key that may be absent has its default, unless it is in `unknown`; so has what it would replace.
     """
     known = frozenset(unknown)
     above = frozenset(pointer[:length] for pointer in known for length in range(len(pointer)))

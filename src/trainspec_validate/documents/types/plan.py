@@ -44,13 +44,13 @@ class Job(Record, frozen=True, kw_only=True):
     """How long the job runs."""
 
     num_steps: Count | None = None
-    """Optimizer steps."""
+    """Optimizer steps from the first to the last of the job."""
     num_tokens: Tokens | None = None
-    """Training tokens."""
+    """Tokens that the job trains on, with repetitions counted again."""
     planned_seconds: PositiveSeconds | None = None
     """Planned duration without failures."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-    """Seed of the run."""
+    """Number that random generators start from, such as those of initial weights and data order."""
 
 
 class Performance(Record, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ class Energy(Record, frozen=True, kw_only=True):
     expected_energy_joules: Annotated[float, Meta(gt=0, le=1e18)] | None = None
     """Predicted energy of the job inside the boundary."""
     report_carbon: bool = False
-    """True when carbon is reported; the cluster then owes intensity and basis."""
+    """True when carbon is reported; the cluster then states intensity and basis."""
 
 
 class Telemetry(Record, frozen=True, kw_only=True):
@@ -186,9 +186,9 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     rollout: Rollout | None = None
     """Generation of the samples of reinforcement learning."""
     communication: Communication | None = None
-    """How ranks talk."""
+    """How ranks communicate."""
     memory: Memory | None = None
-    """What lies where."""
+    """Which data is where."""
     kernels: tuple[KernelFloor, ...] = ()
     """Least efficiency of kernels."""
     synchrony: Synchrony = Synchrony()

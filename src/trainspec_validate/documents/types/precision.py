@@ -27,7 +27,7 @@ class LossScaling(Record, frozen=True, kw_only=True):
     growth_interval_steps: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """Steps without overflow before the scale grows."""
     min_scale: Annotated[float, Meta(gt=0, le=2**64)] | None = None
-    """Smallest scale."""
+    """Value below which the loss scale does not fall, however many steps overflow."""
     hysteresis_steps: CountOrZero | None = None
     """Overflows that are tolerated before the scale backs off."""
 
@@ -50,7 +50,7 @@ class LowPrecisionRecipe(Record, frozen=True, kw_only=True):
     scaling_state_checkpointed: bool | None = None
     """True when scale factors and histories are part of the checkpoint."""
     gradient_rounding: Literal["nearest", "stochastic"] | None = None
-    """Rounding of gradients."""
+    """How gradients become numbers of the low-precision format."""
 
 
 class Precision(Record, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Precision(Record, frozen=True, kw_only=True):
     """Moments that the optimizer keeps of each parameter: 2 for Adam, 1 for momentum or Lion, 0 for none; absent means
     as usual for `optimizer.name`, and 2 without an optimizer section."""
     parameter_rounding: Literal["nearest", "stochastic"] = "nearest"
-    """Rounding of the parameter update."""
+    """How updated parameters become numbers of their format."""
     loss_scaling: LossScaling | None = None
     """Loss scaling; fp16 needs it."""
     recipe: LowPrecisionRecipe | None = None
@@ -110,7 +110,7 @@ class KernelFloor(Record, frozen=True, kw_only=True):
     operation: Literal["matmul", "attention", "normalization", "activation", "host-to-device-copy", "step"]
     """What is measured."""
     implementation: Name | None = None
-    """Implementation in use."""
+    """Library or kernel that computes the operation, such as `flash-attention-3`."""
     fused: bool | None = None
     """True when the operation runs as one kernel."""
     floor: Fraction
@@ -120,7 +120,7 @@ class KernelFloor(Record, frozen=True, kw_only=True):
     num_warmup_runs: Annotated[int, Meta(ge=0, le=10_000)] | None = None
     """Runs before timing."""
     num_timed_runs: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    """Timed runs."""
+    """Runs whose times enter the measurement, after the warm-up."""
     dimensions: tuple[Count, ...] = ()
     """Shape that is measured: rows, inner, columns for a product; batch, heads, sequence, head size for attention."""
     workspace_bytes: Bytes | None = None

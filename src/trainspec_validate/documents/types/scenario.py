@@ -36,7 +36,7 @@ class Start(_Act, frozen=True, kw_only=True, tag="start"):
     """Starts the command of the stack."""
 
     resume: bool = False
-    """Whether it has to go on from a checkpoint."""
+    """Whether it has to continue from a checkpoint."""
     num_ranks: Count | None = None
     """Another number of processes than the job's."""
     another_seed: bool = False
@@ -94,7 +94,7 @@ class Inject(_Act, frozen=True, kw_only=True, tag="inject"):
         "mend-device",
         "kill-at-memory-limit",
     ]
-    """What is done; of a network that is cut packets are lost and nobody is told, of a device that fails each write."""
+    """What is done; of a network that is cut packets are lost without notice, of a device each write fails."""
     target: Target = "rank"
     """To whom."""
     grace_seconds: Seconds = 0
@@ -172,11 +172,11 @@ class Criterion(Record, frozen=True, kw_only=True):
     """One thing that has to be true of a trial; keys that a check does not use stay away."""
 
     check: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9-]*$")]
-    """Name of the check."""
+    """Criterion that the suite judges, such as `completes` or `rate-is-zero`."""
     seconds: PositiveSeconds | None = None
     """Time limit; absent means what the stack claims."""
     steps: CountOrZero | None = None
-    """Number of steps."""
+    """Optimizer steps that the check counts with; their meaning is that of the check."""
     num: CountOrZero | None = None
     """Number of things."""
     tolerance: Annotated[float, Meta(ge=0, le=1000)] | None = None
@@ -191,11 +191,11 @@ class Trials(Record, frozen=True, kw_only=True):
     """Trials by the quantile that is claimed."""
 
     basic: Count = 5
-    """For a median."""
+    """Trials where the stack claims a median."""
     standard: Count = 5
-    """For 90 %."""
+    """Trials where the stack claims its recovery time for 90 of 100 faults."""
     strict: Count = 5
-    """For 95 %."""
+    """Trials where the stack claims its recovery time for 95 of 100 faults."""
 
 
 class Scenario(Record, frozen=True, kw_only=True, tag_field="kind", tag="Scenario"):
@@ -226,7 +226,7 @@ class Scenario(Record, frozen=True, kw_only=True, tag_field="kind", tag="Scenari
     trials: Trials = Trials(basic=1, standard=1, strict=1)
     """How often it is run."""
     budget_seconds: PositiveSeconds = 180
-    """Longest time of one trial, beside the time that the stack says it takes to start; it is ended then, and fails."""
+    """Longest time of one trial, without the declared start time of the stack; a longer one is ended and fails."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)

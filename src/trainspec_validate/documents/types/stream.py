@@ -54,9 +54,9 @@ class Producer(Record, frozen=True, kw_only=True):
     """The program that writes the stream."""
 
     name: Identity
-    """Name of the program."""
+    """Program or library that writes the stream, such as `trainspec-record`."""
     version: Identity | None = None
-    """Its exact version."""
+    """Exact release of that program, without a range."""
 
 
 class ExtensionMetric(Record, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class ExtensionMetric(Record, frozen=True, kw_only=True):
     unit: Annotated[str, Meta(min_length=1, max_length=64)]
     """UCUM unit of its values."""
     instrument: Literal["counter", "updowncounter", "gauge", "histogram"]
-    """Whether values count up, move both ways, stand for a moment, or are histograms."""
+    """Whether values count up, move both ways, represent a moment, or are histograms."""
     description: Text | None = None
     """What it means."""
 
@@ -76,7 +76,7 @@ class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
     apiVersion: Literal["trainspec/v1"]  # noqa: N815
     """Version of the specification that the stream follows."""
     kind: Literal["MetricStream"]
-    """Kind of the document."""
+    """Kind of the document, which selects its schema together with `apiVersion`."""
     run: Identity
     """Identifier of the run, the same in all its attempts."""
     att: Attempt
@@ -104,9 +104,9 @@ class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
     declared: dict[AttributeName, AttributeValue] = {}
     """Attributes that hold for the whole attempt, such as the peak that utilization is measured against."""
     unsupported: dict[MetricName, Text] = {}
-    """Metrics that the stream owes and cannot give, each with the reason."""
+    """Metrics required of the stream that it cannot give, each with the reason."""
     extension_metrics: dict[MetricName, ExtensionMetric] = {}
-    """Metrics of vendors that the stream carries beside those of the catalog."""
+    """Metrics of vendors that the stream carries in addition to those of the catalog."""
     redaction: Literal["none", "keyed-hash"] = "none"
     """How names of hosts and devices are hidden: `keyed-hash` writes `h:` and 16 or more hexadecimal digits."""
     producer: Producer | None = None
@@ -156,7 +156,7 @@ class Event(Record, frozen=True, kw_only=True, tag_field="k", tag="e"):
     seq: Sequence
     """Number of the record; counts up by 1 for each emitter and attempt, samples and events together."""
     name: EventName
-    """Name of the event."""
+    """Event of the catalog, such as `train.fault.detected`."""
     id: Identity | None = None
     """What ties the events of one interval together."""
     severity: Annotated[int, Meta(ge=1, le=24)] | None = None

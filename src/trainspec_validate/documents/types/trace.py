@@ -42,7 +42,7 @@ class Process(_Record, frozen=True, kw_only=True, tag="process"):
     rank: Rank | None = None
     """Its rank, for `rank`."""
     host: Word | None = None
-    """Node that it stands for."""
+    """Node that it represents."""
 
 
 class StepDone(_Record, frozen=True, kw_only=True, tag="step"):
@@ -56,7 +56,7 @@ class StepDone(_Record, frozen=True, kw_only=True, tag="step"):
     learning_rate: float
     """Rate that the update used."""
     sample_ids: SampleIds = ()
-    """Samples that this rank consumed, in their order; ranks that share samples tell the same ones."""
+    """Samples that this rank consumed, in their order; ranks that share samples report the same ones."""
     gradient_norm: Number | None = None
     """Norm of the global gradient before clipping."""
     loss_scale: float | None = None
@@ -68,7 +68,7 @@ class StepDone(_Record, frozen=True, kw_only=True, tag="step"):
 
 
 class Save(_Record, frozen=True, kw_only=True, tag="save"):
-    """A stage of a save, told as soon as it is reached."""
+    """A stage of a save, reported as soon as it is reached."""
 
     checkpoint: Word
     """Name of the checkpoint: its path below the directory of checkpoints."""

@@ -31,7 +31,7 @@ class UserRule(Record, frozen=True, kw_only=True):
     level: RuleLevel
     """MUST makes a finding an error, SHOULD a warning, MAY a note."""
     message: Text
-    """What is said of a row; `{column}` stands for a value, `{column:.2f}` for one with two decimals."""
+    """What is said of a row; `{column}` is replaced by a value, `{column:.2f}` by one with two decimals."""
     help: Text | None = None
     """What would be right."""
     url: Annotated[str, Meta(min_length=1, max_length=2048, pattern=r"^https?://")] | None = None
@@ -51,11 +51,11 @@ class UserRule(Record, frozen=True, kw_only=True):
     report: Expression
     """Rows, or groups, that are wrong."""
     limit: RowLimit = DEFAULT_LIMIT
-    """Rows that are told one by one; the others are counted."""
+    """Rows that are reported one by one; the others are counted."""
 
 
 class UserRules(Record, frozen=True, kw_only=True, tag_field="kind", tag="UserRules"):
-    """Rules of an organisation on the records of a run, beside those of the specification."""
+    """Rules of an organisation on the records of a run, in addition to those of the specification."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""

@@ -22,7 +22,7 @@ _VENDORS = {"10de": "NVIDIA", "1002": "AMD", "1ae0": "Google"}
 def discover(machine: Machine) -> tuple[Fragment, ...]:
     """One fragment from the kernel, then one from NVML or else nvidia-smi, and one from each other tool that answered.
 
-    A source that is missing, fails or tells nonsense never stops the others; the fragment from the kernel says so
+    A source that is missing, fails or returns nonsense never stops the others; the fragment from the kernel says so
     where it matters. Host names, serial numbers and addresses of the network are not recorded.
 
     >>> discover(RecordedMachine())[0].format

@@ -14,7 +14,7 @@ _MEMORY = re.compile(r"(?:Node [0-9]{1,4} )?MemTotal:\s*([0-9]{1,15}) kB", re.AS
 
 
 def describe_host(machine: Machine, draft: Draft) -> None:
-    """Writes what the operating system tells about the host side of the node."""
+    """Writes what the operating system reports about the host side of the node."""
     cpuinfo = machine.read("/proc/cpuinfo") or ""
     cores = _cores_of_cpuinfo(cpuinfo) or _cores_of_sysfs(machine)
     if cores:

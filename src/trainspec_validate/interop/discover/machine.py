@@ -24,7 +24,7 @@ _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Machine(Protocol):
-    """What discovery may ask a machine; every answer is bounded, and None stands for any failure."""
+    """What discovery may ask a machine; every answer is bounded, and any failure gives None."""
 
     def run(self, command: tuple[str, ...]) -> str | None:
         """What a command prints; None where it is missing, fails, takes too long or prints too much."""
@@ -56,7 +56,7 @@ class LocalMachine:
     """The machine that this process runs on."""
 
     root: Path = Path("/")
-    """Directory that stands for `/` when files are read."""
+    """Directory that represents `/` when files are read."""
     timeout_seconds: float = 30.0
     """Longest time that one command may take."""
     max_output_bytes: int = 8 * 2**20
@@ -68,7 +68,7 @@ class LocalMachine:
         return None if program is None else self._printed([program, *command[1:]])
 
     def nvml(self) -> str | None:
-        """What NVML tells. Its driver may hang or crash, so that it is asked in a process of its own."""
+        """What NVML reports. Its driver may hang or crash, so that it is asked in a process of its own."""
         if os.name != "posix" or find_spec("pynvml") is None:
             return None
         # what this process takes no notice of, variables of Python among it, its child takes no notice of either
@@ -184,7 +184,7 @@ class RecordedMachine:
     silent: frozenset[str] = frozenset()
     """Programs that were installed and of which some calls gave no answer."""
     nvml_survey: str | None = None
-    """What NVML told; None where its binding was not installed."""
+    """What NVML reported; None where its binding was not installed."""
 
     @classmethod
     def load(cls, directory: Path) -> RecordedMachine:
@@ -212,7 +212,7 @@ class RecordedMachine:
         return self.commands.get(command)
 
     def nvml(self) -> str | None:
-        """What NVML told then."""
+        """What NVML reported then."""
         return self.nvml_survey
 
     def has(self, name: str) -> bool:

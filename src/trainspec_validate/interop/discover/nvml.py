@@ -41,7 +41,7 @@ class Asker:
 
 
 def survey(binding: Any) -> dict[str, Any]:
-    """What NVML tells about the accelerators of this machine, in plain values; `error` alone where it gives nothing."""
+    """What NVML reports about the accelerators of this machine, in plain values; only `error` where it fails."""
     try:
         binding.nvmlInit()
     except Exception as error:  # the binding raises what the driver and ctypes make it raise

@@ -18,7 +18,7 @@ _WORDS = _nvlink.Words(
     one_node="domains of coherent hosts may span nodes, and NVML shows one",
 )
 Reach = Mapping[tuple[int, int], bool]
-"""Whether the driver lets two devices reach each other over NVLink, in both orders, where it tells."""
+"""Whether the driver lets two devices reach each other over NVLink, in both orders, where it says so."""
 Pairs = dict[tuple[int, int], int]
 
 
@@ -37,7 +37,7 @@ class Ends:
 
     @classmethod
     def of(cls, bus_id: str | None, links: Sequence[tuple[bool, str | None, str | None]]) -> Ends:
-        """The links of a device, each told as active, kind of the far end and its PCI address."""
+        """The links of a device, each reported as active, kind of the far end and its PCI address."""
         active = [(remote, address) for is_active, remote, address in links if is_active and remote != "npu"]
         switched = sum(remote == "switch" for remote, _ in active)
         peers = Counter(address for remote, address in active if remote == "gpu")
@@ -47,7 +47,7 @@ class Ends:
 def describe_links(
     draft: Draft, ends: Sequence[Ends], pairs: Mapping[tuple[int, int], bool], *, coherent: bool
 ) -> None:
-    """Writes the domain; `pairs` tells which devices the driver lets reach each other over NVLink, in both orders."""
+    """Writes the domain; `pairs` has which devices the driver lets reach each other over NVLink, in both orders."""
     _inactive(draft, ends)
     if not any(one.num_active for one in ends):
         _nvlink.none_found(draft, len(ends), "NVML shows no active NVLink")

@@ -10,7 +10,7 @@ from typing import Any
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
 
 Platform = dict[tuple[str, str], int]
-"""Subject and value, with the first line that tells it."""
+"""Subject and value, with the first line that states it."""
 _MAX_VALUES = 32
 _LISTED = 8
 _CUDA = "cudaDriverVersion"
@@ -25,7 +25,7 @@ STARTS = (_CUDA, "ROCr version", "Plugin Path", "NET/Plugin: ")
 
 
 def take_platform(platform: Platform, said: str, number: int) -> None:
-    """Keep what one line tells, once for every value."""
+    """Keep what one line states, once for every value."""
     for subject, pattern in _PATTERNS.items():
         found = pattern.match(said)
         if found and len(platform) < _MAX_VALUES:
@@ -33,7 +33,7 @@ def take_platform(platform: Platform, said: str, number: int) -> None:
 
 
 def remark_platform(sheet: Sheet, platform: Platform) -> None:
-    """Tell what an observation has no key for, and where ranks differ in it."""
+    """Report what an observation has no key for, and where ranks differ in it."""
     for subject in _PATTERNS:
         values = {value: line for (own, value), line in platform.items() if own == subject}
         if len(values) > 1 and subject != "network plug-in":

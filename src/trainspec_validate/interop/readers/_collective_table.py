@@ -132,7 +132,7 @@ def _decimal(cell: str) -> float | None:
 def operation(table: Table) -> str | None:
     """The collective of a table: by the name of the program, else by redop, root and the ratio of its bandwidths.
 
-    All-gather and all-to-all cannot be told apart without the name.
+    All-gather and all-to-all cannot be distinguished without the name.
     Source of the factors: NVIDIA/nccl-tests@a0b82b22:doc/PERFORMANCE.md.
     """
     if table.program:

@@ -34,7 +34,7 @@ class Draft:
         self.unknown((*_IN_GROUP, "num_nodes"), _ONE_NODE)
 
     def fact(self, pointer: Pointer, value: Any, how: str | None = None) -> None:
-        """Records a value; `how` tells its derivation where the source does not write it word for word."""
+        """Records a value; `how` says its derivation where the source does not write it word for word."""
         place: Any = self._facts
         for key, following in pairwise(pointer):
             place = _step(place, key, [] if isinstance(following, int) else {})
@@ -52,11 +52,11 @@ class Draft:
         self.fact((*_IN_GROUP, *path), value, how)
 
     def unknown(self, pointer: Pointer, reason: str) -> None:
-        """Records that the source cannot tell a key; a fact about it wins."""
+        """Records that the source cannot state a key; a fact about it wins."""
         self._unknown.setdefault(pointer, reason)
 
     def group_unknown(self, *path: str | int, reason: str) -> None:
-        """Records that the source cannot tell a key of the node group."""
+        """Records that the source cannot state a key of the node group."""
         self.unknown((*_IN_GROUP, *path), reason)
 
     def retract(self, key: str, reason: str) -> None:

@@ -85,7 +85,7 @@ def leave_split_reduction_open(draft: Draft) -> None:
 
 
 def leave_micro_batch_open(draft: Draft) -> None:
-    """Leave the micro-batch open where a further argument that nobody reads names one of another size."""
+    """Leave the micro-batch open where a further argument that no one reads names one of another size."""
     stated = draft.get("batch", "micro_sequences")
     for name, value in draft.values.items():
         another = _MICRO.search(name.lower().replace("-", "_")) and name not in draft.used and "." not in name

@@ -1,4 +1,4 @@
-"""Counts parameters of transformers models beside those of a plan's shape: biases, positions, further norms."""
+"""Counts parameters of transformers models in addition to those of a plan's shape: biases, positions, further norms."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Sizes:
 
 
 def more_parameters(draft: Draft, kind: str, name: Callable[[str], str]) -> tuple[int, int] | None:
-    """Parameters beside those of the shape, of all and of those that a token uses; None where they are not known.
+    """Parameters in addition to those of the shape, of all and of those that a token uses; None if unknown.
 
     Source: huggingface/transformers:src/transformers/models, one modeling file for each kind.
     """

@@ -65,7 +65,7 @@ _STAGES = frozenset({"pt", "sft", "rm", "ppo", "dpo", "kto"})
 def loaded_format(draft: Draft) -> tuple[str, str]:
     """The format in which the weights are loaded, and the setting that says so; both empty where none does.
 
-    The format is empty beside a setting that names none, such as `auto`.
+    The format is empty where a setting names none, such as `auto`.
     """
     if draft.flag("pure_bf16"):
         return "bf16", "pure_bf16"

@@ -44,13 +44,13 @@ class Device:
 
     @property
     def host(self) -> str:
-        """Host of an adapter, by its name; empty where the name tells none."""
+        """Host of an adapter, by its name; empty where the name has none."""
         match = _HOST.fullmatch(self.name.strip())
         return match["host"] if match else ""
 
     @property
     def device(self) -> str:
-        """Device of an adapter on its host, by its name; empty where the name tells none."""
+        """Device of an adapter on its host, by its name; empty where the name has none."""
         match = _HOST.fullmatch(self.name.strip())
         return match["device"] if match else ""
 

@@ -30,7 +30,7 @@ _RAY = ("actor_num_nodes", "actor_num_gpus_per_node")
 _VALUED = re.compile(r"--[A-Za-z][\w-]*$|-[A-Za-z]$")
 ONE_NODE = "the default of torchrun"
 LAUNCHER = "$launcher"
-"""Under which what starts the program stands among its options, with the sizes that Slurm is asked for there."""
+"""Under which the starter of the program appears among its options, with the sizes that Slurm is asked for there."""
 LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
 """Options of launchers that set how many processes they start."""
 LAUNCHER_OPTIONS = LAUNCHER_SIZE | {
@@ -117,7 +117,7 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
 
 
 def launched(draft: Draft) -> frozenset[Pointer]:
-    """Facts that stand on a default of the launcher, which no default of the program changes."""
+    """Facts that rest on a default of the launcher, which no default of the program changes."""
     how = draft.derived.get(("parallelism", "num_accelerators"), "")
     return frozenset({("parallelism", "num_accelerators")} if ONE_NODE in how else ())
 

@@ -97,7 +97,7 @@ def from_nvlink_matrix(size: int, pairs: Mapping[tuple[int, int], int]) -> Shape
     """Shape of a matrix that shows the links of each pair; through switches every pair shows all of a device's links.
 
     More links than any generation has cannot be direct, so that they go through switches. Up to 18 in all are taken
-    as direct; what lies between, or two devices alone, stays open. Each island of accelerators is a domain.
+    as direct; what is between, or two devices alone, stays open. Each island of accelerators is a domain.
     Source: nvidia-smi manual; links.yaml.
 
     >>> from_nvlink_matrix(8, {(a, b): 18 for a in range(8) for b in range(8) if a != b})

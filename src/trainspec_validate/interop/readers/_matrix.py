@@ -15,7 +15,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its label, its cells, and what stands behind them."""
+    """One row: its label, its cells, and what follows them."""
 
     label: str
     cells: tuple[str, ...]

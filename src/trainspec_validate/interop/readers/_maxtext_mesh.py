@@ -26,7 +26,7 @@ _TWO_CORES = frozenset({"v4", "v5p"})
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Degrees of the mesh; None where an axis takes ranks that are left over and nobody says how many there are."""
+    """Degrees of the mesh; None where an axis takes ranks that are left over and no one says how many there are."""
 
     degrees: dict[str, int | None]
     world: int | None

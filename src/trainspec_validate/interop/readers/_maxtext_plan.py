@@ -47,7 +47,7 @@ def write_plan(draft: Draft, axes: Axes) -> None:
 
 
 def follows_from_defaults(draft: Draft, axes: Axes) -> list[Pointer]:
-    """Facts that stand on settings which the source does not name."""
+    """Facts that rest on settings which the source does not name."""
     given = {name for name, value in draft.values.items() if value is not None}
     found: list[Pointer] = []
     if not axes.stated >= axes.degrees.keys():

@@ -51,7 +51,7 @@ def num_experts(value: object) -> object:
 
 
 def write_experts(draft: Draft, layers: int | None) -> None:
-    """Experts of each layer, in every second layer unless told otherwise, of which a token visits one."""
+    """Experts of each layer, in every second layer unless stated otherwise, of which a token visits one."""
     pointer: Pointer = ("model", "experts", "num_experts")
     count = num_experts(draft.look("num_experts"))
     if is_count(count):
@@ -87,7 +87,7 @@ def write_degrees(draft: Draft) -> None:
 
 
 def sharding(draft: Draft) -> str | None:
-    """What the stage of ZeRO shards, where the arguments tell; otherwise it is left open."""
+    """What the stage of ZeRO shards, where the arguments say so; otherwise it is left open."""
     stage = draft.look("zero_stage")
     if stage in (1, 2, 3) and not isinstance(stage, bool):
         return ("optimizer", "gradients", "parameters")[int(stage) - 1]

@@ -23,7 +23,7 @@ _SIZES: Final = (("model", "num_parameters"), ("model", "num_active_parameters")
 
 
 def drop_defaults(draft: Draft) -> None:
-    """Defaults of Megatron-LM's own command line, which hold for nobody else."""
+    """Defaults of Megatron-LM's own command line, which no other program shares."""
     for group, key in (
         ("communication", "timeout_seconds"),
         ("communication", "overlap_gradients"),

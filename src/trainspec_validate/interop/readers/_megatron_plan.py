@@ -49,6 +49,12 @@ def layout_layers(layout: object) -> list[int] | None:
 _MAX_STAGES = 1024
 _ZERO_BUBBLE = ("enable_zbh1_pipeline", "enable_zbh1_exact_semantics", "enable_zero_bubble", "zero_bubble_v_schedule")
 """Of Megatron-DeepSpeed, and of the Megatron-LM of sail-sg."""
+_CONTEXT_METHODS = {
+    "p2p": "ring",
+    "all_gather": "all-gather",
+    "a2a": "head-parallel",
+    "a2a+p2p": "head-parallel-ring",
+}
 _OLDER_DEGREES = {
     "tensor": ("tensor_parallel_size", "model_parallel_size"),
     "pipeline": ("pipeline_parallel_size", "pipe_parallel_size"),
@@ -83,10 +89,26 @@ def _write_degrees(draft: Draft) -> None:
     if draft.get("model", "family") != "dense-transformer" or draft.count("expert_tensor_parallel_size") != 1:
         draft.copy(("parallelism", "expert_tensor"), "expert_tensor_parallel_size")
     draft.copy(("parallelism", "data"), "data_parallel_size")
+    _write_context_method(draft)
     _write_sequence(draft)
     if draft.flag("use_tp_pp_dp_mapping"):
         order = ["tensor", "context", "expert", "pipeline", "data"]
         draft.put(("parallelism", "order"), order, "use_tp_pp_dp_mapping")
+
+
+def _write_context_method(draft: Draft) -> None:
+    """How attention sees sequences that context ranks divide; where layers differ, no word of a plan says it."""
+    if (draft.get("parallelism", "context") or 1) == 1:
+        return
+    pointer, stated = ("parallelism", "context_method"), draft.look("cp_comm_type")
+    words = set(stated.split()) if isinstance(stated, str) else set(map(str, stated or ()))
+    method = _CONTEXT_METHODS.get(min(words)) if len(words) == 1 else None
+    if method:
+        draft.put(pointer, method, f"cp_comm_type {min(words)}")
+    elif stated:
+        draft.lacks(pointer, f"cp_comm_type is {shown(stated)}, for which a plan has no word")
+    else:
+        draft.default(pointer, "ring", f"the default of {ARGUMENTS}")
 
 
 def _write_sequence(draft: Draft) -> None:

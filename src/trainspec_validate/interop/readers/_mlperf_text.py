@@ -43,7 +43,7 @@ class Interconnect:
     generation: str | None
     switched: bool
     rate_bytes_per_second: float | None
-    """The figure as it stands, whatever its direction."""
+    """The figure as it is, whatever its direction."""
     num_links: int | None = None
     """Links of one accelerator."""
 

@@ -29,7 +29,7 @@ _OFF = (None, False, 0, 0.0, "", "none", "None", "null")
 
 
 def count_more(draft: Draft) -> None:
-    """Add biases, norms and positions of a NeMo model to its parameters; a setting that nobody knows leaves them open.
+    """Add biases, norms and positions of a NeMo model to its parameters; a setting that no one knows leaves them open.
 
     Whether there are biases, and which norms and positions, are the defaults of NeMo where the file does not say.
     """

@@ -14,7 +14,7 @@ _PATH = ("scale_up",)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How a source tells of links, and why it may leave a key open."""
+    """How a source describes links, and why it may leave a key open."""
 
     how: str
     joined: str

@@ -35,7 +35,7 @@ _COUNTED = "counted from the shape: queries, keys, values and output, feed-forwa
 def complete(draft: Draft, world: int | None = None, world_from: str = "") -> None:
     """Fill in the parameters of the shape, the degrees, the batch and the length of the job.
 
-    `world` is the number of ranks where the source tells it, `world_from` the words of the source for it.
+    `world` is the number of ranks where the source states it, `world_from` the words of the source for it.
     """
     complete_model(draft)
     complete_degrees(draft, world, world_from)
@@ -54,9 +54,9 @@ def keep_model(draft: Draft) -> None:
 def complete_joint(
     facts: dict[str, Any], derived: dict[Pointer, str], unknown: Iterable[tuple[Pointer, str]] = ()
 ) -> list[str]:
-    """Fill in what follows from a plan that several files make together; tells what disagrees.
+    """Fill in what follows from a plan that several files make together, and report what disagrees.
 
-    `unknown` are the keys that no file tells, with the reason: nothing is made of a degree among them.
+    `unknown` are the keys that no file states, with the reason: nothing is made of a degree among them.
 
     >>> facts = {"parallelism": {"num_accelerators": 32}, "batch": {"micro_sequences": 2, "accumulation_steps": 4}}
     >>> complete_joint(facts, {}), facts["batch"]["global_sequences"], facts["parallelism"]["data"]
@@ -75,7 +75,7 @@ def complete_joint(
 def complete_model(draft: Draft, *, label: bool = True) -> None:
     """Parameters by the shape, after arXiv:2104.04473 equation 2, and the attention variant by its heads.
 
-    `label` is for a source that nobody joins with another one, which may know the name.
+    `label` is for a source that is not joined with another one, which may know the name.
     """
     if not draft.facts.get("model"):
         draft.facts.pop("model", None)

@@ -30,7 +30,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class Default(str):
-    """How a fact came about that stands on a default of the framework: what another file states goes before it."""
+    """How a fact came about that rests on a default of the framework: what another file states goes before it."""
 
     __slots__ = ()
 
@@ -159,7 +159,7 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
     unknown: dict[Pointer, str] = field(default_factory=dict)
     derived: dict[Pointer, str] = field(default_factory=dict)
-    """How facts were derived; a `Default` marks those that stand on one."""
+    """How facts were derived; a `Default` marks those that rest on one."""
     inputs: dict[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
     """What facts were computed from."""
     used: set[str] = field(default_factory=set)
@@ -171,7 +171,7 @@ class Draft:
     idle: list[str] = field(default_factory=list)
     """Settings that were read and without which the plan is the same."""
     elsewhere: list[str] = field(default_factory=list)
-    """Settings that nobody read, of branches that these values do not come from."""
+    """Settings that no one read, of branches that these values do not come from."""
     unfit: set[str] = field(default_factory=set)
     """Settings whose value is of another kind than the one that was looked for."""
     typed: bool = False
@@ -269,7 +269,7 @@ class Draft:
         return found
 
     def copy(self, pointer: Pointer, *names: str, least: int = 1) -> int | None:
-        """Take a whole number over as it stands; what is no number is kept with a remark."""
+        """Take a whole number over as it is; what is no number is kept with a remark."""
         value = self._whole(*names)
         if value is None:
             for reason in self.reasons(*names):
@@ -318,7 +318,7 @@ class Draft:
             self.follow(pointer, value, Default(how), *inputs)
 
     def follow(self, pointer: Pointer, value: Any, how: str, *inputs: Pointer) -> None:
-        """Set a fact that is computed from others; it stands on a default where one of them does."""
+        """Set a fact that is computed from others; it rests on a default where one of them does."""
         weak = any(isinstance(reason, Default) for reason in (how, *map(self.derived.get, inputs)))
         self.put(pointer, value, Default(how) if weak else how)
         if inputs:
@@ -330,7 +330,7 @@ class Draft:
         self.derived.update((at, str(self.derived[at])) for at in kept)
 
     def drop(self, pointers: Iterable[Pointer], why: str) -> None:
-        """Leave facts open that cannot be told after all."""
+        """Leave facts open that cannot be determined after all."""
         for pointer in pointers:
             inner: Any = self.facts
             for key in pointer[:-1]:
@@ -363,7 +363,7 @@ class Draft:
         return None
 
     def lacks(self, pointer: Pointer, reason: str) -> None:
-        """Note a key that the source cannot tell; the first reason stays."""
+        """Note a key that the source cannot state; the first reason stays."""
         self.unknown.setdefault(pointer, reason)
 
     def remark(self, message: str, place: str | int | None = None) -> None:
@@ -414,7 +414,7 @@ class Draft:
         return {place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None}
 
     def fragment(self, format: str, text: ForeignText) -> Fragment:  # noqa: A002
-        """Everything that was collected; settings that nobody read are listed in remarks."""
+        """Everything that was collected; settings that no one read are listed in remarks."""
         names = {place for _, place in self.told if isinstance(place, str)}
         lines = self.lines(sorted(names)) if names else {}
         once: dict[str, str | int | None] = {}

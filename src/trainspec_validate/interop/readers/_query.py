@@ -59,7 +59,7 @@ def watts(text: str | None) -> float | None:
 
 
 def write(draft: Draft, devices: Sequence[Listed], *, missing: str) -> None:
-    """Writes what devices share; `missing` tells where the rest is found.
+    """Writes what devices share; `missing` says where the rest is found.
 
     Raises:
         ForeignFormatError: there are more devices than a node can have.

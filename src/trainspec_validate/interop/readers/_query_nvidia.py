@@ -151,7 +151,7 @@ def _nvidia_element(gpu: xml.Element) -> Listed:
 
 
 def looks_like_dcgm(text: ForeignText) -> bool:
-    """Whether the sentence with the number of devices stands near the start."""
+    """Whether the sentence with the number of devices appears near the start."""
     return any(_DCGM_COUNT.fullmatch(line.strip()) for line in start(text).split("\n"))
 
 

@@ -23,7 +23,7 @@ _AMD_FIELD = re.compile(r"\s*([A-Za-z][A-Za-z0-9_ ]{0,63}):(.*)")
 
 
 def looks_like_tpu(text: ForeignText) -> bool:
-    """Whether the title of the first table and a device stand near the start."""
+    """Whether the title of the first table and a device appear near the start."""
     near = start(text)
     return "TPU Chips" in near and "/dev/" in near
 
@@ -63,7 +63,7 @@ def _tpu_row(line: str) -> tuple[str, str] | None:
 
 
 def looks_like_rocm(text: ForeignText) -> bool:
-    """Whether lines of devices stand near the start, and no matrix of the topology."""
+    """Whether lines of devices appear near the start, and no matrix of the topology."""
     near = start(text)
     return _ROCM.search(near) is not None and "between two GPUs" not in near
 
@@ -100,7 +100,7 @@ def _is_name(fields: Mapping[str, str], key: str) -> bool:
 
 
 def looks_like_amd(text: ForeignText) -> bool:
-    """Whether the line that opens a device stands near the start."""
+    """Whether the line that opens a device appears near the start."""
     near = start(text)
     return _AMD_START.search(near) is not None and re.search(r"\b(BDF|MARKET_NAME|ASIC):", near) is not None
 

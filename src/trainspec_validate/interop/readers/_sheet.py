@@ -30,7 +30,7 @@ class Sheet:
         self._num_more = 0
 
     def put(self, pointer: Pointer, value: Any, derived: str = "") -> None:
-        """Record a value; `derived` tells how it follows where the source does not say it word for word."""
+        """Record a value; `derived` says how it follows where the source does not say it word for word."""
         place: Any = self.facts
         for key, following in pairwise(pointer):
             empty: Any = [] if isinstance(following, int) else {}
@@ -50,7 +50,7 @@ class Sheet:
             self._derived[pointer] = derived
 
     def unknown(self, pointer: Pointer, reason: str) -> None:
-        """Record that the source cannot tell a key; the first reason stays."""
+        """Record that the source cannot state a key; the first reason stays."""
         self._unknown.setdefault(pointer, reason)
 
     def remark(self, message: str, line: int | None = None) -> None:

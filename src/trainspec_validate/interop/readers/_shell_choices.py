@@ -87,7 +87,7 @@ class Choices:
         return self._ways.get(int(found[1])) if found else None
 
     def mark(self, values: list[Value], fallback: str, event: int | None = None) -> str:
-        """The text that stands for one of several values; `fallback`, which is open, where they are too many.
+        """The text that can have one of several values; `fallback`, which is open, where they are too many.
 
         With an event the values are those of each way through that branch.
         """
@@ -117,7 +117,7 @@ class Choices:
         return self._options[int(found[1])] if found else ()
 
     def flat(self, text: str) -> tuple[tuple[Value, ...], bool]:
-        """Every text that marks in a text stand for, at most `MAX_ALTERNATIVES`; and whether there are more."""
+        """Every text that the marks in a text can mean, at most `MAX_ALTERNATIVES`; and whether there are more."""
         numbers = list(dict.fromkeys(int(found[1]) for found in _MARK.finditer(text)))
         if not numbers:
             return (Value(text, 0),), False
@@ -135,7 +135,7 @@ class Choices:
         return kept, more or count > 4 * MAX_ALTERNATIVES or len(kept) < len(found)
 
     def shown(self, text: str) -> str:
-        """A text for a person: every text that it stands for, without marks.
+        """A text for a person: every text that it can mean, without marks.
 
         >>> choices = Choices()
         >>> choices.shown(choices.mark([Value("a.sh", 1), Value("b.sh", 2)], "") + " or " + "c.sh")
@@ -160,7 +160,7 @@ class Choices:
 
 
 def has_marks(text: str) -> bool:
-    """Whether a text stands for several."""
+    """Whether a text can mean several."""
     return "\ue000" in text
 
 

@@ -41,7 +41,7 @@ _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 PROGRAM = "$program"
-"""Under which the name of the program stands among its options."""
+"""Under which the name of the program appears among its options."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
@@ -49,7 +49,7 @@ _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The value of an option and where it stands."""
+    """The value of an option and where it is."""
 
     value: object
     line: int
@@ -177,7 +177,7 @@ class Reader:
         return found[0], tuple(_value(name, cut_words(value.text) or [""]) for value in found[1])
 
     def lists(self, mark: str) -> bool:
-        """Whether a mark stands for options rather than for a value."""
+        """Whether a mark is replaced by options rather than by a value."""
         if mark not in self._listing:
             self._listing[mark] = False
             texts = [value.text for value in self.script.choices.parts(mark)]

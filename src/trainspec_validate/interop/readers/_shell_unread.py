@@ -39,7 +39,7 @@ _NAMES = frozenset({"name", "description"})
 def leave_unread_open(draft: Draft, started: Started) -> None:
     """What options of another file may say: every default, and every key that the script does not fill in.
 
-    A rule that took such a key to be left out would judge a job that nobody runs.
+    A rule that took such a key to be left out would judge a job that no one runs.
     """
     if started.found.is_list:
         leave_open(draft, "the script that reads in these arguments may set it, and is not given")

@@ -69,7 +69,7 @@ POSITIONAL = (*map(str, range(1, 10)), ALL_WORDS)
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word after substitution, in which marks stand for choices."""
+    """A word after substitution, in which marks represent choices."""
 
     text: str
     line: int
@@ -243,7 +243,7 @@ class Script:
     def value(self, pieces: tuple[Piece, ...], line: int = 0, *, keep_items: bool = False) -> str:
         """A word with variables of this script replaced by their values; others stay as they are written.
 
-        With `keep_items` an item of an array that has blanks inside can be told from several items (`cut_words`).
+        With `keep_items` an item of an array with blanks inside is distinguished from several items (`cut_words`).
 
         Raises:
             ForeignFormatError: the values grow beyond bounds.
@@ -441,7 +441,7 @@ class Script:
         return found
 
     def branch(self, ways: Sequence[Callable[[], bool]]) -> bool:
-        """Follow each of several ways on its own, and join what they assign; whether none of them goes on."""
+        """Follow each of several ways on its own, and join what they assign; whether none of them continues."""
         if len(ways) == 1:
             return ways[0]()
         changes, ended = [], True

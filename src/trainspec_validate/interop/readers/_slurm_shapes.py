@@ -101,7 +101,7 @@ def put_torus(sheet: Sheet, tori: Sequence[tuple[Mapping[str, Any], Sequence[str
 
 
 def put_flat(sheet: Sheet) -> None:
-    """Record that the file tells nothing."""
+    """Record that the file states nothing."""
     put_nodes(sheet, ())
     sheet.unknown(("num_nodes",), "a flat topology lists no nodes")
     sheet.remark("a flat topology says nothing about the network")

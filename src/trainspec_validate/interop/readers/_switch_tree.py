@@ -39,7 +39,7 @@ def put_tree(sheet: Sheet, switches: Sequence[Switch], source: str) -> None:
     """Record nodes and tiers of a tree in the first fabric; irregular layers get a remark and no figure.
 
     Raises:
-        ForeignFormatError: a switch is listed twice, contains itself, or stands above too many layers.
+        ForeignFormatError: a switch is listed twice, contains itself, or is above too many layers.
     """
     by_name = _by_name(switches)
     levels = _levels(by_name)
@@ -66,7 +66,7 @@ def put_nodes(sheet: Sheet, names: Collection[str]) -> None:
 
 
 def put_fabric_unknowns(sheet: Sheet, source: str) -> None:
-    """Record what no scheduler's file can tell of a fabric."""
+    """Record what no scheduler's file can say of a fabric."""
     sheet.put(("fabrics", 0, "name"), "fabric", "a label; the file gives the network no name")
     sheet.unknown(("fabrics", 0, "transport"), f"{source} does not name the protocol; see the NIC settings")
     if "topology" not in sheet.facts["fabrics"][0]:

@@ -1,4 +1,4 @@
-"""Tells options that take no value, after which a word that only the caller knows holds further options."""
+"""Distinguishes options that take no value, after which a word that only the caller knows holds further options."""
 
 from __future__ import annotations
 

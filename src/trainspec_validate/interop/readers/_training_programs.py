@@ -1,4 +1,4 @@
-"""Tells programs that train from those that use a model, by their names."""
+"""Distinguishes programs that train from those that use a model, by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads configuration files of GPT-NeoX, which hold settings of DeepSpeed beside its own."""
+"""Reads configuration files of GPT-NeoX, which hold settings of DeepSpeed next to its own."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _Affinity:
 
 
 def looks_like(text: ForeignText) -> bool:
-    """Whether a header of the matrix stands near the start."""
+    """Whether a header of the matrix appears near the start."""
     lines = text.text[:_LOOK_CHARACTERS].split("\n")
     return any(_is_header(without_escapes(line)) for line in lines if "CPU Affinity" in line)
 

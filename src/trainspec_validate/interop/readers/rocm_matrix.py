@@ -28,7 +28,7 @@ _HOPS = {"2": "over PCIe within one socket", "3": "over PCIe across sockets"}
 
 
 def looks_like(text: ForeignText) -> bool:
-    """Whether one of the titles of the matrices stands near the start."""
+    """Whether one of the titles of the matrices appears near the start."""
     start = text.text[:_LOOK_CHARACTERS]
     return any(f" {title} =" in start for title in _TITLES)
 

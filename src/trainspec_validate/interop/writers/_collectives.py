@@ -36,7 +36,7 @@ def forced(job: Job) -> tuple[list[Forced], list[str]]:
     """NCCL_ALGO and NCCL_PROTO where the plan forces one choice for all sizes and all groups; and what is unsaid.
 
     A value holds for every group of the process, so a choice that differs between groups or sizes is left to the
-    library and told instead.
+    library and listed instead.
     """
     rows = [row for row in _rows(job) if "automatic" not in {row.algorithm} & {row.protocol}]
     if not rows:
@@ -94,7 +94,7 @@ def _leaves_domain(job: Job, row: CollectiveChoice) -> bool:
 
 
 def wants_fabric_reduction(job: Job) -> bool:
-    """Whether a collective of the plan is reduced by switches that lie outside a scale-up domain."""
+    """Whether a collective of the plan is reduced by switches that are outside a scale-up domain."""
     reduced = (row for row in _rows(job) if row.algorithm in {"in-network", "in-network-tree"})
     return any(_leaves_domain(job, row) for row in reduced)
 

@@ -189,9 +189,9 @@ def group_span(job: Job, axis: Axis) -> Span | None:
 
 
 def rank_order(job: Job) -> list[str]:
-    """One line for each axis, from adjacent ranks outwards: ranks of a group, their distance, and where they lie.
+    """One line for each axis, from adjacent ranks outwards: ranks of a group, their distance, and where they are.
 
-    A group lies inside a block of nodes when whole groups fit into it (`costs.placement.holds_whole_groups`).
+    A group is inside a block of nodes when whole groups fit into it (`costs.placement.holds_whole_groups`).
     """
     order = [axis for axis in job.plan.parallelism.order if axis in set(used_axes(job.plan))]
     lines = []
@@ -203,7 +203,7 @@ def rank_order(job: Job) -> list[str]:
 
 
 def group_num_nodes(job: Job, axis: Axis) -> int:
-    """Nodes that the stretch of one group of an axis covers; 1 where groups lie inside a node or are not placed."""
+    """Nodes that the stretch of one group of an axis covers; 1 where groups are inside a node or are not placed."""
     span = group_span(job, axis)
     return 1 if span is None else -(-min(span.num_ranks, job.plan.parallelism.num_accelerators) // job.ranks_per_node)
 

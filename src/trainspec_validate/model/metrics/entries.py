@@ -45,7 +45,7 @@ class Ecosystem:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """A question that every job owes an answer to, and the metrics that answer it."""
+    """A question that every job is to answer, and the metrics that answer it."""
 
     title: str
     question: str
@@ -58,7 +58,7 @@ class Attribute:
 
     name: str
     role: str
-    """`series` tells series apart, `declared` is stated once for an attempt, `reading` goes with one value, `event`."""
+    """`series` separates series, `declared` is stated once for an attempt, `reading` goes with one value, `event`."""
     type: str
     words: str
     values: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Alias:
     metric: str
     ecosystem: str
     name: str
-    """As written there; `{i}` stands for the index of a device."""
+    """As written there; `{i}` is replaced by the index of a device."""
     unit: str | None
     """Unit as written there; None where its sources do not settle one."""
     factor: float | None
@@ -88,7 +88,7 @@ class Alias:
     delta: bool = False
     """True where values are of one interval and are added up."""
     implies: Mapping[str, str] = field(default_factory=dict)
-    """Attributes that the name stands for."""
+    """Attributes that the name represents."""
     note: str = ""
 
     def convert(self, value: float, known: Mapping[str, float] | None = None) -> float:

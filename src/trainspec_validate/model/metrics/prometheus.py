@@ -19,13 +19,13 @@ HISTOGRAM_SERIES = ("bucket", "sum", "count")
 
 
 def prometheus_name(name: str, unit: str, instrument: str) -> str:
-    """The name that a metric of OpenTelemetry has in Prometheus; a histogram's series have an ending beside it.
+    """The name that a metric of OpenTelemetry has in Prometheus; a histogram's series have an ending in addition.
 
     Raises:
         KeyError: the unit has no word.
 
     Source: open-telemetry/opentelemetry-specification@1377f53, compatibility/prometheus_and_openmetrics.md; `ratio` for
-    gauges of unit 1 is what the exporters of OpenTelemetry and the OTLP receiver of Prometheus add beside it.
+    gauges of unit 1 is what the exporters of OpenTelemetry and the OTLP receiver of Prometheus add to it.
 
     >>> prometheus_name("hw.network.io", "By", "counter"), prometheus_name("train.token.rate", "{token}/s", "gauge")
     ('hw_network_io_bytes_total', 'train_token_rate_per_second')

@@ -118,7 +118,7 @@ def by_name(name: str) -> Metric | None:
 def by_alias(ecosystem: str | None, name: str) -> tuple[Alias, ...]:
     """The aliases that another program writes so, of one ecosystem or, for None, of all; case does not count.
 
-    More than one is found where a name stands for several metrics or several programs share it.
+    More than one is found where a name represents several metrics or several programs share it.
 
     >>> [(alias.metric, alias.factor) for alias in by_alias("dcgm", "DCGM_FI_DEV_FB_USED")]
     [('hw.gpu.memory.usage', 1048576.0)]

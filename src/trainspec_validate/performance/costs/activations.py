@@ -125,7 +125,7 @@ def layer_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy, *, exper
 
 
 def recomputed_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy, *, expert_layer: bool = False) -> float:
-    """Bytes that come back for one layer while its backward runs: all of it, less what is kept anyway.
+    """Bytes that are allocated again for one layer while its backward runs: all of it, less what is kept anyway.
 
     Source: arXiv:2205.05198, section 5: recomputation needs one layer's working set at a time.
 

@@ -138,7 +138,7 @@ class Calibration:
     other: Transport = Transport("other", 0.95, 69.8e-6)
     """A transport without measurements of its own."""
     fabric_reduction: float = 0.51
-    """Share of the NIC rate at which switches of the fabric reduce; one system tells of it."""
+    """Share of the NIC rate at which switches of the fabric reduce; one system reports it."""
     domain_band: tuple[float, float] = (0.9, 1.13)
     """Measured over predicted time inside one domain: 10th and 90th percentile of what was held out."""
     fabric_band: tuple[float, float] = (0.91, 1.84)

@@ -74,7 +74,7 @@ def matmul_fraction(accelerator: str, number_format: str) -> float:
     0.803
 
     Raises:
-        ValueError: nobody published a measurement for this accelerator and format.
+        ValueError: there is no published measurement for this accelerator and format.
     """
     like = "bf16" if number_format == "fp16" else number_format
     try:
@@ -94,7 +94,7 @@ def attention_fraction(kernel: AttentionKernel, generation: Generation, head_siz
 
     Between measured lengths the value is linear in the logarithm; beyond them it stays. Heads narrower than 96 count
     as 64, others as 128. FlashAttention-3 was published forward only: its forward speed times the ratio that
-    FlashAttention-2 has between both; on Ampere, where it does not run, FlashAttention-2 stands in.
+    FlashAttention-2 is between both; on Ampere, where it does not run, FlashAttention-2 is taken.
     Source: `_TFLOPS`. Example: A100, heads of 128, 2,048 tokens reach 155 of 312e12 operations per second.
 
     >>> round(attention_fraction("flash-2", "ampere", 128, 2048), 3)

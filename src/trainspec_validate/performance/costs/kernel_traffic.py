@@ -16,7 +16,7 @@ LOSS_BYTES_PER_ENTRY = 30
 Forward: write 2, widen 2 + 4, logarithm of softmax 4 + 4; backward: softmax 4 + 4, narrow 4 + 2.
 """
 SEPARATE_LOSS_BYTES_PER_ENTRY = 54
-"""The same where each step of the loss is a kernel of its own, as in Megatron-LM unless it is told to fuse them.
+"""The same where each step of the loss is a kernel of its own, as in Megatron-LM unless it is set to fuse them.
 
 Forward: write 2, widen 2 + 4, greatest 4, subtract it 4 + 4, exponentials 4 + 4, their sum 4, divide by it 4 + 4;
 backward: scale 4 + 4, narrow 4 + 2. Source: NVIDIA/Megatron-LM@de7dc40f:megatron/mpu/cross_entropy.py, and
@@ -41,7 +41,7 @@ def layer_traffic(
     matrices into it (2 when gated), a layer moves these numbers. Forward: norms 4h, residual sums 6h, query product
     h + q, attention q + a, output product a + h, product into the feed-forward h + gf, activation gf + f, product out
     of it f + h. Backward: norms 6h, residual sums 6h, each product twice its forward, attention 2q + 2a, activation
-    2gf + f. Of t tensor ranks each has 1/t of what lies between the products; norms, sums and the inputs and outputs
+    2gf + f. Of t tensor ranks each has 1/t of what is between the products; norms, sums and the inputs and outputs
     of a layer stay whole, but for norms and sums under sequence parallelism (arXiv:2205.05198, section 4.2).
     Weights are left out: they are read once for all tokens of a micro-batch. The counts follow from the operations of
     arXiv:2205.05198, section 4.1. Example: GPT with h = 4096, all heads and f = 4h moves 38h and 64h numbers.

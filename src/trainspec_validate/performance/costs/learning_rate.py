@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 RULES = ("none", "linear", "square-root", "adascale", "adam-square-root", "declared")
-"""Rules by their names in a training plan; the factors of `declared` stand in the plan."""
+"""Rules by their names in a training plan; the factors of `declared` are in the plan."""
 GAIN_RULES = ("adascale", "adam-square-root")
 """Rules whose factor depends on the noise of the gradient."""
 
@@ -92,7 +92,7 @@ def noise_of_factor(gain: float, growth: float) -> float:
     8.0
 
     Raises:
-        ValueError: the gain does not lie between 1 (included) and the growth, or the growth is 1.
+        ValueError: the gain is not between 1 (included) and the growth, or the growth is 1.
     """
     _positive(growth=growth, gain=gain)
     if growth == 1 or not min(1.0, growth) <= gain <= max(1.0, growth) or gain == growth:

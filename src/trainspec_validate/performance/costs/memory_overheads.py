@@ -24,7 +24,7 @@ class Overheads:
     """Buffers of the collectives, where there is more than one rank: 0.55 GiB became 2.00 GiB, same source."""
     fragmentation: float = 0.12
     """What the allocator reserves beyond its tensors, as a share of them: the median of 20 published runs of
-    pytorch/torchtitan@b5bcd76c:benchmarks is 0.125, of those without a pipeline 0.117; they lie between 0.09 and
+    pytorch/torchtitan@b5bcd76c:benchmarks is 0.125, of those without a pipeline 0.117; they are between 0.09 and
     0.30. benchmarks/score_memory.py computes it."""
     gathered_units: float = 2.0
     """Layers whose weights are gathered at once where weights are sharded: the one at work and the next."""
@@ -46,7 +46,7 @@ class Overheads:
     its outputs: pytorch/pytorch@01386103:torch/distributed/pipelining/stage.py has a buffer for the input and one
     for the gradient of each micro-batch, and its last stage collects the outputs."""
     cached_copy_bytes: float = 0.0
-    """Bytes of one weight's cached low-precision copies, beside its weights where those are not sharded."""
+    """Bytes of one weight's cached low-precision copies, in addition to its weights where those are not sharded."""
     offloaded_optimizer: float = 0.0
     """Share of the optimizer that lives on the host."""
     offloaded_activations: float = 0.0

@@ -42,7 +42,7 @@ def span(order: Sequence[str], degrees: Mapping[str, int], axis: str) -> Span:
 
 
 def holds_whole_groups(group: Span, block: int, num_ranks: int) -> bool:
-    """Whether every group lies inside one aligned block of `block` ranks, in a job of `num_ranks`.
+    """Whether every group is inside one aligned block of `block` ranks, in a job of `num_ranks`.
 
     >>> holds_whole_groups(Span(1, 8), 8, 128), holds_whole_groups(Span(1, 16), 72, 2304)
     (True, False)

@@ -70,7 +70,7 @@ class Work:
     memory_bandwidth_bytes_per_second: float
     """As in the data sheet."""
     generation: Generation = "hopper"
-    """Whose measured attention stands for this accelerator, as a fraction of the peak."""
+    """Whose measured attention is used for this accelerator, as a fraction of the peak."""
     fused_attention: bool = True
     attention_kernel: AttentionKernel = "flash-2"
     """The fused kernel; ignored where attention is not fused."""
@@ -91,7 +91,7 @@ class Work:
     overlap_parameters: bool = True
     """Whether weights are gathered during forward passes."""
     overlap_tensor: bool = False
-    """Whether messages of tensor ranks are split and hidden behind the products beside them."""
+    """Whether messages of tensor ranks are split and hidden behind neighbouring products."""
     overlap_expert: bool = False
     """Whether messages of expert ranks are hidden behind computation of another micro-batch."""
     overlap_input_gradients: bool = False

@@ -104,7 +104,7 @@ def transfers(
 
 
 def recomputed(sent: tuple[Transfer, ...], share: float) -> tuple[Transfer, ...]:
-    """The same messages when `share` of the forward pass runs, and talks, a second time.
+    """The same messages when `share` of the forward pass runs, and communicates, a second time.
 
     Half of the messages of tensor and expert ranks, and half of the gathers of context ranks, belong to the forward
     pass. Source: arXiv:2205.05198, section 5 (full recomputation is one more forward pass); the count is ours.

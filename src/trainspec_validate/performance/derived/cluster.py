@@ -13,7 +13,7 @@ PATHS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "
 
 
 def within(value: float, wanted: float, tolerance: float) -> bool:
-    """Whether a value lies within a fraction of another."""
+    """Whether a value is within a fraction of another."""
     return abs(value - wanted) <= tolerance * abs(wanted)
 
 

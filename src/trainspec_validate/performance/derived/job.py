@@ -183,7 +183,7 @@ def used_axes(plan: TrainingPlan) -> Iterator[Axis]:
 
 
 def axis_span(plan: TrainingPlan, axis: Axis) -> Span | None:
-    """Where the members of a group of this axis lie; None when the order does not place it.
+    """Where the members of a group of this axis are; None when the order does not place it.
 
     Expert groups are laid over the data, context and tensor ranks of a stage; the order then holds with the
     ranks of one expert in the place of the tensor ranks and its copies in the place of the data ranks.

@@ -78,5 +78,5 @@ def _detection_seconds(same: Same[CheckpointPolicy], fault: FaultClass) -> float
 
 
 def way_back(policy: CheckpointPolicy, fault: FaultClass) -> RecoveryPath | None:
-    """How the job comes back from a class of fault; None where the policy does not say."""
+    """How the job recovers from a class of fault; None where the policy does not say."""
     return next((path for path in policy.recovery if path.fault == fault), None)

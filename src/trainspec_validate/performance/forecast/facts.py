@@ -24,7 +24,7 @@ from trainspec_validate.performance.topology.graph import Topology, topology_of
 
 USUAL_MATMUL_SHARE = 0.7
 """Share of the dense peak that the best matrix product reaches where none was measured; the measured ones of the
-accelerator table lie between 0.51 and 0.97 with a median of 0.78 (stas00/ml-engineering@744d01e1)."""
+accelerator table are between 0.51 and 0.97 with a median of 0.78 (stas00/ml-engineering@744d01e1)."""
 
 
 class Unpredictable(Exception):  # noqa: N818 - an answer, not an error

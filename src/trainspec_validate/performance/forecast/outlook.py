@@ -87,7 +87,7 @@ class Outlook:
     peak_format: str
     peak_flops_per_second: float
     matmul_measured: bool
-    """Whether the speed of matrix products was measured on this accelerator; otherwise a usual share stands in."""
+    """Whether the speed of matrix products was measured on this accelerator; otherwise a usual share is used."""
     tokens_per_second: float
     family: str
     """Kind of job, by which errors of the model are known."""
@@ -135,7 +135,7 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
 
 
 def overheads_of(accelerator: str) -> Overheads:
-    """What runs beside the tensors on an accelerator."""
+    """What takes memory on an accelerator besides tensors."""
     return XLA if accelerator.startswith("google-tpu") else Overheads()
 
 

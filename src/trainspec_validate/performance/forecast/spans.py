@@ -15,12 +15,12 @@ _PATTERNS: Mapping[str, Pattern] = {"expert": "all-pairs"}
 
 
 def axis_spans(layout: Layout, order: Sequence[str]) -> dict[str, Span]:
-    """Where the groups of every axis with several ranks lie, when `order` names the axes from adjacent ranks outwards.
+    """Where the groups of every axis with several ranks are, when `order` names the axes from adjacent ranks outwards.
 
     The axes are those of `costs.step_traffic`: data groups hold context ranks too, since these share the weights;
     where fewer data ranks than all share a copy, the ranks of a shard are the nearest ones and `replica` joins their
-    equals. Expert groups lie over the data, context and tensor ranks of a stage; data ranks that the order leaves out,
-    as it may where there is one, are taken to lie inside the stages.
+    equals. Expert groups extend over data, context and tensor ranks of a stage; data ranks that the order leaves out,
+    as it may where there is one, are taken to be inside the stages.
 
     >>> axis_spans(Layout(data=4, tensor=8, pipeline=2), ("tensor", "context", "data", "pipeline"))["data"]
     Span(stride=8, degree=4)
@@ -68,7 +68,7 @@ def axis_networks(
     """The network of the groups of every axis with several ranks.
 
     Raises:
-        ValueError: an axis is not in the order, or members lie in several domains that no fabric joins.
+        ValueError: an axis is not in the order, or members are in several domains that no fabric joins.
     """
     networks = {}
     for axis, where in axis_spans(layout, order).items():

@@ -16,15 +16,15 @@ Pattern = Literal["neighbours", "all-pairs"]
 
 
 class NotJoined(ValueError):  # noqa: N818 - an answer about a machine, not a slip of a program
-    """Members of a group lie in several domains, and no fabric joins them."""
+    """Members of a group are in several domains, and no fabric joins them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The groups of one axis and how their members talk."""
+    """The groups of one axis and how their members communicate."""
 
     span: Span
-    """Where the members of a group lie once ranks are numbered."""
+    """Where the members of a group are once ranks are numbered."""
     rank_order: RankOrder = "topology"
     pattern: Pattern = "neighbours"
 
@@ -49,13 +49,13 @@ def group_network(topology: Topology, traffic: Traffic) -> Network | None:
     """The network of the groups of one axis; None for groups of one rank.
 
     Hosts in the order of the topology keep consecutive ranks in one block, so that a ring leaves each block once.
-    Hosts in any other order (`alphabetical`, `scheduler`) are taken to lie anywhere: only the ranks of one node
+    Hosts in any other order (`alphabetical`, `scheduler`) are taken to be anywhere: only the ranks of one node
     stay together, and of what leaves a node the share that leaves a larger block is that of the ranks beyond the
     block among those beyond the node. All-pairs traffic (all-to-all) sends to every member alike and gains nothing
-    from a ring's order. Groups that stay in a node with several domains talk over its host link.
+    from a ring's order. Groups that stay in a node with several domains communicate over its host link.
 
     Raises:
-        NotJoined: members lie in several domains and no fabric joins them.
+        NotJoined: members are in several domains and no fabric joins them.
     """
     span = traffic.span
     if span.degree < 2:

@@ -69,7 +69,7 @@ PRESETS = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a model lies on the ranks, and the memory that it takes there."""
+    """How a model is placed on the ranks, and the memory that it takes there."""
 
     preset: Preset
     data: int

@@ -139,7 +139,7 @@ class TimeTick:
 
 
 def time_ticks(first_us: int, last_us: int, most: int = 8) -> list[TimeTick]:
-    """Round moments; the day stands at the first one and where it changes."""
+    """Round moments; the day is written at the first one and where it changes."""
     seconds = max((last_us - first_us) / 1e6, 1.0)
     step = next((step for step in _TIME_STEPS if seconds / step <= most), _TIME_STEPS[-1])
     start = -(-first_us // (step * 1_000_000)) * step

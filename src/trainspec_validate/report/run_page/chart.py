@@ -11,7 +11,7 @@ from trainspec_validate.report.run_page.markup import Html, Node, cut, element
 from trainspec_validate.report.run_page.traces import Column, Trace
 
 MAX_TRACES = 4
-"""Lines of one chart; the colours beyond are not told apart."""
+"""Lines of one chart; the colours beyond are not distinguished."""
 _FAR = 3.0
 """Values further above the usual ones than this many times their spread are drawn at the upper edge."""
 

@@ -23,7 +23,7 @@ Tell = Callable[[Spread], str]
 
 @dataclass(frozen=True, slots=True)
 class JobReadings:
-    """A metric of the job, and how its values are told."""
+    """A metric of the job, and how its values are described."""
 
     metric: str
     write: Write
@@ -98,7 +98,7 @@ def _extremes(found: Tallies | None, write: Write) -> Iterator[tuple[str, str]]:
 
 
 def drawn(chart: Chart, frame: Frame) -> Html:
-    """A chart of what lies on the time axis; only its words where nothing does."""
+    """A chart of what is on the time axis; only its words where nothing does."""
     traces = (trace.within(*frame.span) for trace in chart.traces)
     kept = replace(chart, traces=tuple(trace for trace in traces if trace.stretches))
     return figure(kept, frame) if kept.traces else _flat(chart)

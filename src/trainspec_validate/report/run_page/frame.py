@@ -50,7 +50,7 @@ class Frame:
     clock: str = "utc"
     """What times are, as `StreamFile` says it."""
     is_part: bool = False
-    """Whether records lie far outside."""
+    """Whether records are far outside."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class Frame:
         return self.first_us, self.last_us
 
     def across(self, time_us: float) -> float:
-        """Where a moment lies in a chart."""
+        """Where a moment is in a chart."""
         share = (time_us - self.first_us) / (self.last_us - self.first_us)
         return LEFT + min(max(share, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
 
@@ -68,7 +68,7 @@ class Frame:
         return int(self.steps[place - 1]) if place else None
 
     def backdrop(self, top: float, height: float) -> Iterator[Html]:
-        """What lies behind the lines of a chart: marked stretches, starts of attempts and faults."""
+        """What is behind the lines of a chart: marked stretches, starts of attempts and faults."""
         for stretch in apart(self, self.marks.stretches):
             left, right = self.across(stretch[1]), self.across(stretch[2])
             yield element("rect", class_=f"s-{stretch[0]}", x=left, y=top, width=max(right - left, 1.5), height=height)
@@ -158,7 +158,7 @@ def _path(look: str, parts: Iterable[str]) -> Iterator[Html]:
 
 
 def apart(frame: Frame, stretches: Iterable[Stretch]) -> list[tuple[str, int, int]]:
-    """Kind, start and end of stretches, joined where less than a pixel lies between two of a kind."""
+    """Kind, start and end of stretches, joined where two of a kind are less than a pixel apart."""
     pixel = (frame.last_us - frame.first_us) / WIDTH
     found: list[tuple[str, int, int]] = []
     last: dict[str, int] = {}

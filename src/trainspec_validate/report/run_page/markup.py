@@ -43,7 +43,7 @@ def element(name: str, /, *children: Node, **attributes: str | float | None) -> 
 
 
 def verbatim(text: str) -> Html:
-    """Text of this package that is HTML or CSS as it stands."""
+    """Text of this package that is HTML or CSS as it is."""
     return Html(text)
 
 

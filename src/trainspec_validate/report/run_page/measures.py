@@ -33,7 +33,7 @@ class Spread:
 
 
 def spread(found: Points, *, without_warmup: bool = False) -> Spread | None:
-    """Quantiles of the values, each weighted by what it stands for; None where no value is left."""
+    """Quantiles of the values, each weighted by what it represents; None where no value is left."""
     kept = ~found.warmup if without_warmup else np.ones(len(found), dtype=bool)
     values, weights = found.value[kept], np.maximum(found.weight[kept], 1e-9)
     if not len(values):
@@ -59,7 +59,7 @@ def steps(context: Context) -> tuple[int, int] | None:
 
 
 def tokens(context: Context) -> float | None:
-    """Tokens that were trained on between the first and the last record, padding included where that is told apart."""
+    """Tokens that were trained on between the first and the last record, with padding where it is counted."""
     found = context.points(TOKEN_COUNT)
     chosen = next((each for each in found if "=all" in each.name), found[0] if found else None)
     return float(chosen.value.max() - chosen.value.min()) if chosen else None

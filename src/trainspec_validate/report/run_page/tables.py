@@ -62,7 +62,7 @@ def few(shown: Sequence[Node], num: int) -> Node:
 
 
 def bar(share: float, mark: float | None = None) -> Html:
-    """A bar of a share of a cell, with a line to a larger share; the numbers stand beside it."""
+    """A bar of a share of a cell, with a line to a larger share; the numbers are next to it."""
     width, line = (100 * min(max(each, 0.0), 1.0) for each in (share, share if mark is None else mark))
     drawn = [element("rect", class_="bar", x=0, y=2, width=width, height=8)]
     if line > width:

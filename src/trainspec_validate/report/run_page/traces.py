@@ -36,7 +36,7 @@ class Trace:
     middle_name: str = ""
     """What the line is of several values of a column; empty where a column has one, or the name says it."""
     has_band: bool = False
-    """Whether low and high mean something beside thinning: ends of an interval, or of all subjects."""
+    """Whether low and high mean something other than thinning: ends of an interval, or of all subjects."""
 
     def within(self, first_us: float, last_us: float) -> Trace:
         """The columns between two moments."""

@@ -29,11 +29,11 @@ WAYS_BACK: dict[str, FaultClass] = {
 }
 """Class of fault in a policy, by what failed in the words of a stream."""
 OTHER_NODE = frozenset({"node_swap", "hot_spare"})
-"""Actions that go on without the node, so that a fault of one device costs all of it."""
+"""Actions that continue without the node, so that a fault of one device costs all of it."""
 
 
 def class_in_policy(fault: PlacedEvent, actions: Sequence[str] = ()) -> FaultClass | None:
-    """The class of a policy that a fault belongs to; None where nothing tells."""
+    """The class of a policy that a fault belongs to; None where no record says so."""
     found = WAYS_BACK.get(word(fault, "train.fault.class") or "")
     return "node-loss" if found == "process-loss" and OTHER_NODE.intersection(actions) else found
 

@@ -27,7 +27,7 @@ PHASES = ("detect", "decide", "restart", "restore", "replay")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of an episode and the record that tells of it."""
+    """A moment of an episode and the record that reports it."""
 
     name: str
     time_us: int
@@ -53,7 +53,7 @@ class Episode:
     alive_us: int | None
     """The newest sign of life before the fault was detected; None where the stream has none."""
     changes_attempt: bool
-    """Whether the job went on in a new attempt."""
+    """Whether the job continued in a new attempt."""
 
     @property
     def id(self) -> str:
@@ -62,7 +62,7 @@ class Episode:
 
     @property
     def has_recovery(self) -> bool:
-        """Whether the job had to come back from it."""
+        """Whether the job had to recover from it."""
         return bool(self.recoveries) or self.changes_attempt
 
     @property
@@ -115,7 +115,7 @@ class Episode:
         return next((value for value in values if 0 <= value <= LONGEST_SECONDS), None)
 
     def marks(self) -> list[Mark]:
-        """The moments that records tell of, in the order in which they have to be."""
+        """The moments that records report, in the order in which they have to be."""
         found = [Mark("detected", self.fault.time_us, self.fault.location)]
         found += [_mark("decided", r.opened) for r in self.recoveries[:1]]
         restart = self.restart if self.changes_attempt else None
@@ -162,7 +162,7 @@ def episodes(run: RunView) -> Sequence[Episode]:
 
 
 def recovered_episodes(run: RunView) -> Sequence[Episode]:
-    """The faults that the job had to come back from.
+    """The faults that the job had to recover from.
 
     Raises:
         NotApplicable: there is none.

@@ -50,7 +50,7 @@ def report_interval(run: RunView, attempt: int) -> int:
 
 
 def updates_of(run: RunView, series: JobSeries, mine: slice) -> Any:
-    """Updates that each report of an attempt stands for: by the steps between reports, else by its histogram."""
+    """Updates that each report of an attempt represents: by the steps between reports, else by its histogram."""
     steps, weight = series.step[mine], np.array(series.weight[mine], dtype=np.float64)
     if not len(steps):
         return weight

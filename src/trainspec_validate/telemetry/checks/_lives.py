@@ -38,6 +38,6 @@ def rests(run: RunView) -> Iterator[Rest]:
 
 
 def last_end(run: RunView) -> PlacedEvent | None:
-    """The end of a run that is over; None where it goes on, or was started again after its last end."""
+    """The end of a run that is over; None where it continues, or was started again after its last end."""
     marks = run.events_named(START, END)
     return marks[-1] if marks and marks[-1].name == END else None

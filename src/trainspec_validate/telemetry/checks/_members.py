@@ -48,7 +48,7 @@ def holes(numbers: Any, end: int) -> list[tuple[int, int]]:
 
 
 def head_of_scope(run: RunView, attempt: int, scopes: Iterable[str], emitter: str | None = None) -> Location:
-    """The head of an attempt that owes metrics of some scopes, an emitter's own before others; NOWHERE if none."""
+    """Head of an attempt that requires metrics of some scopes, an emitter's own before others; NOWHERE if none."""
     wanted = set(scopes)
     mine = [head for head in run.heads if head.record.att == attempt]
     named = [head for head in mine if head.record.emitter == emitter]

@@ -17,7 +17,7 @@ _LOOP_SCOPES = frozenset({"job", "rank", "group"})
 
 
 class Pause(NamedTuple):
-    """One stretch of time in which the job stands or a stream is silent, and why."""
+    """One stretch of time in which the job is paused or a stream is silent, and why."""
 
     begin_us: int
     end_us: int
@@ -66,12 +66,12 @@ class Pauses:
 
 
 def silences(run: RunView) -> Pauses:
-    """When nobody writes: declared gaps, faults until they are mended, and the time between two attempts."""
+    """When no one writes: declared gaps, faults until they are fixed, and the time between two attempts."""
     return Pauses(_silences(run))
 
 
 def standstills(run: RunView) -> Pauses:
-    """When the training loop stands as well: evaluations, blocking saves, restores, and the warm-up of updates."""
+    """When the training loop is paused as well: evaluations, blocking saves, restores, and the warm-up of updates."""
     return Pauses([*_silences(run), *_standstills(run)])
 
 
@@ -90,7 +90,7 @@ def evaluations(run: RunView) -> Pauses:
 
 
 def pauses_of(metric: Metric, standing: Pauses, silent: Pauses) -> Pauses:
-    """The pauses that excuse a metric: one that the training loop writes stands with it, except for the heartbeat.
+    """The pauses that excuse a metric: what the training loop writes pauses with it, except for the heartbeat.
 
     The heartbeat of ranks is written on time even when nothing advances, and agents of nodes know no evaluation.
     """
@@ -169,7 +169,7 @@ def _warmup(run: RunView, span: AttemptSpan) -> Iterator[Pause]:
 
 
 def of_attempt(series: JobSeries, number: int) -> slice:
-    """Where the values of one attempt stand in a series."""
+    """Where the values of one attempt are in a series."""
     return slice(
         int(np.searchsorted(series.attempt, number, side="left")),
         int(np.searchsorted(series.attempt, number, side="right")),

@@ -38,7 +38,7 @@ class Progress:
     """Place of the largest update of each attempt; the first record of it."""
 
     def rows(self, attempt: int) -> slice:
-        """Where the values of an attempt stand."""
+        """Where the values of an attempt are."""
         index = int(np.searchsorted(self.numbers, attempt))
         if index == len(self.numbers) or self.numbers[index] != attempt:
             return slice(int(self.starts[index]), int(self.starts[index]))

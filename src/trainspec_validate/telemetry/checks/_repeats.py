@@ -24,7 +24,7 @@ class Repeat:
 
 
 def repeats(series: JobSeries, changes_us: Sequence[int] = ()) -> Iterator[Repeat]:
-    """Updates that were executed again, in order of attempt and step, each beside the newest time before.
+    """Updates that were executed again, in order of attempt and step, each with the newest time before it.
 
     Left out are updates between whose two times something was changed on purpose.
     """

@@ -21,11 +21,11 @@ PEERS = "peers"
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """An attempt with the restore that it goes on from."""
+    """An attempt with the restore that it continues from."""
 
     span: AttemptSpan
     restore: Interval | None
-    """The first one that was not given up; None where no event tells of one."""
+    """The first one that was not given up; None where no event reports one."""
     told: PlacedEvent
     """The event that says what was restored."""
 

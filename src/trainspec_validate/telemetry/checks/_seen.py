@@ -13,11 +13,11 @@ from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, Pl
 WITH_HEADS = frozenset({"metric-stream", "parquet"})
 """Formats that this specification defines; heads, numbers and names of others are made on reading."""
 OWING = WITH_HEADS | {"otlp"}
-"""Formats that can carry every metric; a log of another program owes what its program writes into it."""
+"""Formats that can carry every metric; of a log of another program, only what that program writes is required."""
 
 
 def is_own(run: RunView, place: Location) -> bool:
-    """Whether a record stands in a file that follows this specification, so that its form is its writer's."""
+    """Whether a record is in a file that follows this specification, so that its form is its writer's."""
     return 0 <= place.file < len(run.files) and run.files[place.file].format in WITH_HEADS
 
 

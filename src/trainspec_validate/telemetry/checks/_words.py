@@ -46,7 +46,7 @@ class Fault:
 def violations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Violation]:
     """One violation for each series, or one for all series of a metric where there are more than `MAX_ALONE`.
 
-    `message` and `help_text` are told of the first occurrence; how often, when, and on whom else is added here.
+    `message` and `help_text` are those of the first occurrence; how often, when, and on whom else is added here.
     """
     by_metric: dict[str, list[Trail]] = {}
     for trail in trails:

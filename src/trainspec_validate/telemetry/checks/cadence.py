@@ -158,7 +158,7 @@ def cadence(run: RunView) -> Iterator[Violation]:
 
 @check("TS-TEL-021")
 def gap(run: RunView) -> Iterator[Violation]:
-    """No series is silent for more than three cadences, beside what pauses explain."""
+    """No series is silent for more than three cadences, except for what pauses explain."""
     timed_rows(run)
     cadences, excuses = Cadences(run), _Excuses(run)
 

@@ -26,7 +26,7 @@ from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView, Ser
 OFFSET, ERROR, LATENCY = "train.clock.offset", "train.clock.error", "train.network.latency"
 SOURCE, TARGET = "train.network.source", "train.network.target"
 LARGEST_OFFSET_SECONDS = 0.1
-"""Time services hold hosts within 10 ms even over long distances; more than this is a clock that nobody sets."""
+"""Time services hold hosts within 10 ms even over long distances; more than this is a clock that no one sets."""
 
 
 @check("TS-TEL-050")

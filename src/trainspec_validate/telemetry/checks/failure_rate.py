@@ -15,14 +15,14 @@ from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import recovered_episodes
 
 FEWEST = 5
-"""Fewer faults lie inside nearly every interval."""
+"""Fewer faults are inside nearly every interval."""
 TAIL = 0.025
 PER_NODE_DAYS = 1000
 
 
 @check("TS-REC-014")
 def observed_failure_rate(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The faults of the run lie inside the 95 % interval that the failure rate of the cluster gives."""
+    """The faults of the run are inside the 95 % interval that the failure rate of the cluster gives."""
     if cluster.reliability is None:
         raise NotApplicable("the profile has no failure rate")
     faults = [e for e in recovered_episodes(run) if word(e.fault, "train.fault.domain") != "workload"]

@@ -60,7 +60,7 @@ def _has_outcome(episode: Episode) -> bool:
 
 @check("TS-REC-016")
 def observed_fault_paths(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """The policy has a recovery path from every class of fault that the job had to come back from."""
+    """The policy has a recovery path from every class of fault that the job had to recover from."""
     judged, found = False, []
     for episode in recovered_episodes(run):
         fault = class_in_policy(episode.fault, actions_of(episode))

@@ -20,9 +20,9 @@ MOVING = frozenset(
         *("train.evaluation.loss",),
     }
 )
-"""Metrics that are computed or timed afresh in each update: limits, rates that are set, and integers do stand still."""
+"""Metrics that are computed or timed afresh in each update: limits, set rates and integers can repeat."""
 FROZEN_VALUES = 3
-"""Equal values of full precision: the gradient norm of one public run stood still for 3 updates and again for 5."""
+"""Equal values of full precision: the gradient norm of one public run stayed the same for 3 updates and again for 5."""
 FROZEN_ZEROS = 10
 """Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
 FROZEN_LOST = 30

@@ -39,7 +39,7 @@ UNIT_WORDS = frozenset(
 )
 _MOVES_BOTH_WAYS = frozenset({"gauge", "updowncounter"})
 INSTRUMENTS = frozenset({"counter", "updowncounter", "gauge", "histogram"})
-"""Instruments that other formats state; streams of ours tell numbers from histograms."""
+"""Instruments that other formats state; streams of this format distinguish numbers from histograms."""
 _NEEDS = {"rank": "rank", "group": "rank", "device": "device", "link": "device", "nic": "device", "node": "host"}
 
 

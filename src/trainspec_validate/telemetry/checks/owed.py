@@ -26,13 +26,13 @@ from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead, Trouble
 
 SCOPES = ("job", "rank", "device", "node", "emitter")
-"""Scopes that have metrics which every run owes."""
+"""Scopes that have metrics which every run is to report."""
 OF_TRAINING = frozenset({"progress", "learning", "ranks"})
 """Families of metrics that have no value before the first update."""
 SHORT_SECONDS = 60.0
 """An attempt that ends within two of the most frequent cadences can end before its emitters have written."""
 MAX_TOLD = 4
-"""Names that a stream has and the catalog does not, told where it has no others."""
+"""Names that a stream has and the catalog does not, reported where it has no others."""
 CAPABILITIES = {
     "the model reads sequences of tokens": "tokens",
     "the run evaluates": "evaluation",
@@ -113,7 +113,7 @@ def _scopes(names: frozenset[str]) -> frozenset[str]:
 
 @check("TS-TEL-071")
 def scopes_covered(run: RunView) -> Iterator[Violation]:
-    """The emitters of a run write every scope that it owes metrics of."""
+    """The emitters of a run write every scope with required metrics."""
     if not own_heads(run):
         raise NotApplicable("no head that names scopes")
     if any(damage.location.offset == 0 for damage in run.damage):
@@ -127,14 +127,14 @@ def scopes_covered(run: RunView) -> Iterator[Violation]:
 
 @check("TS-TEL-004")
 def required_metrics(run: RunView) -> Iterator[Violation]:
-    """Every metric of the core profile that the run owes has a value in each attempt."""
+    """Every metric of the core profile that is required of the run has a value in each attempt."""
     yield from damaged(run, "TS-TEL-004")
     yield from _absent(run, "core")
 
 
 @check("TS-TEL-070")
 def required_metrics_full(run: RunView) -> Iterator[Violation]:
-    """Every metric of the full profile that the run owes has a value in each attempt."""
+    """Every metric of the full profile that is required of the run has a value in each attempt."""
     yield from _absent(run, "full")
 
 

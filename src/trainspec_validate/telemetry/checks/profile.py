@@ -152,7 +152,7 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violati
 
 @check("TS-TEL-084")
 def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
-    """Probes between nodes of one machine come back within milliseconds."""
+    """Probes between nodes of one machine return within milliseconds."""
     rows = rows_of(run, [LATENCY])
     if not len(rows):
         raise NotApplicable(f"no {LATENCY}")

@@ -39,7 +39,7 @@ FEWEST_REPORTS = 3
 UNREPORTED_INTERVALS = 2
 """Median times between reports that may pass after the last one of an attempt."""
 LEAST_STALL_SECONDS = 60.0
-"""Jobs whose updates take less stand still now and then; collectives are given up after minutes."""
+"""Jobs whose updates take less pause now and then; collectives are given up after minutes."""
 
 
 @check("TS-TEL-031")
@@ -83,7 +83,7 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Violation]:
 
 @check("TS-TEL-032")
 def step_spread(run: RunView) -> Iterator[Violation]:
-    """Ranks are no more than one update apart, beside what passes between two of their values."""
+    """Ranks are no more than one update apart, except for what passes between two of their values."""
     refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
     ends = {number: behind for number in {lock.attempt for lock in locks} if (behind := _behind_at_end(run, number))}

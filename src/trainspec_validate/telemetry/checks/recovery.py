@@ -33,7 +33,7 @@ EVENTS = {
 
 @check("TS-REC-001")
 def episode_complete(run: RunView) -> Iterator[Violation]:
-    """Every fault that the job comes back from has all marks of its recovery, or an end that says that it failed."""
+    """Every fault that the job recovers from has all marks of its recovery, or an end that says that it failed."""
     found = [episode for episode in recovered_episodes(run) if can_have_outcome(run, episode.fault)]
     if not found:
         raise NotApplicable(ONE_SIDED)

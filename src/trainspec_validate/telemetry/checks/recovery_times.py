@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.checks._episodes import Episode, Mark, recover
 from trainspec_validate.telemetry.checks._words import few
 
 MOST_SHOWN = 0.999
-"""Nobody has the 2,995 recoveries that show a promise for 999 of 1,000, or more."""
+"""No run has the 2,995 recoveries that show a promise for 999 of 1,000, or more."""
 
 
 @check("TS-TEL-047")

@@ -34,7 +34,7 @@ def _later_restarts(run: RunView) -> list[Restart]:
 
 @check("TS-REC-006")
 def restore_source(run: RunView) -> Iterator[Violation]:
-    """A new attempt goes on from a checkpoint that was committed before the fault, where there is one."""
+    """A new attempt continues from a checkpoint that was committed before the fault, where there is one."""
     later = _later_restarts(run)
     known = saves(run)
     faults = {e.restart.attempt: e for e in _episodes(run) if e.restart is not None and e.changes_attempt}
@@ -86,7 +86,7 @@ def _too_new(restart: Restart, source: Save, fault: Episode) -> Iterator[Violati
 
 @check("TS-REC-007")
 def step_continuity(run: RunView) -> Iterator[Violation]:
-    """A new attempt goes on with the update and the data after those of the restored state."""
+    """A new attempt continues with the update and the data after those of the restored state."""
     updates = progress(run)
     judged, found = False, []
     for restart in _later_restarts(run):

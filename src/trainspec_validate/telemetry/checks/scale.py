@@ -150,7 +150,7 @@ def _duration(series: Series) -> str:
 
 @cache
 def suspicions() -> tuple[Suspicion, ...]:
-    """Every metric whose size tells its unit."""
+    """Every metric whose size shows its unit."""
     fractions = [metric.name for metric in metrics().values() if metric.unit == "1" and metric.maximum == 1]
     in_bytes = "write bytes: a MiB has 1048576, a GiB 1073741824"
     used = ("hw.gpu.memory.usage", "train.memory.allocator.reserved", "train.memory.allocator.active")

@@ -24,7 +24,7 @@ from trainspec_validate.telemetry.view.run_view import NOWHERE, EmitterSpan, Occ
 
 @check("TS-TEL-001")
 def record_form(run: RunView) -> Iterator[Violation]:
-    """Every line is a record; a line is cut off only where the run goes on."""
+    """Every line is a record; a line is cut off only where the run continues."""
     if not run.files:
         raise NotApplicable("no stream")
     yield from damaged(run, "TS-TEL-001")

@@ -41,7 +41,7 @@ DROPPED, LAG = "train.telemetry.dropped", "train.telemetry.lag"
 
 @check("TS-TEL-051")
 def lag_bounded(run: RunView) -> Iterator[Violation]:
-    """Records are written soon after what they tell about."""
+    """Records are written soon after what they report."""
     observed = [span for span in run.emitters if span.lags is not None and np.sum(span.lags)]
     if observed:
         yield from few(found for span in observed for found in _late(span))
@@ -65,7 +65,7 @@ def loss_bounded(run: RunView) -> Iterator[Violation]:
 
 @check("TS-TEL-053")
 def series_bounded(run: RunView) -> Iterator[Violation]:
-    """There are as many series as the catalog lets expect, and no step or job tells series apart."""
+    """There are as many series as the catalog lets expect, and no step or job number is part of a key."""
     if not run.keys:
         raise NotApplicable("no metric")
     for key in run.keys:

@@ -25,7 +25,7 @@ USAGE, LIMIT = "hw.gpu.memory.usage", "hw.gpu.memory.limit"
 
 @check("TS-TEL-012")
 def value_range(run: RunView) -> Iterator[Violation]:
-    """Values lie in the range of their metric, and the use of memory within its limit."""
+    """Values are in the range of their metric, and the use of memory within its limit."""
     if not run.damage:
         _with_values(run)
     yield from damaged(run, "TS-TEL-012")

@@ -18,7 +18,7 @@ _TYPES = (np.int32, np.int64, np.int64, np.int64, np.int64, np.int64, np.int64, 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Values of one key by row; not a number stands for no value."""
+    """Values of one key by row; NaN means no value."""
 
     key: int
     most: int
@@ -38,7 +38,7 @@ class Column:
         return found
 
     def bits(self) -> bytes:
-        """What tells apart columns that have a value in other rows; empty where all rows have one."""
+        """What distinguishes columns that have a value in other rows; empty where all rows have one."""
         if not len(self.valid):
             return b""
         bits: bytes = self.valid[self.shift >> 3 : (self.shift + len(self.values) + 7) >> 3].tobytes()
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns of different keys, and where the values of each record stand."""
+    """Columns of different keys, and where the values of each record are."""
 
     columns: tuple[Column, ...]
     row: Any
@@ -96,7 +96,7 @@ class Batch:
 
     @property
     def num_samples(self) -> int:
-        """Values of metrics beside those in the table."""
+        """Values of metrics in addition to those in the table."""
         return len(self.sample_value)
 
 

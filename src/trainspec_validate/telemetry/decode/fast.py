@@ -43,7 +43,7 @@ class Texts:
         self.slots = np.zeros(256, np.int64)
 
     def add(self, text: str, number: int | None = None) -> int:
-        """Enter a text with the number that it stands for, by default its own; returns the number."""
+        """Enter a text with the number that it represents, by default its own; returns the number."""
         if text in self.known or len(self.items) >= _MAX_TEXTS:
             return self.values[self.known[text]].item() if text in self.known else -1
         content = np.frombuffer(f'{text}"'.encode(), np.uint8)

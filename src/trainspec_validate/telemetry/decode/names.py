@@ -66,7 +66,7 @@ class Writer(NamedTuple):
 
 
 def parse_key(text: str) -> tuple[Key, Metric | None]:
-    """The key that a name stands for, and what the catalog says of its metric.
+    """The key that a name represents, and what the catalog says of its metric.
 
     >>> parse_key("train.step.phase.time{train.phase=data_wait}")[0].attributes
     (('train.phase', 'data_wait'),)
@@ -195,7 +195,7 @@ class Names:
                 self.writer(Writer(head.run, head.emitter, head.att), head)
 
     def key(self, text: str) -> int:
-        """Number of the key that a name stands for."""
+        """Number of the key that a name represents."""
         found = self.texts.get(text)
         if found is not None:
             return found

@@ -15,13 +15,13 @@ from trainspec_validate.telemetry.view.run_view import Damage, Location, Subject
 
 _MOST_OWNERS = 100_000
 MAX_NOTED = 1_000
-"""Other runs in a file, and names of attributes beside a key, that are kept."""
+"""Other runs in a file, and names of attributes in addition to a key, that are kept."""
 _NOT_FINITE = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
 
 
 @dataclass(slots=True)
 class FileFacts:
-    """What the records of one file have shown beside their values."""
+    """What the records of one file have shown in addition to their values."""
 
     number: int
     heads: list[tuple[Location, Head]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class FileFacts:
     first_record: Location | None = None
     other_runs: dict[str, Location] = field(default_factory=dict)
     attributes: dict[int, set[str]] = field(default_factory=dict)
-    """Names of attributes beside each key."""
+    """Names of attributes in addition to each key."""
     first_of_key: dict[int, Location] = field(default_factory=dict)
     num_of_key: dict[int, int] = field(default_factory=dict)
     num_histograms: dict[int, int] = field(default_factory=dict)

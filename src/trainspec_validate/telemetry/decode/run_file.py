@@ -54,7 +54,7 @@ class RunFile:
     def reading(self, facts: FileFacts | None = None) -> Iterator[None]:
         """Around whatever reads the file: what it raises becomes an `UnreadableError` of this file.
 
-        Where `facts` are given and it is too damaged, the first damage is told.
+        Where `facts` are given and it is too damaged, the first damage is reported.
         """
         with untrusted(unreadable(self.name)):
             try:
@@ -76,7 +76,7 @@ class Stretch:
     start: int = 0
     end: int | None = None
     heads: tuple[Head, ...] = ()
-    """Heads that stand before the stretch."""
+    """Heads that come before the stretch."""
 
 
 def note_head(facts: FileFacts, num_bytes: int) -> None:

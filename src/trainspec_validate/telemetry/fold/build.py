@@ -36,7 +36,7 @@ _SPAN_FIELDS = ("num", "first_time_us", "last_time_us", "first_seq", "last_seq",
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the caller knows of a run beside its records."""
+    """What the caller knows of a run in addition to its records."""
 
     files: tuple[StreamFile, ...]
     is_live: bool = False

@@ -105,7 +105,7 @@ class Digest:
         return self.names.has_late_heads or bool(self.writers["num_back"].any())
 
     def facts(self, file: int) -> FileFacts:
-        """What one file has shown beside its values."""
+        """What one file has shown in addition to its values."""
         if file not in self.files:
             self.files[file] = FileFacts(file)
         return self.files[file]

@@ -47,7 +47,7 @@ class Options:
 
 
 def run_file(number: int, path: Path, name: str) -> RunFile:
-    """What the first bytes of a file tell.
+    """What the first bytes of a file show.
 
     Raises:
         SourceError: the file cannot be read.
@@ -138,7 +138,7 @@ def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
 
 
 def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
-    """What the caller knows of a run beside its records."""
+    """What the caller knows of a run in addition to its records."""
     return Circumstances(
         files=tuple(_stream_files(files, digest, options)),
         is_live=options.is_live,

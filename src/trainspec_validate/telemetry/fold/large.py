@@ -118,7 +118,7 @@ def _heads_before(file: RunFile) -> tuple[Head, ...]:
 
 
 def with_heads(shares: Iterable[Sequence[Stretch]], files: Sequence[RunFile]) -> list[list[Stretch]]:
-    """The shares, with the heads of all other files beside files that have none."""
+    """The shares, with the heads of all other files for files that have none."""
     if all(file.head for file in files):
         return [list(share) for share in shares]
     heads = heads_of(files)

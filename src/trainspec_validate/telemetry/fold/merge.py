@@ -34,7 +34,7 @@ class Numbers:
 
 
 class HeadUnknownError(Exception):
-    """A stretch was folded without a head that stands in one before it, so that its cadences were not known."""
+    """A stretch was folded without a head that is in one before it, so that its cadences were not known."""
 
 
 def merge(

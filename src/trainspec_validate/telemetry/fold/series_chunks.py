@@ -33,7 +33,7 @@ class Folded(Protocol):
     some: Some
 
     def facts(self, file: int) -> FileFacts:
-        """What one file has shown beside its values."""
+        """What one file has shown in addition to its values."""
         ...
 
     def state(self) -> State:

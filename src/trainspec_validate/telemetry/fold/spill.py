@@ -24,7 +24,7 @@ _SAMPLED = 16
 
 
 def sorted_digest(files: Sequence[RunFile]) -> Digest:
-    """The digest of a run whose records lie in any order."""
+    """The digest of a run whose records are in any order."""
     digest = Digest()
     digest.names.know(file.head for file in files)
     by_time = not have_order(files)

@@ -51,7 +51,7 @@ def _from_text(text: str) -> Number | None:
 
 
 def told(value: float) -> Number:
-    """The number, or the text that stands for it where it is not finite."""
+    """The number, or the text that represents it where it is not finite."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

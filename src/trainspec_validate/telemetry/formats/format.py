@@ -56,7 +56,7 @@ _RESTORES = frozenset({"train.checkpoint.restore.begin", "train.checkpoint.resto
 
 @dataclass(frozen=True, slots=True)
 class StreamFormat:
-    """One format of streams: how it is recognised, and what files in it can tell at best."""
+    """One format of streams: how it is recognised, and what files in it can hold at best."""
 
     name: str
     title: str

@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.stream import Event, Head, Sample
 
 Record = Head | Sample | Event
 Clock = Literal["utc", "local", "relative", "none"]
-"""What times are: moments in UTC, moments of a zone that is not told, time since some start, or made up."""
+"""What times are: moments in UTC, moments of an unknown zone, time since some start, or made up."""
 RefusalCode = Literal[
     "syntax",
     "value",
@@ -34,7 +34,7 @@ RefusalCode = Literal[
     "several-runs",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
-end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
+end, a required key, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
 run does, a position that others contradict, a time of updates that the clock contradicts, or entries of
 several runs, of which none was chosen."""
@@ -88,11 +88,11 @@ Found = tuple[int, Record | Refusal]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One thing that a conversion lost or could not know, told once for all its occurrences."""
+    """One thing that a conversion lost or could not know, reported once for all its occurrences."""
 
     reason: LossReason
     what: str
-    """Name as it stands in the file, or what it is about."""
+    """Name as it is in the file, or what it is about."""
     message: str
     num: int
     offset: int
@@ -128,7 +128,7 @@ Item = tuple[int, Record | Refusal | Losses]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the caller knows and a file may not tell."""
+    """What the caller knows and a file may not state."""
 
     run: str | None = None
     attempt: int = 0

@@ -42,7 +42,7 @@ def is_name(text: str) -> bool:
 
 
 def attribute_text(value: object) -> str:
-    """A value as it stands in a key: without characters that end it, and without line breaks.
+    """A value as it is in a key: without characters that end it, and without line breaks.
 
     >>> attribute_text("a,b={c}")
     'a_b__c_'

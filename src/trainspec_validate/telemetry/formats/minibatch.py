@@ -18,7 +18,7 @@ _SECOND_US = 1_000_000
 
 
 class Reader:
-    """Reads the rows of one job; rows of one iteration stand together."""
+    """Reads the rows of one job; rows of one iteration are adjacent."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript

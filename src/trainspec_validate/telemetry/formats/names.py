@@ -59,7 +59,7 @@ class Names:
     ecosystems: tuple[str, ...]
     tally: Tally
     quantities: dict[str, float] = field(default_factory=dict)
-    """Quantities of the job that conversions need; readers add what a file tells."""
+    """Quantities of the job that conversions need; readers add what a file states."""
     beside: tuple[Alias, ...] = ()
     """Spellings that the catalog does not list."""
     implied: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: IMPLIED)
@@ -110,7 +110,7 @@ class Names:
         return fit.told(self._totals.get(key, 0.0))
 
     def aliases(self, name: str) -> tuple[Alias, ...]:
-        """The aliases that a name stands for; a unit at its end may differ from that of the catalog's spelling."""
+        """The aliases that a name represents; a unit at its end may differ from that of the catalog's spelling."""
         if name in self._known:
             return self._known[name]
         found = self._find(name)

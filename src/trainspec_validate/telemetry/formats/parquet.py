@@ -35,7 +35,7 @@ MARK = b"trainspec.stream"
 """Key of the metadata; its value is the version of the layout."""
 VERSION = b"1"
 MAX_COLUMNS = 4_000
-"""Keys beyond this many stand in `json`."""
+"""Keys beyond this many are in `json`."""
 ROWS_OF_A_GROUP = 131_072
 CELLS_AT_ONCE = 8_000_000
 """Numbers that are held at once, whatever the number of columns."""
@@ -91,7 +91,7 @@ def write(records: Iterable[Record], target: Path | BinaryIO, keys: Sequence[str
     """Write records, and return how many; memory holds one group of rows, which is smaller with many columns.
 
     `keys` are the metric keys that get a column; without them it is those of the first group. A record with a key that
-    has no column stands in `json`.
+    has no column is in `json`.
 
     Raises:
         SourceError: Arrow is not installed.
@@ -471,7 +471,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def contradicts(record: Record | Refusal, name: str, cell: Any) -> bool:
-    """Whether a cell says something else than the record that stands in `json` of its row."""
+    """Whether a cell says something else than the record that is in `json` of its row."""
     if cell is None or isinstance(record, Refusal):
         return False
     if name in _FIXED:

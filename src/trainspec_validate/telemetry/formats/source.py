@@ -17,7 +17,7 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.items import Refusal
 
 HEAD_BYTES = 262_144
-"""Bytes from the start of a file, uncompressed, that tell its format."""
+"""Bytes from the start of a file, uncompressed, that show its format."""
 BLOCK_BYTES = 8_000_000
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""

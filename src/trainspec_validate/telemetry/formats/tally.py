@@ -25,7 +25,7 @@ class Tally:
     _beyond_offset: int = -1
 
     def is_new(self, reason: LossReason, what: str) -> bool:
-        """Whether a loss would be told that was not met before, so that its message is worth making."""
+        """Whether a loss would be reported that was not met before, so that its message is worth making."""
         return (reason, what[:200]) not in self._entries and len(self._entries) < _MAX_ENTRIES
 
     def lose(self, reason: LossReason, what: str, message: str, offset: int, num: int = 1) -> None:

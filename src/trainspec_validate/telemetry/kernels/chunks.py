@@ -125,7 +125,7 @@ def count(chunk_of_row: Any, valid: Any, shift: int, counts: Any) -> None:
 
 
 def measure(chunks: Chunks) -> None:
-    """Fill in what the times and steps of each chunk tell."""
+    """Fill in what the times and steps of each chunk show."""
     times, steps, seconds = chunks.time_us, chunks.step, chunks.seconds
     for chunk in range(len(chunks.begins)):
         first, end = chunks.begins[chunk], chunks.ends[chunk]

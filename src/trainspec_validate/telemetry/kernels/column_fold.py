@@ -38,7 +38,7 @@ class Some(NamedTuple):
 
 
 def beside(chunks: Chunks, chunk: int, room: Some) -> Some:
-    """The values of a chunk with what their records have, as it lies there."""
+    """The values of a chunk with what their records have, as it is there."""
     first, end = chunks.begins[chunk], chunks.ends[chunk]
     slices = (chunks.offset[first:end], chunks.time_us[first:end], chunks.step[first:end])
     return Some(room.value, slices[0], slices[1], slices[2], chunks.window[first:end], room.troubles)
@@ -57,7 +57,7 @@ def without_gaps(chunks: Chunks, chunk: int, room: Some) -> int:
 
 
 def judge_all(row: Any, some: Some, num: int, cadence: int, falls: int, limit: int, file: int, begun: int) -> None:
-    """Everything that values tell beside the ones before them."""
+    """Everything that values show in comparison with the ones before them."""
     judge_intervals(row, some, num, cadence, falls, limit, file, begun)
     run_equal(row, some, num, file)
     run_above(row, some, num, file)
@@ -80,7 +80,7 @@ def fold(
     column: Any,
     start: int,
 ) -> Any:
-    """Fold the values of one key from the chunk `start` on; not a number stands for no value.
+    """Fold the values of one key from the chunk `start` on; NaN means no value.
 
     Returns the chunk where it stopped because an array is full, or their number, and how many values were folded.
     """

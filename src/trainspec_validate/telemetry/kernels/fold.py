@@ -98,7 +98,7 @@ def end_run(row: Any, time: int, value: float) -> None:
 
 
 def extend_run(row: Any, file: int, offset: int, time: int, value: float, step: int) -> None:
-    """Count a value, and go on with the run of equal values or begin another."""
+    """Count a value, and continue with the run of equal values or begin another."""
     goes_on = row["num"] > 0 and same_run(row, value, step)
     row["num"] += 1
     if goes_on:
@@ -129,7 +129,7 @@ def extend_above(row: Any, file: int, offset: int, value: float) -> None:
 
 
 def single(row: Any, minimum: float, maximum: float, finite: int, value: float) -> int:
-    """What one value tells by itself, as bits of troubles; it is added up."""
+    """What one value shows by itself, as bits of troubles; it is added up."""
     if math.isfinite(value):
         row["num_finite"] += 1
         row["minimum"] = min(row["minimum"], value)
@@ -141,7 +141,7 @@ def single(row: Any, minimum: float, maximum: float, finite: int, value: float) 
 
 
 def verdict(value: float, minimum: float, maximum: float, finite: int) -> int:
-    """What one value tells by itself, as bits of troubles."""
+    """What one value shows by itself, as bits of troubles."""
     if not math.isfinite(value):
         return NOT_FINITE if finite == 1 else 0
     if value < minimum - SLACK:

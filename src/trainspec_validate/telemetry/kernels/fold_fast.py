@@ -54,7 +54,7 @@ def regularity(shortest: int, longest: int, cadence: int) -> int:
 
 
 def add_quietly(row: Any, values: Any, chunks: Chunks, chunk: int, cadence: int, limits: Any, file: int) -> Any:
-    """Add up finite values of a chunk, unless one is odd by itself or beside the one before it: then nothing is done.
+    """Add up finite values of a chunk, unless one is odd by itself or after the one before it: then nothing is done.
 
     `limits` are the least and the greatest value, how it may fall, and the most that it may rise. Returns how many are
     equal to the value before them, or -1.
@@ -135,7 +135,7 @@ def note_longest(row: Any, chunks: Chunks, chunk: int, seam: int, file: int) -> 
 
 
 def count_equal(row: Any, some: Any, num: int, file: int, num_equal: int, advance: int) -> None:
-    """Count finite values and follow runs of equal ones, as `run_equal`, in no time where none or all go on."""
+    """Count finite values and follow runs of equal ones, as `run_equal`, in no time where none or all continue."""
     has_before, step = row["num"] > 0, some.step[0]
     goes_on = has_before and step > row["last_step"] >= 0
     if goes_on and advance == 1 and num_equal == num:

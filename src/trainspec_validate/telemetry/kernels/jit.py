@@ -60,7 +60,7 @@ def compile_for(num_bytes: int) -> None:
 def compile_loops() -> bool:
     """Replace the functions of the loops by compiled ones, once in a process; False where numba is not installed.
 
-    The compiled code is kept beside other caches of the user under a name that follows from the text of the loops:
+    The compiled code is kept next to other caches of the user under a name that follows from the text of the loops:
     numba itself does not notice when a function that another one calls has changed.
     https://numba.readthedocs.io/en/stable/user/jit.html#cache
     """

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.kernels.words import BYTES, digits_of
 
 MOST_DIGITS = 18
-"""Of a number beside its exponent; zeros before the others do not count."""
+"""Digits of a number without its exponent; zeros before the others do not count."""
 _WHOLE = np.array([10**power for power in range(BYTES + 1)], np.int64)
 _ROOM = np.array([10 ** (MOST_DIGITS - power) for power in range(BYTES + 1)], np.int64)
 _LOWEST, _HIGHEST = -65, 65

@@ -67,7 +67,7 @@ def judge_value(
 
 
 def same_run(row: Any, value: float, step: int) -> bool:
-    """Whether a value goes on with the run of equal values that ends the series."""
+    """Whether a value continues with the run of equal values that ends the series."""
     return bool(value == row["last_value"] and step > row["last_step"] >= 0)
 
 
@@ -88,7 +88,7 @@ def integrate(row: Any, cadence: int, time: int, value: float) -> None:
 def judge(
     row: Any, cadence: int, falls: int, step_limit: int, file: int, offset: int, time: int, value: float, start: int
 ) -> int:
-    """Everything that two neighbouring values of one series tell, as bits of troubles."""
+    """Everything that two neighbouring values of one series show, as bits of troubles."""
     integrate(row, cadence, time, value)
     told = judge_value(row, falls, step_limit, row["last_value"], row["start_us"], value, start)
     return told | judge_time(row, cadence, file, offset, time, value)

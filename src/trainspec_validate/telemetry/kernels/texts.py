@@ -20,7 +20,7 @@ class Table(NamedTuple):
     """Open addressing: entry plus one, by hash; the length is a power of two."""
     numbers: np.ndarray
     after: np.ndarray
-    """Entry that last followed each, by entry plus one, with one that nothing stands before; -1 where none did."""
+    """Entry that last followed each, by entry plus one, with an entry for those without a predecessor; -1 where none did."""
 
 
 def hash_of(text: Any, begin: int, end: int) -> int:

@@ -87,7 +87,7 @@ def constant(value: Any) -> Callable[[], nw.Expr]:
 
 
 def compiled(data: Any, scope: Scope, pointer: Pointer) -> Typed:
-    """The expression that the data stand for.
+    """The expression that the data represent.
 
     Raises:
         ExpressionError: a column or an operator is unknown, or a value is of the wrong kind.

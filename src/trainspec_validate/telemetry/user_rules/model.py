@@ -53,7 +53,7 @@ class Rule:
     message: str
     query: Query
     path: str = ""
-    """File that it stands in."""
+    """File that it is in."""
     line: int = 1
     help: str = ""
     url: str = ""

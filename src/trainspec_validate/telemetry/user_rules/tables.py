@@ -35,7 +35,7 @@ def location_number(place: Location) -> int:
 
 
 def location_of(number: int) -> Location:
-    """The place that a number stands for.
+    """The place that a number encodes.
 
     >>> location_of(location_number(Location(3, 17)))
     Location(file=3, offset=17)

@@ -17,7 +17,7 @@ class Trouble(IntEnum):
     ABOVE_MAXIMUM = 1
     """Value above what the catalog allows."""
     SENTINEL = 2
-    """Value is one that stands for 'no value' in some driver."""
+    """Value is one that represents 'no value' in some driver."""
     NOT_FINITE = 3
     """Value is not finite where the catalog does not allow it."""
     TIME_BACK = 4

@@ -22,7 +22,7 @@ _HELD_BYTES = 32_000_000
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a block lies."""
+    """Where a block is."""
 
     begin: int
     size: int

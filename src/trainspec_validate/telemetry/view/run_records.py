@@ -143,7 +143,7 @@ class KeyInfo:
     instrument: str | None = None
     """Instrument that the input states; in our streams `number`, `histogram` or `mixed`, by how values are written."""
     attributes: frozenset[str] = frozenset()
-    """Names of attributes that its records carry beside it."""
+    """Names of attributes that its records carry in addition."""
     spellings: tuple[tuple[str, Location], ...] = ()
     """Every name that streams write it as, with the first place of each, in order of place."""
 
@@ -180,6 +180,6 @@ class StreamFile:
     tail_offset: int = -1
     """Where that line begins in the uncompressed text; -1 where there is none."""
     clock: str = "utc"
-    """What its times are: `utc`, `local` of a zone that is not told, `relative` to some start, or `none`: made up."""
+    """What its times are: `utc`, `local` of an unknown zone, `relative` to some start, or `none`: made up."""
     losses: tuple[str, ...] = ()
     """What was lost when another format became records, in words, each once."""

@@ -53,7 +53,7 @@ class RunView:
     first_time_us: int
     last_time_us: int
     is_live: bool = False
-    """Whether the run goes on: it is followed and has not said that it ends."""
+    """Whether the run continues: it is followed and has not said that it ends."""
     snapshot: bool = False
     """Whether the input is one snapshot, so that nothing about time can be judged."""
     has_order: bool = True

@@ -144,7 +144,7 @@ class JobSeries:
         return len(self.value)
 
     def location(self, index: int) -> Location:
-        """Where a value stands."""
+        """Where a value is."""
         return Location(int(self.file[index]), int(self.offset[index]))
 
 
@@ -166,7 +166,7 @@ class Windows:
     """Place of that record in its file."""
 
     def location(self, index: int) -> Location:
-        """Where the first record of a window stands."""
+        """Where the first record of a window is."""
         return NOWHERE if self.file is None else Location(int(self.file[index]), int(self.offset[index]))
 
 

@@ -25,7 +25,7 @@ _HEADER = (
 
 
 def fault_table(context: Context) -> Html:
-    """Every fault with its recoveries, or that the stream tells of none."""
+    """Every fault with its recoveries, or that the stream reports none."""
     faults = context.view.events_named("train.fault.detected")
     answers = intervals(context.view, "train.recovery.begin")
     if not faults and not answers:

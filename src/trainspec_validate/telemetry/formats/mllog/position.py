@@ -33,7 +33,7 @@ _BLOCKS = ("block_start", "block_stop")
 
 
 class Position:
-    """Turns the metadata of an entry into optimizer updates completed, by what the entries so far tell.
+    """Turns the metadata of an entry into optimizer updates completed, by what the entries so far say.
 
     One round's logs count samples under the name of step, the next round's updates from 0, others tokens under the
     name of epoch: see the alias of `train.step.count`.
@@ -58,7 +58,7 @@ class Position:
             self._train_samples = value
 
     def updates(self, key: str, metadata: Mapping[str, Any], *, is_statistic: bool = False) -> int | None:
-        """Updates completed at an entry; None where its metadata do not tell."""
+        """Updates completed at an entry; None where its metadata do not say."""
         samples = fit.whole(metadata.get("samples_count"), MAX)
         step = fit.whole(metadata.get("step", metadata.get("step_num")), MAX)
         # The count of a block is a position in some rounds and a length in others.

@@ -64,7 +64,7 @@ _OF_ONE_OR_MORE = frozenset({"global_batch_size", "max_sequence_length"})
 
 
 class Reader:
-    """Reads the lines of one log; the log of a job and that of a node's power are told apart by their first line."""
+    """Reads the lines of one log; logs of a job and of a node's power are distinguished by their first line."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript

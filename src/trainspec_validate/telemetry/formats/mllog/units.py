@@ -59,11 +59,11 @@ class Units:
     step: Unit | None = None
     """What the steps of statistics count; None where no statistic has one."""
     epoch: Unit | None = None
-    """What the epochs of evaluations count; None where steps next to them do not tell."""
+    """What the epochs of evaluations count; None where steps next to them do not say."""
     can_be_tokens: bool = True
     """Whether the epochs of all evaluations are whole optimizer steps in tokens."""
     trained_us: int | None = None
-    """When training ended, where evaluations run on saved states after it; the stated end may lie before."""
+    """When training ended, where evaluations run on saved states after it; the stated end may be before."""
 
     @property
     def is_offline(self) -> bool:

@@ -65,7 +65,7 @@ class Metrics:
         self._told: set[tuple[str, str]] = set()
 
     def take(self, offset: int, owner: Owner, metrics: Iterable[Mapping[str, Any]]) -> Iterator[Found]:
-        """The samples of some metrics: values of one subject at one moment stand together."""
+        """The samples of some metrics: values of one subject at one moment are adjacent."""
         groups = _Groups()
         for metric in metrics:
             yield from self._metric(offset, owner, metric, groups)

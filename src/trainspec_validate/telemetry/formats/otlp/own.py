@@ -32,7 +32,7 @@ def is_own(resource: Mapping[str, Any]) -> bool:
 
 
 def index_of(resource: Mapping[str, Any]) -> Any:
-    """Number of the head in its file, which tells heads apart."""
+    """Number of the head in its file, which distinguishes heads."""
     return resource[_INDEX]
 
 

@@ -22,7 +22,7 @@ _MAX_DOCUMENT_BYTES = int(Limit("a text of OTLP/JSON", 64 * 1024 * 1024, "bytes"
 
 
 class Reader:
-    """Reads one file; what `write` wrote comes back as it was, the rest by the catalog and its aliases."""
+    """Reads one file; what `write` wrote is read back as it was, the rest by the catalog and its aliases."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript

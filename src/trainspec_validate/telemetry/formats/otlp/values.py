@@ -40,7 +40,7 @@ def any_value(value: Any) -> dict[str, Any]:
     """The value as OTLP writes it; None is a value without content.
 
     Raises:
-        Unwritable: it cannot be written so that it comes back.
+        Unwritable: it cannot be written so that it can be read back.
 
     >>> any_value([1, 2.0, {"a": None}])["arrayValue"]["values"][0]
     {'intValue': '1'}
@@ -108,7 +108,7 @@ def _integer(content: Any) -> int | None:
 
 
 def double(content: Any) -> fit.Number | None:
-    """A double, which JSON has as a text where it is not finite; texts of the records stand for those."""
+    """A double, which JSON has as a text where it is not finite; records have texts for those."""
     if isinstance(content, str):
         return next((told for told, written in _TEXTS.items() if written == content), None)
     return fit.number(content)
@@ -120,7 +120,7 @@ def written_double(value: fit.Number) -> float | str:
 
 
 def temporality(content: Mapping[str, Any]) -> int:
-    """What a sum or histogram counts from: 1 for its last point, 2 for a start, 0 where that is not told.
+    """What a sum or histogram counts from: 1 for its last point, 2 for a start, 0 where that is not stated.
 
     Source: AggregationTemporality of opentelemetry-proto, metrics/v1/metrics.proto; JSON may also name the value.
     """

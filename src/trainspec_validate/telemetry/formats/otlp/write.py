@@ -49,7 +49,7 @@ def write(records: Iterable[Record], signal: Signal = "all") -> Iterator[bytes]:
     """Lines of OTLP/JSON, without their ends. One file of OTLP holds one signal: `signal` keeps to one.
 
     Raises:
-        ValueError: a record stands before any head.
+        ValueError: a record comes before any head.
     """
     lines = _Lines(signal)
     for record in records:

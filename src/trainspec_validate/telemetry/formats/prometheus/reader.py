@@ -79,7 +79,7 @@ def _attributes() -> Mapping[str, str]:
 
 
 class Reader:
-    """Reads one exposition; a file of several scrapes has time stamps that tell them apart."""
+    """Reads one exposition; a file of several scrapes has time stamps that distinguish them."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript

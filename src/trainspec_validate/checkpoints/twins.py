@@ -1,0 +1,89 @@
+"""Finds files of an optimizer that are those of another checkpoint, next to weights that are not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trainspec_validate.checkpoints.agreement import unexplained
+from trainspec_validate.checkpoints.inventory import STEP_NAME
+from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.checkpoints.view import Checkpoint
+
+_BLOCK_BYTES = 1 << 20
+_MOST_BLOCKS = 64
+"""At the start, and as many at the end, where a container has the checksums of all that is between."""
+_WEIGHTS = re.compile(
+    r"(?:^|/)(?:[^/]*\.safetensors|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
+)
+
+
+def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Files of an optimizer that another directory has byte for byte, whose weights differ; and that, in words.
+
+    Args:
+        checkpoint: as it was read.
+        others: directories of other checkpoints of the same run.
+    """
+    if checkpoint.is_bundle:
+        return
+    paths = list(unexplained(checkpoint))
+    weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
+    for other in others if paths and weights else ():
+        if other == checkpoint.root or not other.is_dir():
+            continue
+        same = [path for path in paths if is_same(checkpoint.root / path, other / _there(path, checkpoint, other))]
+        there = ((path, other / _there(path, checkpoint, other)) for path in weights)
+        pairs = [(checkpoint.root / path, place) for path, place in there if os.path.isfile(place)]  # noqa: PTH113
+        if same and any(not is_same(*pair) for pair in pairs):
+            for path in same:
+                number = checkpoint.said[path].optimizer_step
+                yield (
+                    path,
+                    f"the file is that of {other.name}, byte for byte, next to other weights: it counts {number:,}",
+                )
+
+
+def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
+    """The checkpoint that has all the same weights and another optimizer, in words: no update changed them."""
+    optimizers = [path for path, said in checkpoint.said.items() if said.optimizer_step and not _WEIGHTS.search(path)]
+    weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
+    for other in others if optimizers and weights and not checkpoint.is_bundle else ():
+        pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
+        if other != checkpoint.root and all(is_same(*pair) for pair in pairs):
+            held = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in optimizers]
+            if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
+                yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
+                return
+
+
+def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:
+    """The path in another checkpoint, whose step may be in it."""
+    match = STEP_NAME.match(other.name)
+    if checkpoint.step is None or match is None:
+        return path
+    return re.sub(rf"(?<=global_step){checkpoint.step}(?!\d)", str(int(match["step"])), path)
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two files have the same bytes at both ends; not where one cannot be read."""
+    try:
+        with open_file(one) as first, open_file(other) as second:
+            size = os.fstat(first.fileno()).st_size
+            if size != os.fstat(second.fileno()).st_size:
+                return False
+            most = _BLOCK_BYTES * _MOST_BLOCKS
+            for start in {0, max(0, size - most)}:
+                first.seek(start)
+                second.seek(start)
+                for _ in range(_MOST_BLOCKS):
+                    block = first.read(_BLOCK_BYTES)
+                    if block != second.read(_BLOCK_BYTES):
+                        return False
+                    if not block:
+                        break
+    except OSError:
+        return False
+    return True

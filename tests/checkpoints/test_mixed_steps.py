@@ -1,0 +1,220 @@
+"""State of another step among the parts of one checkpoint is reported, and what healthy runs leave is not."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trees import build
+from trainspec_validate.checkpoints.newest import judged_newest_first
+from trainspec_validate.pipeline.validation import validate
+
+
+def state(path: Path, value: object) -> None:
+    """A container of `torch.save` with plain values."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as container:
+        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
+        container.writestr("archive/version", "3\n")
+
+
+def optimizer(step: int | None) -> dict[str, Any]:
+    return {"state": {} if step is None else {0: {"step": step}, 1: {"step": step}}, "param_groups": [{"lr": 0.1}]}
+
+
+def schedule(step: int, **more: object) -> dict[str, Any]:
+    return {"last_epoch": step, "_step_count": step + 1, **more}
+
+
+def trainer(root: Path, step: int, updates: int | None, steps: int | None, *more: str) -> None:
+    """A checkpoint of the Trainer whose optimizer and schedule count so many steps."""
+    folder = root / f"checkpoint-{step}"
+    build(folder, f"model.safetensors  safetensors weight=F32[{step}]\nrng_state.pth  torch\n")
+    state(folder / "optimizer.pt", optimizer(updates))
+    state(folder / "scheduler.pt", {"kind": "mine"} if steps is None else schedule(steps))
+    build(folder, "".join(more) + f'trainer_state.json  json {{"global_step": {step}}}\n')
+
+
+def judged(root: Path, name: str) -> str:
+    """What is said of a checkpoint: `fault`, `remark`, or nothing; the same by both commands."""
+    report = validate([root])
+    faults = [one for one in report.findings if one.requirement == "TS-CKP-088" and name in one.path]
+    remarks = [one for one in report.unjudged if name in one.path and "of another step" in one.reason]
+    refused = [fault for one in judged_newest_first(root) if name in one.path for fault in one.faults]
+    assert bool(faults) == bool(refused)
+    return "fault" if faults else "remark" if remarks else ""
+
+
+@pytest.mark.parametrize(
+    ("updates", "steps", "more", "wanted"),
+    [
+        (20, 20, "", ""),
+        (19, 20, "", ""),  # SOAP does not count its first update
+        (None, 20, "", ""),  # SGD without momentum
+        (20, 40, "", ""),  # a step of the schedule for each of two processes
+        (None, None, "", ""),
+        (18, 18, "scaler.pt  torch\n", ""),  # two updates skipped under loss scaling
+        (18, 20, "scaler.pt  torch\n", "remark"),
+        (10, 10, "", "remark"),  # resumed from weights alone at step 10
+        (100, 20, "", "remark"),  # a second call of train
+        (None, 10, "", "remark"),
+        (10, 20, "", "fault"),
+        (0, 20, "", "fault"),
+        (20, 10, "", "fault"),
+        (30, 10, "", "fault"),
+    ],
+)
+def test_counts_of_the_trainer(updates: int | None, steps: int | None, more: str, wanted: str, tmp_path: Path) -> None:
+    trainer(tmp_path, 20, updates, steps, more)
+    assert judged(tmp_path, "checkpoint-20") == wanted
+
+
+def test_a_schedule_of_evaluations_is_no_count_of_steps(tmp_path: Path) -> None:
+    trainer(tmp_path, 20, 20, 20)
+    state(tmp_path / "checkpoint-20/scheduler.pt", schedule(2, num_bad_epochs=0))
+    assert not judged(tmp_path, "checkpoint-20")
+
+
+def test_an_optimizer_of_another_checkpoint_is_known_by_its_bytes(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        trainer(tmp_path, step, 80 + step, step)
+    shutil.copyfile(tmp_path / "checkpoint-30/optimizer.pt", tmp_path / "checkpoint-20/optimizer.pt")
+    found = [one for one in validate([tmp_path]).findings if one.requirement == "TS-CKP-088"]
+    messages = [one.message for one in found if "checkpoint-20" in one.path]
+    assert messages == ["the file is that of checkpoint-30, byte for byte, next to other weights: it counts 110"]
+
+
+def accelerate(root: Path, step: int, updates: int) -> None:
+    build(root, f"step_{step}/model.safetensors  safetensors weight=F32[{step}]\n")
+    state(root / f"step_{step}/optimizer.bin", optimizer(updates))
+    for rank in (0, 1):
+        state(root / f"step_{step}/random_states_{rank}.pkl", {"step": step, "rank": rank})
+
+
+def test_parts_of_accelerate(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        accelerate(tmp_path, step, step // 5)
+    assert not judged(tmp_path, "step_30")
+    shutil.copyfile(tmp_path / "step_10/optimizer.bin", tmp_path / "step_30/optimizer.bin")
+    assert judged(tmp_path, "step_30") == "fault"
+    accelerate(tmp_path, 30, 6)
+    shutil.copyfile(tmp_path / "step_10/random_states_1.pkl", tmp_path / "step_30/random_states_1.pkl")
+    assert judged(tmp_path, "step_30") == "fault"
+
+
+def test_two_saves_without_an_update_between_them_are_no_copies(tmp_path: Path) -> None:
+    accelerate(tmp_path, 10, 5)
+    shutil.copytree(tmp_path / "step_10", tmp_path / "step_20")
+    state(tmp_path / "step_20/random_states_0.pkl", {"step": 10, "rank": 7})
+    assert not judged(tmp_path, "step_20")
+
+
+def deepspeed(root: Path, step: int, updates: tuple[int, int], skipped: int = 0) -> None:
+    folder = root / f"global_step{step}"
+    sizes = {"dp_world_size": 2, "mp_world_size": 1}
+    state(
+        folder / "mp_rank_00_model_states.pt", {"global_steps": step, "skipped_steps": skipped, "module": {}, **sizes}
+    )
+    for rank, number in enumerate(updates):
+        inner = {"base_optimizer_state": optimizer(number), "rank": rank}
+        state(folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", {"optimizer_state_dict": inner})
+
+
+@pytest.mark.parametrize(
+    ("updates", "skipped", "wanted"),
+    [
+        ((20, 20), 0, ""),
+        ((15, 15), 5, ""),
+        ((10, 10), 0, "remark"),
+        ((20, 10), 0, "fault"),
+        ((30, 30), 0, "fault"),
+    ],
+)
+def test_counts_of_deepspeed(updates: tuple[int, int], skipped: int, wanted: str, tmp_path: Path) -> None:
+    deepspeed(tmp_path, 20, updates, skipped)
+    assert judged(tmp_path, "global_step20") == wanted
+
+
+def test_shards_of_an_older_step_of_deepspeed(tmp_path: Path) -> None:
+    for step in (10, 20):
+        deepspeed(tmp_path, step, (step, step))
+    for rank in (0, 1):
+        name = f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        shutil.copyfile(tmp_path / "global_step10" / name, tmp_path / "global_step20" / name)
+    assert judged(tmp_path, "global_step20") == "fault"
+
+
+@pytest.mark.parametrize(("second", "wanted"), [(20, ""), (10, "fault")])
+def test_ranks_of_megatron_count_the_same(second: int, wanted: str, tmp_path: Path) -> None:
+    for rank, updates in enumerate((20, second)):
+        value = {"iteration": 20, "model": {}, "optimizer": {"optimizer": optimizer(updates)}}
+        state(tmp_path / f"iter_0000020/mp_rank_{rank:02}/model_optim_rng.pt", value)
+    assert judged(tmp_path, "iter_0000020") == wanted
+
+
+def lightning(path: Path, step: int, **said: Any) -> None:
+    loop, updates = said["loop"], said["updates"]
+    version, by_hand = said.get("version", "2.5.0"), said.get("by_hand", 0)
+    counts = {"total": {"ready": loop, "completed": loop}}
+    loops = {
+        "epoch_loop.automatic_optimization.optim_progress": {"optimizer": {"step": counts}},
+        "epoch_loop.manual_optimization.optim_step_progress": {"total": {"completed": by_hand}},
+    }
+    value = {"epoch": 0, "global_step": step, "pytorch-lightning_version": version, "state_dict": {}}
+    state(path, {**value, "loops": {"fit_loop": loops}, "optimizer_states": [optimizer(updates)]})
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({"step": 20, "loop": 20, "updates": 20}, ""),
+        ({"step": 20, "loop": 20, "updates": 12}, ""),  # updates skipped under loss scaling
+        ({"step": 40, "loop": 0, "updates": 20, "by_hand": 40}, ""),  # two optimizers that a program steps
+        ({"step": 0, "loop": 0, "updates": 20}, ""),  # steps around Lightning, which it does not count
+        ({"step": 20, "loop": 40, "updates": 40, "version": "1.5.9"}, ""),
+        ({"step": 20, "loop": 10, "updates": 10}, "fault"),
+        ({"step": 20, "loop": 20, "updates": 30}, "fault"),
+    ],
+)
+def test_counts_of_lightning(values: dict[str, Any], wanted: str, tmp_path: Path) -> None:
+    lightning(tmp_path / f"epoch=0-step={values['step']}.ckpt", **values)
+    assert judged(tmp_path, "epoch=0") == wanted
+
+
+def test_steps_in_tensors_are_read(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 1)
+    adam = torch.optim.AdamW(model.parameters())
+    trainer(tmp_path, 20, 20, 20)
+    for _ in range(10):
+        model(torch.ones(4)).sum().backward()
+        adam.step()
+    torch.save(adam.state_dict(), tmp_path / "checkpoint-20/optimizer.pt")
+    assert judged(tmp_path, "checkpoint-20") == "fault"
+
+
+def test_weights_of_an_older_checkpoint_are_named(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        trainer(tmp_path, step, step, step)
+    path = tmp_path / "checkpoint-30/model.safetensors"
+    path.write_bytes((tmp_path / "checkpoint-10/model.safetensors").read_bytes())
+    words = "the weights are those of checkpoint-10, byte for byte, and the optimizer is another"
+    assert [one.path for one in validate([tmp_path]).unjudged if words in one.reason] == [path.parent.as_posix()]
+    found = next(judged_newest_first(tmp_path))
+    assert (found.faults, any(words in note for note in found.notes)) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_named"),
+    [(30, False), (60, False), (3, False), (90, False), (20, True), (10, True), (40, True)],
+)
+def test_a_schedule_of_accelerate_counts_as_its_optimizer(steps: int, is_named: bool, tmp_path: Path) -> None:
+    accelerate(tmp_path, 30, 30)
+    state(tmp_path / "step_30/scheduler.bin", schedule(steps))
+    named = [one.path for one in validate([tmp_path]).unjudged if "may be of another step" in one.reason]
+    assert named == ([(tmp_path / "step_30/scheduler.bin").as_posix()] if is_named else [])
