@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from trainspec_validate.checkpoints.agreement import unexplained
@@ -13,11 +13,17 @@ from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _BLOCK_BYTES = 1 << 20
-_MOST_BLOCKS = 64
-"""At the start, and as many at the end, where a container has the checksums of all that is between."""
+_MOST_BLOCKS = 8
+"""Of weights at the start, and as many at the end."""
+_NUM_BESIDE = 16
+"""Other checkpoints whose files are compared, those next in step first."""
+_NUM_BEFORE = 2
+"""Checkpoints before one whose shards are compared with its own."""
 _WEIGHTS = re.compile(
     r"(?:^|/)(?:[^/]*\.safetensors|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
 )
+
+_STATE = re.compile(rf"{_WEIGHTS.pattern}|\.distcp$")
 
 
 def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[str, str]]:
@@ -30,20 +36,39 @@ def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[s
     if checkpoint.is_bundle:
         return
     paths = list(unexplained(checkpoint))
-    weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
-    for other in others if paths and weights else ():
-        if other == checkpoint.root or not other.is_dir():
-            continue
-        same = [path for path in paths if is_same(checkpoint.root / path, other / _there(path, checkpoint, other))]
-        there = ((path, other / _there(path, checkpoint, other)) for path in weights)
-        pairs = [(checkpoint.root / path, place) for path, place in there if os.path.isfile(place)]  # noqa: PTH113
-        if same and any(not is_same(*pair) for pair in pairs):
-            for path in same:
-                number = checkpoint.said[path].optimizer_step
-                yield (
-                    path,
-                    f"the file is that of {other.name}, byte for byte, next to other weights: it counts {number:,}",
-                )
+    beside = [other for other in others if other != checkpoint.root and other.is_dir()] if paths else []
+    for other in sorted(beside, key=lambda other: _distance(checkpoint, other))[:_NUM_BESIDE]:
+        yield from _shared(checkpoint, other, paths)
+    for other in _before(checkpoint, others) if checkpoint.moments else ():
+        yield from _shared(checkpoint, other, sorted(checkpoint.moments))
+
+
+def _distance(checkpoint: Checkpoint, other: Path) -> int:
+    """How many steps are between two checkpoints; those without a step are next to all."""
+    match = STEP_NAME.match(other.name)
+    return abs(int(match["step"]) - checkpoint.step) if match and checkpoint.step is not None else 0
+
+
+def _before(checkpoint: Checkpoint, others: Iterable[Path]) -> list[Path]:
+    """The few directories of the steps before."""
+    steps = {other: int(match["step"]) for other in others if (match := STEP_NAME.match(other.name))}
+    older = [other for other, step in steps.items() if checkpoint.step is not None and step < checkpoint.step]
+    return sorted(older, key=lambda other: steps[other])[-_NUM_BEFORE:]
+
+
+def _shared(checkpoint: Checkpoint, other: Path, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Those of the paths that another directory has with the same bytes, where other state of it differs."""
+    there = {path: other / _there(path, checkpoint, other) for path in checkpoint.files if _STATE.search(path)}
+    there |= {path: other / _there(path, checkpoint, other) for path in paths}
+    same = [path for path in paths if is_same(checkpoint.root / path, there[path])]
+    if not same:
+        return
+    rest = [path for path in there if path not in same and os.path.isfile(there[path])]  # noqa: PTH113
+    if any(not is_same(checkpoint.root / path, there[path]) for path in rest):
+        for path in same:
+            said = checkpoint.said.get(path)
+            counts = f": it counts {said.optimizer_step:,}" if said and said.optimizer_step is not None else ""
+            yield path, f"the file is that of {other.name}, byte for byte, next to other weights{counts}"
 
 
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
@@ -52,7 +77,7 @@ def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[st
     weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
     for other in others if optimizers and weights and not checkpoint.is_bundle else ():
         pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
-        if other != checkpoint.root and all(is_same(*pair) for pair in pairs):
+        if other != checkpoint.root and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):
             held = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in optimizers]
             if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
                 yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
@@ -67,18 +92,23 @@ def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:
     return re.sub(rf"(?<=global_step){checkpoint.step}(?!\d)", str(int(match["step"])), path)
 
 
-def is_same(one: Path, other: Path) -> bool:
-    """Whether two files have the same bytes at both ends; not where one cannot be read."""
+def is_same(one: Path, other: Path, most: int | None = None) -> bool:
+    """Whether two files have the same bytes; not where one cannot be read.
+
+    Args:
+        one: a file.
+        other: another one.
+        most: blocks that are compared at the start, and as many at the end; None for all of them.
+    """
     try:
         with open_file(one) as first, open_file(other) as second:
             size = os.fstat(first.fileno()).st_size
             if size != os.fstat(second.fileno()).st_size:
                 return False
-            most = _BLOCK_BYTES * _MOST_BLOCKS
-            for start in {0, max(0, size - most)}:
+            for start in {0, 0 if most is None else max(0, size - _BLOCK_BYTES * most)}:
                 first.seek(start)
                 second.seek(start)
-                for _ in range(_MOST_BLOCKS):
+                for _ in range(size // _BLOCK_BYTES + 1 if most is None else most):
                     block = first.read(_BLOCK_BYTES)
                     if block != second.read(_BLOCK_BYTES):
                         return False
