@@ -86,3 +86,14 @@ def test_a_hostile_search_looks_at_each_directory_a_few_times(tmp_path: Path, mo
     assert list(find(tmp_path, ["**", "a"] * 12 + ["b"])) == []
     assert list(find(tmp_path, ["*"] * 12 + ["b"])) == []
     assert num > 60
+
+
+def test_stars_for_directories_in_a_row_cost_what_one_costs(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.yaml").touch()
+
+    def steps(number: int) -> int:
+        return num_steps(lambda: list(find(tmp_path, ["**", "*"] * number + ["b.yaml"])))
+
+    assert [found.name for found in find(tmp_path, ["**"] * 9 + ["b.yaml"])] == ["b.yaml"]
+    assert steps(400) < 12 * steps(50)

@@ -36,6 +36,7 @@ OF_OTHER_DATA = {
     "lost packets": "timestamp,packet_loss\n1,0\n2,3\n",
     "checkpoints": "Step,Checkpoint Directory\n1000,s3://x\n",
     "benchmarks": "model,train_samples_per_sec,train_step_time\na,1,2\n",
+    "a sentence": "step 1 loss 2.5\n",
     "deaths": "day index,deaths\n1,0\n2,800\n",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import codecs
 import json
 import re
@@ -16,7 +17,7 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
-from trainspec_validate.pipeline.foreign import has_our_keys, has_our_kind, why_foreign
+from trainspec_validate.pipeline.foreign import HELD, has_our_keys, has_our_kind, why_foreign
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
@@ -47,6 +48,11 @@ _LEAST_LETTERS: Final = 5
 _KIND: Final = re.compile(rf"^[ \t{{]*+[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
+_IN_NOTEBOOK: Final = tuple(
+    re.compile(rf"\"{line}".encode())
+    for line in (r"apiVersion: [\\\"']*trainspec/v\d", rf"kind: [\\\"']*(?:{'|'.join(KINDS)})\b")
+)
+"""Lines of a document in the source of a cell of a notebook, each of which is a text of its own."""
 _A_KIND: Final = re.compile(rf"\b(?:{'|'.join(KINDS)})\b".encode())
 _BEGINS_WITH_KEY: Final = re.compile(rb"\s*+(?:(?:#[^\n]*+|---[ \t]*+\r?)\n\s*+)*+(?:\{|[\"'\w-]++[ \t]*+:)")
 """How a document begins, and no text for a person: with a key."""
@@ -65,6 +71,10 @@ _KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", 
 """Starts of names that documents of a kind have, and now and then files of other programs."""
 _MOST_NEIGHBOURS: Final = 1_000
 _TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
+_ENCODED: Final = tuple(
+    base64.b64encode(b"\0" * shift + b"trainspec/v")[shift + bool(shift) : (shift + 11) * 4 // 3] for shift in range(3)
+)
+"""Our version in base64, as it is after as many bytes beyond a multiple of three."""
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
 
 
@@ -244,7 +254,15 @@ def why_no_document(path: Path) -> str | None:
         return None
     if not reason and is_open and _A_KIND.search(content) and has_our_kind(content):
         return None
+    if not reason and any(encoded in content for encoded in _ENCODED):
+        return HELD
     return reason or (_TOO_LONG if is_longer else "")
+
+
+def holds_in_cells(path: Path) -> bool:
+    """Whether a notebook of Jupyter has the version and the kind of a document of ours in lines of its cells."""
+    content = claimed(path)
+    return all(line.search(content) for line in _IN_NOTEBOOK)
 
 
 def names_kind(content: bytes) -> bool:

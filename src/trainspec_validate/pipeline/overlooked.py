@@ -17,6 +17,7 @@ from trainspec_validate.pipeline.claims import (
     claims,
     has_readable_document,
     hidden_claims,
+    holds_in_cells,
     is_in_toml,
     names_kind,
 )
@@ -41,6 +42,7 @@ from trainspec_validate.pipeline.files import (
     is_stream_name,
     linked_matches,
 )
+from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
@@ -71,6 +73,7 @@ _TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cf
 PACKED_DOCUMENT: Final = "is a compressed document"
 UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here"
 _YAML: Final = (".yaml", ".yml")
+_NOTEBOOK: Final = ".ipynb"
 _TOML: Final = "is a document in TOML, which is not read"
 TOO_DEEP: Final = f"is compressed more than {MOST_LAYERS} times over, and was not looked into"
 _OWN_NAME: Final = re.compile(r"(?:cluster|plan|checkpoint|policy)\b", re.IGNORECASE)
@@ -79,6 +82,7 @@ _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 NO_SUBMODULE: Final = "is a submodule that is not checked out"
 CHECK_OUT: Final = "run git submodule update --init"
 _USUAL: Final = {
+    HELD: "write the document to a file of its own",
     PACKED_DOCUMENT: "unpack it",
     UNREAD_DOCUMENT: "unpack it",
     NOT_LOOKED_INTO: "unpack it",
@@ -407,6 +411,8 @@ def _document_reason(file: Path) -> str:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_document_name(file.name):
         return ""
+    if suffix.lower() == _NOTEBOOK and holds_in_cells(file):
+        return HELD
     if suffix.lower() == ".toml" and is_in_toml(claimed(file)):
         return _TOML
     if suffix.isascii():

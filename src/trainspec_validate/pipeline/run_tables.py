@@ -78,7 +78,8 @@ def is_run_table(content: bytes) -> bool:
     if len(names) < 2 or len(names) > _MOST_COLUMNS:
         return False
     rows = [_cells(line, mark) for line in lines[first + 1 :] if line.strip() and not _BORDER.fullmatch(line)]
-    return _is_of_run(names, _Columns(rows[: _MOST_ROWS + 1]))
+    # Words between blanks alone are a sentence.
+    return (mark is not None or bool(rows)) and _is_of_run(names, _Columns(rows[: _MOST_ROWS + 1]))
 
 
 def _is_of_run(names: Sequence[str], columns: _Columns) -> bool:

@@ -100,6 +100,7 @@ def find(root: Path, steps: Sequence[str]) -> Iterator[Path]:
     Each directory is looked at once for all ways that lead to it. Links are followed last, and each directory behind
     them under one name, so that links in a circle do not multiply.
     """
+    steps = [step for at, step in enumerate(steps) if step != "**" or not at or steps[at - 1] != "**"]
     patterns = [None if step == "**" else Pattern(step) for step in steps]
     pending = [(root, _without_globstars(patterns, {0}))]
     linked: list[tuple[Path, set[int]]] = []
@@ -135,6 +136,8 @@ def _without_globstars(patterns: Sequence[Pattern | None], places: set[int]) -> 
     for at in sorted(places):
         while at < len(patterns) and patterns[at] is None:
             at += 1  # noqa: PLW2901
+            if at in found:
+                break  # what is behind it was added with it, or comes with a later place
             found.add(at)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,13 +114,13 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
 def _idle(
     file: WaiverFile, active: Iterable[_Active], run: Run, relative: Iterable[tuple[str, str]]
 ) -> Iterator[Complaint]:
-    names = list(relative)
+    names, exists = list(relative), cache(partial(_exists, file.directory))
     for waiver in active:
         place = ("waivers", waiver.index)
         covered = [path for path, name in names if waiver.pattern.fits(name)]
         if waiver.used:
             continue
-        if not covered and not _exists(file.directory, waiver.waiver.file):
+        if not covered and not exists(waiver.waiver.file):
             message = f"no file is called {waiver.waiver.file!r}, seen from the directory of the waivers"
             yield Complaint(UNUSED, file.path, message, "correct the path or remove the waiver", (*place, "file"))
         elif covered and all(run.judged(waiver.requirement, path) for path in covered):
