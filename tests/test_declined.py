@@ -78,3 +78,12 @@ def test_a_decision_holds_what_it_says(row: tuple[str, str, str, str, str]) -> N
 def test_the_page_tells_the_decisions_apart() -> None:
     used = {decision for _, _, _, decision, _ in rows()}
     assert used == DECISIONS
+
+
+def test_every_open_question_has_its_day_and_what_would_decide_it() -> None:
+    lines = PAGE.with_name("99-open-questions.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    questions = [row for row in rows if row[0] != "question"]
+    assert len(questions) >= 20
+    assert [row[0] for row in questions if len(row) != 4 or not all(row)] == []
+    assert [row[0] for row in questions if not re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", row[3])] == []

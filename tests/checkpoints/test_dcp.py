@@ -54,6 +54,14 @@ def test_damage_is_told(tmp_path: Path, damage: str, wanted: tuple[str, str]) ->
     assert told(tmp_path / "step-60") == {wanted}
 
 
+def test_a_file_without_a_byte_is_of_a_thread_that_had_nothing_to_write(tmp_path: Path) -> None:
+    build(tmp_path, WHOLE)
+    (tmp_path / "step-60/__1_1.distcp").write_bytes(b"")
+    assert told(tmp_path / "step-60") == set()
+    (tmp_path / "step-60/__1_1.distcp").write_bytes(b"left")
+    assert told(tmp_path / "step-60") == {("residue", "__1_1.distcp")}
+
+
 def test_a_flipped_byte_is_told_by_the_checksum(tmp_path: Path) -> None:
     build(tmp_path, f"{WHOLE}step-60/__0_0.distcp  flipped\n")
     found = [finding for finding in validate([tmp_path]).findings if finding.severity == "error"]

@@ -70,7 +70,7 @@ def test_state_that_is_missing_in_several_directories_is_one_finding(tmp_path: P
 
 def test_shards_in_a_directory_of_the_trainer_are_found(tmp_path: Path) -> None:
     root = tmp_path / "checkpoint-60"
-    build(root, 'trainer_state.json  json {"global_step": 60}\nrng_state.pth  torch\n')
+    build(root, 'trainer_state.json  json {"global_step": 60}\nrng_state.pth  torch\nlatest  text global_step60\n')
     build(root / "global_step60", MODEL + FIRST)
     checkpoint = read_checkpoint(root)
     assert [(trouble.aspect, trouble.path) for trouble in checkpoint.troubles] == [("shards", "global_step60")]

@@ -160,6 +160,7 @@ def test_the_log_of_a_trainer_alone_makes_no_checkpoint(tmp_path: Path) -> None:
     [
         ("transformers.training_args_seq2seq.Seq2SeqTrainingArguments", True),
         ("transformers.integrations.deepspeed.HfTrainerDeepSpeedConfig", True),
+        ("olmo_core.distributed.checkpoint.filesystem._StorageInfo", True),
         ("trl.trainer.sft_config.SFTConfig", True),
         ("trl.experimental.ppo.ppo_config.PPOConfig", True),
         ("trl.trainer.sft_config.SFTTrainer", False),

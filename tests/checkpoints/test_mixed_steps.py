@@ -218,3 +218,18 @@ def test_a_schedule_of_accelerate_counts_as_its_optimizer(steps: int, is_named: 
     state(tmp_path / "step_30/scheduler.bin", schedule(steps))
     named = [one.path for one in validate([tmp_path]).unjudged if "may be of another step" in one.reason]
     assert named == ([(tmp_path / "step_30/scheduler.bin").as_posix()] if is_named else [])
+
+
+def test_a_shard_of_an_older_step_is_known_by_its_bytes(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    saves = pytest.importorskip("torch.distributed.checkpoint")
+    for step in (10, 20, 30):
+        state_dict = {f"model.w{n}": torch.rand(100) for n in range(3)}
+        state_dict |= {f"optim.w{n}.exp_avg": torch.rand(100) for n in range(3)}
+        frozen = {"model.frozen": torch.ones(100)}
+        writer = saves.FileSystemWriter(tmp_path / f"step-{step}", thread_count=4)
+        saves.save({**state_dict, **frozen}, storage_writer=writer)
+    assert not judged(tmp_path, "step-30")
+    names = sorted(path.name for path in (tmp_path / "step-30").glob("*.distcp"))
+    shutil.copyfile(tmp_path / "step-20" / names[0], tmp_path / "step-30" / names[0])
+    assert judged(tmp_path, "step-30") == "fault"

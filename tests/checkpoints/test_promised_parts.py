@@ -98,6 +98,7 @@ def test_a_whole_checkpoint_is_whole(make: Any, tmp_path: Path) -> None:
     ("make", "lost", "wanted"),
     [
         (deepspeed, "checkpoint-60/global_step60", "TS-CKP-082"),
+        (deepspeed, "checkpoint-60/latest", "TS-CKP-080"),
         (deepspeed, "checkpoint-60/global_step60/mp_rank_00_model_states.pt", "TS-CKP-086"),
         (olmo, "step60/model_and_optim", "TS-CKP-087"),
         (olmo, "step60/train", "TS-CKP-087"),

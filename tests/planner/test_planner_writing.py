@@ -120,6 +120,7 @@ def test_context_ranks_count_among_those_that_share_a_copy() -> None:
     assert layout.sharding_degree is not None
     plan, _ = written(asked, ranking, both[0])
     assert plan.parallelism.sharding_degree == layout.sharding_degree * layout.context
+    assert plan.parallelism.context_method == "all-gather"
 
 
 def test_reasons_are_those_of_the_plan_that_is_written() -> None:

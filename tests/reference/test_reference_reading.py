@@ -35,10 +35,10 @@ SETS = {
 }
 
 
-def _plan(**changes: Any) -> TrainingPlan:
-    data = load_file(PLANS / "state-space.yaml").data
-    for name, values in changes.items():
-        data[name] = {**data.get(name, {}), **values}
+def _plan(name: str = "state-space", **changes: Any) -> TrainingPlan:
+    data = load_file(PLANS / f"{name}.yaml").data
+    for key, values in changes.items():
+        data[key] = {**data.get(key, {}), **values}
     return msgspec.convert(data, TrainingPlan)
 
 
@@ -189,3 +189,11 @@ def test_what_a_backend_does_not_divide_is_refused(backend: str, changes: dict[s
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_what_a_backend_divides_is_let_pass(backend: str) -> None:
     refuse(backend, job_of(_plan(**_divided(pipeline=2, data=2, schedule="gpipe", sharding="optimizer")), None))
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_context_ranks_share_attention_by_gathering_alone(backend: str) -> None:
+    for method in (None, "all-gather"):
+        refuse(backend, job_of(_plan("transformer", **_divided(context=2, context_method=method)), None))
+    with pytest.raises(NotTrainableError, match=r"parallelism\.context_method asks for: attention gathers keys"):
+        refuse(backend, job_of(_plan("transformer", **_divided(context=2, context_method="ring")), None))

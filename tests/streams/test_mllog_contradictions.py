@@ -67,6 +67,16 @@ def test_a_log_that_agrees_with_itself(tmp_path: Path, is_detailed: bool) -> Non
     assert findings(run(detailed=is_detailed), tmp_path) == []
 
 
+@pytest.mark.parametrize("value", [0, -64, 0.5, "many", None])
+def test_a_batch_of_nothing(tmp_path: Path, value: Any) -> None:
+    def emptied(each: Entry, _: int) -> None:
+        if each["key"] == "global_batch_size":
+            each["value"] = value
+
+    words = f"global_batch_size is {str(value)!r}, and an update has at least one of what it counts"
+    assert ("TS-TEL-001", words) in findings(changed(run(), emptied), tmp_path)
+
+
 # --- times
 
 

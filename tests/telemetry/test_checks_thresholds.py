@@ -40,6 +40,7 @@ STATED = {
         f"in {NUMBERS[frozen.FROZEN_VALUES]} updates",
         f"0 in {NUMBERS[frozen.FROZEN_ZEROS]}",
         f"all of {frozen.FROZEN_READINGS} readings",
+        f"few digits in {frozen.FROZEN_NORMS} updates",
     ),
     "TS-TEL-027": (
         f"lasts {NUMBERS[members.FEWEST_CADENCES]} cadences",

@@ -73,14 +73,16 @@ def _split(backend: str, job: Job) -> dict[str, str | None]:
 
 
 def _shared(backend: str, job: Job) -> dict[str, str | None]:
-    family, wrong = job.model.family, None
+    family, method, wrong = job.model.family, job.plan.parallelism.context_method, None
     if job.plan.parallelism.context == 1:
         return {}
     if backend not in BACKENDS:
         wrong = "set it to 1"
     elif family != "transformer":
         wrong = f"ranks share a sequence by the keys of attention, which a {family} network has not; set it to 1"
-    return {"context": wrong}
+    is_other = method not in (None, "all-gather")
+    other = "attention gathers keys and values; set it to all-gather" if is_other else None
+    return {"context": wrong, "context_method": other}
 
 
 def _sharded(backend: str, job: Job) -> dict[str, str | None]:

@@ -64,6 +64,8 @@ _TRAINERS = {
     "deepspeed.runtime.fp16.loss_scaler": {"DynamicLossScaler", "LossScaler"},
     "deepspeed.runtime.zero.config": {"ZeroStageEnum"},
     "deepspeed.utils.tensor_fragment": {"fragment_address"},
+    # https://github.com/allenai/OLMo-core/blob/fa6c5014c/src/olmo_core/distributed/checkpoint/filesystem.py
+    "olmo_core.distributed.checkpoint.filesystem": {"_StorageInfo"},
     "megatron.core.enums": {"Fp4Recipe", "Fp8Recipe", "ModelType"},
     "megatron.core.transformer.enums": {"AttnBackend", "AttnMaskType", "CudaGraphScope", "LayerType"},
     "megatron.core.rerun_state_machine": {"RerunDiagnostic", "RerunMode", "RerunState"},

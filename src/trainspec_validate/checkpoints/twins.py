@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from trainspec_validate.checkpoints.agreement import unexplained
@@ -15,9 +15,13 @@ from trainspec_validate.checkpoints.view import Checkpoint
 _BLOCK_BYTES = 1 << 20
 _MOST_BLOCKS = 64
 """At the start, and as many at the end, where a container has the checksums of all that is between."""
+_NUM_BEFORE = 2
+"""Checkpoints before one whose shards are compared with its own."""
 _WEIGHTS = re.compile(
     r"(?:^|/)(?:[^/]*\.safetensors|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
 )
+
+_STATE = re.compile(rf"{_WEIGHTS.pattern}|\.distcp$")
 
 
 def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[str, str]]:
@@ -30,20 +34,33 @@ def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[s
     if checkpoint.is_bundle:
         return
     paths = list(unexplained(checkpoint))
-    weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
-    for other in others if paths and weights else ():
-        if other == checkpoint.root or not other.is_dir():
-            continue
-        same = [path for path in paths if is_same(checkpoint.root / path, other / _there(path, checkpoint, other))]
-        there = ((path, other / _there(path, checkpoint, other)) for path in weights)
-        pairs = [(checkpoint.root / path, place) for path, place in there if os.path.isfile(place)]  # noqa: PTH113
-        if same and any(not is_same(*pair) for pair in pairs):
-            for path in same:
-                number = checkpoint.said[path].optimizer_step
-                yield (
-                    path,
-                    f"the file is that of {other.name}, byte for byte, next to other weights: it counts {number:,}",
-                )
+    beside = [other for other in others if other != checkpoint.root and other.is_dir()] if paths else []
+    for other in beside:
+        yield from _shared(checkpoint, other, paths)
+    for other in _before(checkpoint, others) if checkpoint.moments else ():
+        yield from _shared(checkpoint, other, sorted(checkpoint.moments))
+
+
+def _before(checkpoint: Checkpoint, others: Iterable[Path]) -> list[Path]:
+    """The few directories of the steps before."""
+    steps = {other: int(match["step"]) for other in others if (match := STEP_NAME.match(other.name))}
+    older = [other for other, step in steps.items() if checkpoint.step is not None and step < checkpoint.step]
+    return sorted(older, key=lambda other: steps[other])[-_NUM_BEFORE:]
+
+
+def _shared(checkpoint: Checkpoint, other: Path, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Those of the paths that another directory has with the same bytes, where other state of it differs."""
+    there = {path: other / _there(path, checkpoint, other) for path in checkpoint.files if _STATE.search(path)}
+    there |= {path: other / _there(path, checkpoint, other) for path in paths}
+    same = [path for path in paths if is_same(checkpoint.root / path, there[path])]
+    if not same:
+        return
+    rest = [path for path in there if path not in same and os.path.isfile(there[path])]  # noqa: PTH113
+    if any(not is_same(checkpoint.root / path, there[path]) for path in rest):
+        for path in same:
+            said = checkpoint.said.get(path)
+            counts = f": it counts {said.optimizer_step:,}" if said and said.optimizer_step is not None else ""
+            yield path, f"the file is that of {other.name}, byte for byte, next to other weights{counts}"
 
 
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:

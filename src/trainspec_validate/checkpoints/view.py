@@ -147,6 +147,8 @@ class Checkpoint:
     _held_bytes: dict[str, int] = field(default_factory=dict)
     said: dict[str, Counted] = field(default_factory=dict)
     """What files of `torch.save` say of the run, by their paths."""
+    moments: set[str] = field(default_factory=set)
+    """Shards with moments or steps of an optimizer, which each update changes."""
     value_bytes: dict[str, int] = field(default_factory=dict)
     """Bytes of the values of tensors in containers, by their paths."""
     code: dict[str, dict[str, None]] = field(default_factory=dict)

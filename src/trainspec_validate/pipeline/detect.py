@@ -14,6 +14,7 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
+from trainspec_validate.pipeline.run_tables import is_run_table
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 from trainspec_validate.system.budget import OverLimitError
@@ -50,10 +51,6 @@ _LOG_LINE = re.compile(
     rb"[^\n]{0,1000}\bloss\b[\"']?[ :=(]{1,4}-?(?:\d|nan)[^\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-_BETWEEN_CELLS = re.compile(rb"[,;\t|]")
-_COLUMN_OF_STEPS = re.compile(rb"(?:(?:global|train|trainer)[ _/]?)?(?:step|iter|iteration|epoch)s?")
-_COLUMN_OF_LOSS = re.compile(rb"(?:[\w./-]{1,40}[ _/.-])?loss(?:[ _/.-][\w./-]{1,40})?")
-_ROW_OF_NUMBERS = re.compile(rb"[\"']?\d[^\n]*\d")
 NO_STREAM = "is no stream of a known format"
 _LARGE_FILE = b"version https://git-lfs.github.com/spec/"
 POINTER = "is a Git LFS pointer, not the file; run `git lfs pull`"
@@ -333,19 +330,7 @@ def looks_like_log(start: bytes) -> bool:
     (True, False)
     """
     text = start[:_LOG_BYTES]
-    return b"\0" not in text and (len(_LOG_LINE.findall(text)) > 1 or _is_table_of_steps(text))
-
-
-def _is_table_of_steps(text: bytes) -> bool:
-    r"""Whether a text is a table with a column of steps or epochs and one of losses, whatever is between its cells.
-
-    >>> _is_table_of_steps(b"epoch;train_loss\n1;2.5\n"), _is_table_of_steps(b"epoch;notes on the loss\nnone;x\n")
-    (True, False)
-    """
-    title, _, rows = text.removeprefix(_ORDER_MARK).partition(b"\n")
-    names = [name.strip(b"'\" \r").lower() for name in _BETWEEN_CELLS.split(title)]
-    is_titled = any(map(_COLUMN_OF_STEPS.fullmatch, names)) and any(map(_COLUMN_OF_LOSS.fullmatch, names))
-    return is_titled and _ROW_OF_NUMBERS.match(rows) is not None
+    return (b"\0" not in text and len(_LOG_LINE.findall(text)) > 1) or is_run_table(text)
 
 
 def _log_words() -> str:

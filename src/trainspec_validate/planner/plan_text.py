@@ -85,6 +85,8 @@ def _parallelism(request: Request, scored: Scored, reasons: Mapping[str, str]) -
         (f"  pipeline: {layout.pipeline}", f"chosen: {reasons['pipeline']}"),
         (f"  context: {layout.context}", f"chosen: {reasons['context']}"),
     ]
+    if layout.context > 1:
+        lines.append(("  context_method: all-gather", "chosen: the method that the prediction counts"))
     if request.model.experts:
         lines += [
             (f"  expert: {layout.expert}", f"chosen: {reasons['expert']}"),

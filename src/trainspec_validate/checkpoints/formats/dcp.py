@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
 from trainspec_validate.system.budget import Count
 
 _MAX_FIELDS = 100
+_MOMENT = re.compile(r"(?:^|[./])exp_avg(?:_sq)?$|optim.*[./]step$")
+"""Ends of keys of what Adam keeps of each parameter."""
 _RECORDS = ("MetadataIndex", "_StorageInfo", "ChunkStorageMetadata")
 """Classes of which an index has an object for each piece of state."""
 _MAX_DIMENSIONS = 254
@@ -140,6 +143,8 @@ def _check_files(
     for path, those in sorted(by_path.items()):
         why = path_fault(path)
         target = f"{folder}/{path}" if folder else path
+        if any(_MOMENT.search(entry.key) for entry in those):
+            checkpoint.moments.add(target)
         if why:
             checkpoint.report("paths", mark, f"the path {path!r} {why}", "name files next to the index only")
         elif target not in checkpoint.files or checkpoint.files[target].kind != "file":
@@ -148,8 +153,8 @@ def _check_files(
         else:
             _check_file(checkpoint, target, those, held)
     known = {f"{folder}/{path}" if folder else path for path in by_path}
-    for path in checkpoint.files:
-        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known:
+    for path, fact in checkpoint.files.items():
+        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known and fact.size_bytes:
             words = f"{MARK} names nothing in this file: it is left from another save"
             checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")
 

@@ -27,6 +27,8 @@ _EXPERT = re.compile(
 )
 # https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, load_checkpoint
 _LATEST = "latest"
+_TAG = re.compile(r"^global_step\d+/[^/]+_states\.pt$")
+"""State under the tag that the Trainer of Hugging Face leaves to DeepSpeed, and asks for by no name."""
 _SCRIPT = "zero_to_fp32.py"
 """Written next to it, as is the log of the Trainer of Hugging Face."""
 _ENDS = ("_model_states.pt", "_optim_states.pt")
@@ -59,6 +61,12 @@ def read(checkpoint: Checkpoint) -> None:
 def _check_latest(checkpoint: Checkpoint) -> None:
     """The directory that `latest` names is there, which `load_checkpoint` opens; a model for use needs none."""
     path = checkpoint.files.get(_LATEST)
+    has_state = any(_TAG.match(one) for one in checkpoint.files)
+    if path is None and has_state and MARK in checkpoint.files and is_step_name(checkpoint.root.name):
+        words = (
+            f"{_LATEST}, which DeepSpeed writes after all state, is missing, and without it load_checkpoint loads none"
+        )
+        checkpoint.report("mark", "", words, "the save was interrupted: resume from an earlier checkpoint")
     if path is None or path.kind != "file" or not {_SCRIPT, MARK} & checkpoint.files.keys():
         return
     try:

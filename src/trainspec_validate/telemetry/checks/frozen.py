@@ -27,6 +27,10 @@ FROZEN_ZEROS = 10
 """Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
 FROZEN_LOST = 30
 """Gradient norms that are not finite, in a row: a loss scale that starts at 2^32 is halved in fewer updates."""
+FROZEN_NORMS = 100
+"""Gradient norms in a row that are equal in their few digits: a norm before clipping moves by tenths of itself."""
+LEAST_UNITS = 10
+"""Units of its last decimal from which a norm is more than its rounding."""
 FROZEN_READINGS = 30
 """Equal readings of a power meter that never gives another: a quarter of an hour at the usual cadence."""
 METER_DIGITS = 4
@@ -122,9 +126,11 @@ def _still(series: Series) -> Fault:
 def _is_frozen(value: float, length: int, metric: str) -> bool:
     if value == 0:
         return length >= (FROZEN_LOSSES if metric.startswith("train.loss.") else FROZEN_ZEROS)
+    is_norm = metric == "train.gradient.norm"
     if not np.isfinite(value):
-        return metric == "train.gradient.norm" and length >= FROZEN_LOST
-    return num_digits(value) >= FULL_DIGITS
+        return is_norm and length >= FROZEN_LOST
+    is_more_than_rounding = value * 10.0 ** max(_num_decimals(value), 1) >= LEAST_UNITS
+    return num_digits(value) >= FULL_DIGITS or (is_norm and length >= FROZEN_NORMS and is_more_than_rounding)
 
 
 def _metric(run: RunView, row: int) -> str:

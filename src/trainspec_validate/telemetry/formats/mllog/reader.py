@@ -60,6 +60,7 @@ _IMPLIED = {
 _LOSS_KEY = f"train.evaluation.loss{{train.evaluation.set={_EVALUATION_SET},train.loss.name=total}}"
 _SETTINGS = ("opt_", "submission_", "cache_", "target_", "init_", "eval_", "train_")
 _CONFIGURATION = frozenset({"global_batch_size", "max_sequence_length", "max_steps", "submission_benchmark"})
+_OF_ONE_OR_MORE = frozenset({"global_batch_size", "max_sequence_length"})
 
 
 class Reader:
@@ -181,6 +182,9 @@ class Reader:
             return
         number = fit.whole(value, 10**12)
         if not number:
+            if key in _OF_ONE_OR_MORE:
+                message = f"{key} is {str(value)[:40]!r}, and an update has at least one of what it counts"
+                yield offset, Refusal(message, "write the whole number that the run used", "value")
             self._transcript.lose("value", key, f"{key} is no whole number: {str(value)[:40]!r}", offset)
             return
         self._position.learn(key, number)
