@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import judged_newest_first
+from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
 
 
@@ -233,3 +235,16 @@ def test_a_shard_of_an_older_step_is_known_by_its_bytes(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "step-30").glob("*.distcp"))
     shutil.copyfile(tmp_path / "step-20" / names[0], tmp_path / "step-30" / names[0])
     assert judged(tmp_path, "step-30") == "fault"
+
+
+def test_optimizers_that_hold_each_other_are_read_once(tmp_path: Path) -> None:
+    inner: dict[str, Any] = {"state": {0: {"step": 7}}}
+    for _ in range(4):
+        inner = {f"optimizer_{n}": inner for n in range(1_000)}
+    state(tmp_path / "checkpoint-20/optimizer.pt", inner)
+    round_list: list[Any] = []
+    round_list.append(round_list)
+    state(tmp_path / "checkpoint-20/scheduler.pt", {"optimizer_states": round_list})
+    begin = time.monotonic()
+    read_checkpoint(tmp_path / "checkpoint-20")
+    assert time.monotonic() - begin < 10

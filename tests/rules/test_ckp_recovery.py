@@ -161,7 +161,8 @@ def test_limits_bind(findings: Findings) -> None:
 def test_replacement(findings: Findings, verdict: Verdicts) -> None:
     select = ("TS-CKP-047",)
     place = {("TS-CKP-047", "recovery.2.action")}
-    assert findings(cluster={"reliability": None}, select=select) == place
+    assert findings(cluster={"reliability": None}, select=select) == set()
+    assert verdict("TS-CKP-047", cluster={"reliability": None}) is Verdict.NOT_RUN
     assert findings(cluster={"reliability": {"num_spare_nodes": 0}}, select=select) == place
     repair = fault("node-loss", action="wait-for-repair", restart_seconds=600)
     assert findings(checkpoint=repair, select=select) == {("TS-CKP-047", "recovery.2.restart_seconds")}

@@ -428,3 +428,15 @@ def test_uneven_racks_pass_when_they_are_listed(tmp_path: Path) -> None:
 def test_no_layout_is_not_a_pass(verdict: Verdicts) -> None:
     for number in range(49, 54):
         assert verdict(f"TS-CLU-{number:03d}") is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("cluster", "requirement", "words"),
+    [
+        (target(write_bandwidth_bytes_per_second=560e9), "TS-CLU-034", "in bytes per second, 560 Gb/s is 70e9"),
+        (target(write_bandwidth_bytes_per_second=100e12), "TS-CLU-034", "100e9 if its prefix slipped"),
+        ({"node_groups": [{"name": "compute", "host": {"memory_bytes": 1.28e9}}]}, "TS-CLU-017", "1.28e12 if its"),
+    ],
+)
+def test_the_value_without_the_slip_is_named(helps: Any, cluster: Any, requirement: str, words: str) -> None:
+    assert any(words in help_text for help_text in helps(cluster=cluster, select=(requirement,)))

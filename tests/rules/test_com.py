@@ -228,7 +228,8 @@ THIN = {"tensor": 2, "data": 16}
 )
 def test_hardware(findings: Findings, axis: str, algorithm: str, degrees: dict[str, int], bad: bool) -> None:
     plan = {**rows({"operation": "all-reduce", "axis": axis, "algorithm": algorithm}), "parallelism": degrees}
-    found = of(findings(plan=plan), "TS-COM-009")
+    cluster = {"fabrics": [{"name": "backend", "in_network_reduction": False}]}
+    found = of(findings(cluster=cluster, plan=plan), "TS-COM-009")
     assert found == ({f"{AT}.collectives.0.algorithm"} if bad else set())
 
 

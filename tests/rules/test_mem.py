@@ -274,11 +274,8 @@ def test_pinned_memory(findings, pinned, wrong) -> None:
     ("keys", "places"),
     [
         ({"prefetch_depth": 0}, {"memory.prefetch_depth"}),
-        ({"prefetch_depth": None}, {"memory.asynchronous_copies"}),
-        (
-            {"pinned_input": None, "prefetch_depth": 0},
-            {"memory.asynchronous_copies", "memory.prefetch_depth"},
-        ),
+        ({"prefetch_depth": None}, set()),
+        ({"pinned_input": None, "prefetch_depth": 0}, {"memory.prefetch_depth"}),
         ({"asynchronous_copies": False, "pinned_input": False, "prefetch_depth": 0}, set()),
     ],
 )

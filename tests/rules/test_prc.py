@@ -273,3 +273,12 @@ def test_scaling_state_can_be_left_out_with_a_reason(findings) -> None:
 def test_the_smallest_scale_is_a_bound_of_any_value(findings) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "dynamic", **DEEPSPEED, "min_scale": 1e-4})
     assert findings(plan=plan, select=("TS-PRC-004",)) == set()
+
+
+@pytest.mark.parametrize("kind", ["fp8", "int8"])
+def test_gradients_of_8_bits_have_scale_factors(findings: Any, verdict: Any, kind: str) -> None:
+    select = ("TS-PRC-023",)
+    assert findings(plan={"precision": {"gradients": kind}}, select=select) == {("TS-PRC-023", "precision.gradients")}
+    scaled = {"precision": {"gradients": kind, "recipe": DELAYED}}
+    assert findings(plan=scaled, select=select) == set()
+    assert verdict("TS-PRC-023", plan={"precision": {"gradients": "bf16"}}) is Verdict.NOT_APPLICABLE

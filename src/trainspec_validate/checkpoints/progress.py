@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -43,6 +44,7 @@ _NUMBERS = {"FloatStorage": "<f", "DoubleStorage": "<d", "LongStorage": "<q", "I
 _REBUILD = "_rebuild_tensor_v2"
 _NUM_PARAMETERS = 16
 """Parameters of an optimizer whose steps are read: those that are frozen have none."""
+_NUM_OPTIMIZERS = 64
 _NUM_COUNTED = 512
 """Parameters whose steps are read where a difference would be reported."""
 _NUM_NAMES = 10_000
@@ -124,17 +126,17 @@ def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
     number = state.get("last_epoch")
     return Counted(
         values,
-        max(_all_steps(value, scalar, _INNER_DEPTH), default=None),
+        max(_all_steps(value, scalar), default=None),
         number if is_count(number) and "_step_count" in state else None,
         "num_bad_epochs" in state,
         tuple(islice(_loop_steps(state), _NUM_PARAMETERS)),
-        next(_odd_counts(value, _INNER_DEPTH), ""),
+        next(_odd_counts(value), ""),
     )
 
 
-def _odd_counts(value: Any, depth: int) -> Iterator[str]:
+def _odd_counts(value: Any) -> Iterator[str]:
     """Steps of an optimizer or a schedule, or of Lightning, that are texts or truth values, in words."""
-    for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
+    for part in _optimizers(value):
         items = _items(part)
         keys = [key for key in ("last_epoch", "_step_count") if "_step_count" in items]
         keys += ["global_step"] if LIGHTNING in items else []
@@ -144,9 +146,6 @@ def _odd_counts(value: Any, depth: int) -> Iterator[str]:
             step = _items(one).get("step")
             if isinstance(step, str | bool):
                 yield f"step of a parameter is {step!r}"
-        for key, inner in items.items():
-            if depth and _OPTIMIZER.match(key):
-                yield from _odd_counts(inner, depth - 1)
 
 
 def _loop_steps(state: dict[str, Any]) -> Iterator[int]:
@@ -171,13 +170,28 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _MOST_CHARACTERS)
 
 
-def _all_steps(value: Any, scalar: Callable[[Any], int | None], depth: int) -> Iterator[int]:
-    """The steps of an optimizer, and of those that it wraps; those first parameters may have been frozen for long."""
-    yield from _optimizer_steps(value, scalar, _NUM_COUNTED)
-    for part in islice(value, _NUM_PARAMETERS) if isinstance(value, list) else (value,):
-        for key, inner in _items(part).items():
-            if depth and _OPTIMIZER.match(key):
-                yield from _all_steps(inner, scalar, depth - 1)
+def _optimizers(value: Any) -> Iterator[Any]:
+    """A state, the optimizers in it, and those that they wrap; each once, and so many at most."""
+    pending = deque([(value, 0)])
+    seen: set[int] = set()
+    while pending and len(seen) < _NUM_OPTIMIZERS:
+        part, depth = pending.popleft()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, list):
+            pending += [(one, depth) for one in islice(part, _NUM_OPTIMIZERS)]
+            continue
+        yield part
+        if depth < _INNER_DEPTH:
+            inner = ((one, depth + 1) for key, one in _items(part).items() if _OPTIMIZER.match(key))
+            pending += islice(inner, _NUM_OPTIMIZERS)
+
+
+def _all_steps(value: Any, scalar: Callable[[Any], int | None]) -> Iterator[int]:
+    """The steps of optimizers in a state; the first parameters may have been frozen for long, so more are read."""
+    for part in _optimizers(value):
+        yield from _optimizer_steps(part, scalar, _NUM_COUNTED)
 
 
 def scalars_of(container: Zip, pickle: str) -> Callable[[Any], int | None]:

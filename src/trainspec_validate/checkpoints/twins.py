@@ -13,8 +13,10 @@ from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _BLOCK_BYTES = 1 << 20
-_MOST_BLOCKS = 64
-"""At the start, and as many at the end, where a container has the checksums of all that is between."""
+_MOST_BLOCKS = 8
+"""Of weights at the start, and as many at the end."""
+_NUM_BESIDE = 16
+"""Other checkpoints whose files are compared, those next in step first."""
 _NUM_BEFORE = 2
 """Checkpoints before one whose shards are compared with its own."""
 _WEIGHTS = re.compile(
@@ -35,10 +37,16 @@ def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[s
         return
     paths = list(unexplained(checkpoint))
     beside = [other for other in others if other != checkpoint.root and other.is_dir()] if paths else []
-    for other in beside:
+    for other in sorted(beside, key=lambda other: _distance(checkpoint, other))[:_NUM_BESIDE]:
         yield from _shared(checkpoint, other, paths)
     for other in _before(checkpoint, others) if checkpoint.moments else ():
         yield from _shared(checkpoint, other, sorted(checkpoint.moments))
+
+
+def _distance(checkpoint: Checkpoint, other: Path) -> int:
+    """How many steps are between two checkpoints; those without a step are next to all."""
+    match = STEP_NAME.match(other.name)
+    return abs(int(match["step"]) - checkpoint.step) if match and checkpoint.step is not None else 0
 
 
 def _before(checkpoint: Checkpoint, others: Iterable[Path]) -> list[Path]:
@@ -69,7 +77,7 @@ def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[st
     weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
     for other in others if optimizers and weights and not checkpoint.is_bundle else ():
         pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
-        if other != checkpoint.root and all(is_same(*pair) for pair in pairs):
+        if other != checkpoint.root and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):
             held = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in optimizers]
             if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
                 yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
@@ -84,18 +92,23 @@ def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:
     return re.sub(rf"(?<=global_step){checkpoint.step}(?!\d)", str(int(match["step"])), path)
 
 
-def is_same(one: Path, other: Path) -> bool:
-    """Whether two files have the same bytes at both ends; not where one cannot be read."""
+def is_same(one: Path, other: Path, most: int | None = None) -> bool:
+    """Whether two files have the same bytes; not where one cannot be read.
+
+    Args:
+        one: a file.
+        other: another one.
+        most: blocks that are compared at the start, and as many at the end; None for all of them.
+    """
     try:
         with open_file(one) as first, open_file(other) as second:
             size = os.fstat(first.fileno()).st_size
             if size != os.fstat(second.fileno()).st_size:
                 return False
-            most = _BLOCK_BYTES * _MOST_BLOCKS
-            for start in {0, max(0, size - most)}:
+            for start in {0, 0 if most is None else max(0, size - _BLOCK_BYTES * most)}:
                 first.seek(start)
                 second.seek(start)
-                for _ in range(_MOST_BLOCKS):
+                for _ in range(size // _BLOCK_BYTES + 1 if most is None else most):
                     block = first.read(_BLOCK_BYTES)
                     if block != second.read(_BLOCK_BYTES):
                         return False

@@ -74,3 +74,13 @@ def percent(value: float) -> str:
 def billions(value: float) -> str:
     """A parameter count as people say it: 70.55e9 is 70.55 billion."""
     return f"{value / 1e9:.4g} billion" if value >= 1e9 else f"{value / 1e6:.4g} million"
+
+
+def slipped_prefix(value: float, low: float, high: float) -> str:
+    """What a help adds where a value is between two bounds once its prefix is a thousand times another; else empty.
+
+    >>> slipped_prefix(1.28e9, 448e9, 5.76e12), slipped_prefix(1.28e6, 448e9, 5.76e12)
+    ('; 1.28e12 if its prefix slipped', '')
+    """
+    right = next((value * factor for factor in (1e3, 1e-3) if low <= value * factor <= high), None)
+    return "" if right is None else f"; {base(right)} if its prefix slipped"

@@ -22,21 +22,11 @@ from trainspec_validate.system.boundary import open_regular
 _PIECE_BYTES: Final = 65_536
 _START_BYTES: Final = 262_144
 _FIRST_BYTES: Final = 4_096
-_FOLD = r"(?:\\\r?\n[ \t]*)?"
-"""A line of a quoted YAML text that goes on on the next one."""
-
-
-def _character(character: str) -> str:
-    codes = sorted({ord(character.lower()), ord(character.upper())})
-    escapes = [rf"\\(?:x|u00|U000000){code:02x}" for code in codes]
-    plain = r"\\?/" if character == "/" else character
-    return f"(?:{'|'.join([plain, *escapes])})"
-
-
 _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 """What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
 _VERSION_START: Final = b"trainspec/"
-_ESCAPED: Final = re.compile(_FOLD.join(map(_character, "trainspec/v")).encode(), re.IGNORECASE)
+_ESCAPE: Final = re.compile(rb"\\(?:(?:x|u00|U000000)([0-9a-f]{2})|\r?\n[ \t]*+|(/))", re.IGNORECASE)
+"""A character of a quoted text that is written as its code, or a line of it that goes on on the next one."""
 _VERSION: Final = re.compile(rb"trainspec/v\d")
 _NAME: Final = "trainspec"
 _STATED: Final = re.compile(rb"apiVersion[\"']?[ \t]*:[ \t]*([^\r\n,#]{1,80})")
@@ -82,7 +72,7 @@ def claims(content: bytes) -> bool:
     """Whether a text says that it is written for a version of the specification, be it with a slip."""
     return bool(
         _names_version(content)
-        or (b"\\" in content and _ESCAPED.search(content))
+        or _escapes_version(content)
         or _names_schema(content)
         or any(_is_nearly_ours(version) for version in islice(_stated(content), _MOST_STATED))
     )
@@ -90,6 +80,18 @@ def claims(content: bytes) -> bool:
 
 def _names_version(content: bytes) -> bool:
     return _VERSION_START in content.lower() and _PLAIN.search(content) is not None
+
+
+def _escapes_version(content: bytes) -> bool:
+    r"""Whether a text names our version with characters that are written as their codes.
+
+    >>> _escapes_version(b'"tr\\x61inspec\\/v1"'), _escapes_version(b'"tr\\x62inspec/v1"')
+    (True, False)
+    """
+    if b"\\" not in content:
+        return False
+    plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]) if found[1] else found[2] or b"", content)
+    return _VERSION_START + b"v" in plain.lower()
 
 
 def _stated(content: bytes) -> Iterator[bytes]:
@@ -160,7 +162,7 @@ def hidden_claims(path: Path) -> bool:
             content = file.read(MAX_BYTES).replace(b"\0", b"")
     except OSError:
         return False
-    return bool(_VERSION.search(content) or (b"\\" in content and _ESCAPED.search(content)))
+    return bool(_VERSION.search(content)) or _escapes_version(content)
 
 
 def is_emptied(path: Path) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import number, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.policy import durable_seconds
-from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import interval_seconds, job_nodes, job_place, mtbf_seconds
 
 SPARE_QUANTILE = 0.99
@@ -60,20 +60,32 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
     paths = [(index, path) for index, path in enumerate(checkpoint.recovery) if path.action in waits]
     if not paths:
         raise NotApplicable("no recovery path needs another node")
+    open_actions = set[str]()
     for index, path in paths:
-        wait = waits[path.action]
-        if path.action == "replace-from-spares" and not (known and known.num_spare_nodes):
-            stated = known is not None and known.num_spare_nodes is not None
-            lack = "has no spare nodes" if stated else "does not give reliability.num_spare_nodes"
-            message = f"{path.fault} is met with spares, but the cluster {lack}"
-            help_text = "write reliability.num_spare_nodes, or take another action"
+        wait, is_from_spares = waits[path.action], path.action == "replace-from-spares"
+        if wait is None or (is_from_spares and known and known.num_spare_nodes is None):
+            open_actions.add(path.action)
+        if is_from_spares and known and known.num_spare_nodes == 0:
+            message = f"{path.fault} is met with spares, but the cluster has no spare nodes"
+            help_text = "correct reliability.num_spare_nodes, or take another action"
             yield Violation(at(checkpoint, "recovery", index, "action"), message, help_text)
         elif wait is not None and path.restart_seconds < wait:
-            what = "a spare joins" if path.action == "replace-from-spares" else "the node is replaced"
+            what = "a spare joins" if is_from_spares else "the node is replaced"
             message = f"processes run after {seconds(path.restart_seconds)}, but {what} after {seconds(wait)}"
             place = at(checkpoint, "recovery", index, "restart_seconds")
             related = ((at(cluster, "reliability"), "the cluster's times"),)
             yield Violation(place, message, f"{seconds(wait)} or more", related=related)
+    if open_actions:
+        raise _open_replacement(cluster, open_actions)
+
+
+def _open_replacement(cluster: ClusterProfile, actions: Collection[str]) -> Unresolved:
+    """What a cluster does not say of the nodes that recovery paths take."""
+    wanted = ["num_spare_nodes", "spare_start_seconds"] if "replace-from-spares" in actions else []
+    wanted += ["replacement_seconds"] if "wait-for-repair" in actions else []
+    lacks = [f"reliability.{key}" for key in wanted if getattr(cluster.reliability, key, None) is None]
+    reason = f"does not give {' and '.join(lacks)}, and recovery paths take other nodes"
+    return Unresolved(at_key(cluster, "reliability"), reason, "add what is known")
 
 
 @rule("TS-CKP-060")

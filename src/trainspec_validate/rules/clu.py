@@ -204,7 +204,8 @@ def memory_read_time(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(
                 at(cluster, "node_groups", i, "accelerator", "memory_bandwidth_bytes_per_second"),
                 f"{units.bytes_(size)} are read in {units.seconds(size / rate)} at {units.bytes_per_second(rate)}",
-                f"{units.seconds(low)} to {units.seconds(high)} is plausible",
+                f"{units.seconds(low)} to {units.seconds(high)} is plausible"
+                f"{units.slipped_prefix(size, low * rate, high * rate).replace('; ', '; memory_bytes: ')}",
             )
     if not judged:
         raise NotApplicable("no accelerator outside the catalog states memory and its bandwidth")

@@ -28,6 +28,8 @@ _FEED_TOLERANCE = 0.05
 _PORTS_OF_ACCELERATORS = frozenset({"gaudi-roce", "ici"})
 """Scale-up links of accelerators that have network ports of their own: the traffic does not cross the host link."""
 _MEMORY_SHARE = (0.7, 9.0)
+_MOST_MEMORY_BYTES = 100e12
+"""The most that a document can give; no remedy is above it."""
 _SHARED_HOST = 4
 """Accelerators per node from which host memory grows with device memory."""
 _CORES_PER_SOCKET = (2, 300)
@@ -251,11 +253,9 @@ def _memory(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
         low, high = _MEMORY_SHARE[0] * devices, _MEMORY_SHARE[1] * devices
         shared = group.num_accelerators_per_node >= _SHARED_HOST and one >= 8e9
         if host.memory_bytes < low or (shared and host.memory_bytes > high):
-            yield (
-                "memory_bytes",
-                f"{units.bytes_(host.memory_bytes)} of host memory, {units.bytes_(devices)} of device memory",
-                f"between {units.bytes_(low)} and {units.bytes_(high)} is plausible",
-            )
+            message = f"{units.bytes_(host.memory_bytes)} of host memory, {units.bytes_(devices)} of device memory"
+            slip = units.slipped_prefix(host.memory_bytes, low, min(high, _MOST_MEMORY_BYTES))
+            yield "memory_bytes", message, f"between {units.bytes_(low)} and {units.bytes_(high)} is plausible{slip}"
     rate, sockets = host.memory_bandwidth_bytes_per_second, host.num_sockets
     if rate is not None and sockets is not None:
         low, high = (bound * sockets for bound in _MEMORY_RATE_PER_SOCKET)

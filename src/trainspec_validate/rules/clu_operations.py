@@ -118,7 +118,13 @@ def _network(cluster: ClusterProfile, target: StorageTarget) -> Iterator[tuple[s
         rate = getattr(target, key)
         if rate is not None and rate > limit * (1 + _RATE_TOLERANCE):
             message = f"{units.bytes_per_second(rate)}, but {where} carry {units.bytes_per_second(limit)}"
-            yield key, message, f"at most {units.base(limit)}"
+            is_in_bits = rate / 8 <= limit
+            in_bytes = f"; in bytes per second, {units.prefixed(rate, 'b/s')} is {units.base(rate / 8)}"
+            yield key, message, f"at most {units.base(limit)}{in_bytes if is_in_bits else _slipped(rate, limit)}"
+
+
+def _slipped(rate: float, limit: float) -> str:
+    return units.slipped_prefix(rate, limit / 1000, limit)
 
 
 def _reliability(cluster: ClusterProfile) -> Reliability:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.communication import CollectiveChoice
+from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.costs.placement import members_in_block
 from trainspec_validate.performance.derived.job import axis_span, degree
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 from trainspec_validate.rules.com import communication
 
@@ -130,18 +131,29 @@ def algorithm_hardware(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[
     flag = communication(plan).hierarchical_reduction
     if not found and not flag:
         raise NotApplicable("no algorithm depends on switches or on the shape of a group")
+    open_question = None
     for index, row in found:
-        problem, remedy = _hardware_problem(plan, cluster, row.axis, row.algorithm)
+        try:
+            problem, remedy = _hardware_problem(plan, cluster, row.axis, row.algorithm)
+        except Unresolved as error:
+            open_question = error
+            continue
         if problem:
             yield Violation(at(plan, "communication", "collectives", index, "algorithm"), problem, remedy)
     if flag and degree(plan, "data") > 1:
         problem, remedy = _hardware_problem(plan, cluster, "data", "hierarchical")
         if problem:
             yield Violation(at(plan, "communication", "hierarchical_reduction"), problem, remedy)
+    if open_question:
+        raise open_question
 
 
 def _hardware_problem(plan: TrainingPlan, cluster: ClusterProfile, axis: Axis, algorithm: str) -> tuple[str, str]:
-    """What the machine or the group lacks for an algorithm, and what would be right; empty when nothing."""
+    """What the machine or the group lacks for an algorithm, and what would be right; empty when nothing.
+
+    Raises:
+        Unresolved: the cluster does not say whether switches reduce.
+    """
     nodes = job_nodes(plan, cluster)
     scale_up, group = nodes.group.scale_up, axis_span(plan, axis)
     if algorithm == "torus":
@@ -159,18 +171,25 @@ def _hardware_problem(plan: TrainingPlan, cluster: ClusterProfile, axis: Axis, a
         text += f" ({nodes.group.name!r} gives no scale_up)"
     if algorithm in {"hierarchical", "in-network-tree"} and near in {1, group.degree}:
         return f"{text}, so there are no two levels to reduce over", "choose an algorithm of one level"
-    fabrics = used_fabrics(plan, cluster, nodes)
-    fabric_reduces = bool(fabrics) and all(fabric.in_network_reduction for _, fabric in fabrics)
     if algorithm in {"in-network", "in-network-tree"} and near > 1 and not (scale_up and scale_up.in_network_reduction):
-        stated = scale_up is not None and scale_up.in_network_reduction is not None
-        lack = "has switches that do not reduce" if stated else "does not give in_network_reduction"
-        return f"the scale-up domain {lack}", "write in_network_reduction: true, or choose ring or tree"
-    if algorithm == "in-network" and near < group.degree and not fabric_reduces:
-        return (
-            f"{text}, and the fabric does not give in_network_reduction: true",
-            "choose in-network-tree, ring or tree, or write in_network_reduction of the fabric",
-        )
+        if scale_up is not None and scale_up.in_network_reduction is None:
+            place = at(cluster, "node_groups", cluster.node_groups.index(nodes.group), "scale_up")
+            raise Unresolved(place, "does not give in_network_reduction of the scale-up domain", "write true or false")
+        return "the scale-up domain has switches that do not reduce", "choose ring or tree"
+    if algorithm == "in-network" and near < group.degree:
+        return _of_fabrics(cluster, used_fabrics(plan, cluster, nodes), text)
     return "", ""
+
+
+def _of_fabrics(cluster: ClusterProfile, fabrics: Sequence[tuple[int, Fabric]], text: str) -> tuple[str, str]:
+    """Why fabrics do not reduce what leaves a domain, and what would be right; empty where they do."""
+    if fabrics and all(fabric.in_network_reduction for _, fabric in fabrics):
+        return "", ""
+    is_stated = not fabrics or any(fabric.in_network_reduction is False for _, fabric in fabrics)
+    if is_stated:
+        return f"{text}, and the fabric does not reduce", "choose in-network-tree, ring or tree"
+    place = at(cluster, "fabrics", next(index for index, fabric in fabrics if fabric.in_network_reduction is None))
+    raise Unresolved(place, "does not give in_network_reduction of the fabric", "write true or false")
 
 
 @rule("TS-COM-010")

@@ -8,7 +8,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.derived.state import least_state
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._records import memory_of
 
@@ -83,22 +83,16 @@ def prefetch(plan: TrainingPlan) -> Iterator[Violation]:
     memory = memory_of(plan)
     if not memory.asynchronous_copies:
         raise NotApplicable("no copy overlaps with computation")
-    if not memory.prefetch_depth:
-        stated = memory.prefetch_depth is not None
-        lack = "no batch is prefetched" if stated else "prefetch_depth is absent"
-        yield Violation(
-            at(plan, "memory", "prefetch_depth" if stated else "asynchronous_copies"),
-            f"copies overlap with computation, but {lack}",
-            "set prefetch_depth to 1 or more",
-        )
-    if not memory.pinned_input:
-        stated = memory.pinned_input is not None
-        lack = "input is not page-locked, so each copy waits" if stated else "pinned_input is absent"
-        yield Violation(
-            at(plan, "memory", "pinned_input" if stated else "asynchronous_copies"),
-            f"copies overlap with computation, but {lack}",
-            "set pinned_input to true",
-        )
+    if memory.prefetch_depth == 0:
+        message = "copies overlap with computation, but no batch is prefetched"
+        yield Violation(at(plan, "memory", "prefetch_depth"), message, "set prefetch_depth to 1 or more")
+    if memory.pinned_input is False:
+        message = "copies overlap with computation, but input is not page-locked, so each copy waits"
+        yield Violation(at(plan, "memory", "pinned_input"), message, "set pinned_input to true")
+    lacks = [key for key in ("prefetch_depth", "pinned_input") if getattr(memory, key) is None]
+    if lacks:
+        reason = f"has asynchronous copies and does not give {' and '.join(lacks)}"
+        raise Unresolved(at(plan, "memory", "asynchronous_copies"), reason, "add what is known")
 
 
 @rule("TS-MEM-015")

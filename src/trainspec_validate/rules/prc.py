@@ -15,6 +15,7 @@ from trainspec_validate.rules._machine import at_machine, machine_of
 
 WIDE = ("fp32", "fp64")
 HALF = frozenset({"bf16", "fp16"})
+EIGHT_BITS = frozenset({"fp8", "int8"})
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
 FEW_TERMS = 8
 GROWTH_STEPS = (100, 10_000)
@@ -159,6 +160,20 @@ def master_parameters(plan: TrainingPlan) -> Iterator[Violation]:
         f"parameters are {p.parameters}, {what}, and updates are rounded to nearest",
         "set master_parameters to fp32, or parameter_rounding to stochastic",
     )
+
+
+@rule("TS-PRC-023")
+def gradient_scaling(plan: TrainingPlan) -> Iterator[Violation]:
+    """Gradients of 8 bits have scale factors."""
+    p = plan.precision
+    if p.gradients not in EIGHT_BITS:
+        raise NotApplicable("gradients have more than 8 bits")
+    if p.recipe is None:
+        yield Violation(
+            at(plan, "precision", "gradients"),
+            f"gradients are {p.gradients}, and no recipe says where their scale factors come from",
+            "write bf16 or fp32, the formats that products in fp8 give their gradients in, or add recipe with scaling",
+        )
 
 
 @rule("TS-PRC-006")

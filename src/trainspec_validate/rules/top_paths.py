@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._machine import declared_fabrics
 
 REORDERING = frozenset({"efa-srd", "mrc", "uet", "slingshot"})
@@ -47,6 +47,20 @@ def loss_handling(cluster: ClusterProfile) -> Iterator[Violation]:
     for index, fabric in found:
         for key, message, remedy in _loss_conflicts(fabric):
             yield Violation(at(cluster, "fabrics", index, *key), f"{fabric.name} {message}", remedy)
+    for index, fabric in found:
+        lacks = _open_means(fabric)
+        if lacks:
+            place = at(cluster, "fabrics", index, "loss", "lossless")
+            reason = f"promises that {fabric.name} drops no packets, and does not give {' or '.join(lacks)}"
+            raise Unresolved(place, reason, "write the one that the fabric uses")
+
+
+def _open_means(fabric: Fabric) -> list[str]:
+    """The means against loss that a lossless fabric does not state, where it states none that it uses."""
+    if fabric.loss is None or not fabric.loss.lossless:
+        return []
+    means = {key: getattr(fabric.loss, key) for key in ("credit_flow_control", "priority_flow_control")}
+    return [] if any(means.values()) else [key for key, value in means.items() if value is None]
 
 
 def _loss_conflicts(fabric: Fabric) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -54,14 +68,11 @@ def _loss_conflicts(fabric: Fabric) -> Iterator[tuple[tuple[str, ...], str, str]
     if loss is None:
         return
     if loss.lossless:
-        means = {key: getattr(loss, key) for key in ("credit_flow_control", "priority_flow_control")}
-        absent = [key for key, value in means.items() if value is None]
-        if not any(means.values()):
-            lack = f"does not give {' or '.join(absent)}" if absent else "has neither credits nor priority flow control"
+        if loss.credit_flow_control is False and loss.priority_flow_control is False:
             yield (
                 ("loss", "lossless"),
-                f"promises not to drop packets, but {lack}",
-                f"write {': true or '.join(absent or means)}: true, or set lossless: false",
+                "promises not to drop packets, but has neither credits nor priority flow control",
+                "write credit_flow_control: true or priority_flow_control: true, or set lossless: false",
             )
         if loss.packet_trimming:
             yield (
