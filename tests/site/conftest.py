@@ -58,7 +58,7 @@ def site(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     extra = build.settings()["extra"]
     old = folder / "old"
-    shutil.copytree(built, old, ignore=shutil.ignore_patterns("playground", "TS-*", "rules", "*.pdf"))
+    shutil.copytree(built, old, ignore=shutil.ignore_patterns("playground", "TS-*", "rules"))
     versions.publish(old, versions.Version(OLDER, "Approved"), folder / "published")
     new = versions.Version(extra["specification_version"], extra["status"])
     versions.publish(built, new, folder / "store", folder / "published")

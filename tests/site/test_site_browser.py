@@ -161,3 +161,9 @@ def test_the_page_for_printing_has_every_requirement(visit: Visit) -> None:
     numbers = page.locator("h3[id^=TS-]").count()
     table = visit.open("draft/rules/")
     assert numbers == table.locator(".ts-filterable tbody tr").count()
+
+
+def test_the_whole_version_prints(visit: Visit) -> None:
+    printed = visit.open("draft/print/").pdf(format="A4", tagged=False)
+    assert printed.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) > 100

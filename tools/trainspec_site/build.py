@@ -13,7 +13,6 @@ import yaml
 
 from trainspec_site import (
     as_files,
-    browser,
     compact,
     plain_pages,
     playground_assets,
@@ -23,7 +22,7 @@ from trainspec_site import (
     versions,
 )
 from trainspec_site.npm import AssetError
-from trainspec_site.redirects import redirect, redirects
+from trainspec_site.redirects import redirect, redirects, write_script
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build"
@@ -97,25 +96,21 @@ def _write_whole(site: Path, version: versions.Version) -> None:
     text = print_page.whole_page(site, addresses, f"TrainSpec {version.name}", version.status)
     (site / "print").mkdir()
     (site / "print" / "index.html").write_text(text, encoding="utf-8")
-    program = browser.find()
-    if program is None:
-        print("site: no PDF, for want of Chromium", file=sys.stderr)
-        return
-    browser.print_to_pdf(program, site / "print" / "index.html", site / f"trainspec-{version.name}.pdf")
 
 
 def write_top(site: Path) -> None:
     """Write what lies above the versions: the addresses that findings and schemas name, and the page for errors."""
     latest = site / "latest"
     entries = stage.requirements(ROOT)
-    for path, text in redirects(entries, "../latest/").items():
+    write_script(site)
+    for path, text in redirects(entries, "latest/").items():
         (site / path).parent.mkdir()
         (site / path).write_text(text, encoding="utf-8")
     for chapter in sorted({str(entry["chapter"]) for entry in entries}):
-        page = redirect(f"TrainSpec: {chapter}", f"../../latest/v1/{chapter}/")
+        page = redirect(f"TrainSpec: {chapter}", f"../../latest/v1/{chapter}/", "../../")
         (site / "v1" / chapter).mkdir(parents=True)
         (site / "v1" / chapter / "index.html").write_text(page, encoding="utf-8")
-    (site / "index.html").write_text(redirect("TrainSpec", "latest/"), encoding="utf-8")
+    (site / "index.html").write_text(redirect("TrainSpec", "latest/", ""), encoding="utf-8")
     listed = (latest / plain_pages.FILE).read_text(encoding="utf-8")
     (site / plain_pages.FILE).write_text(plain_pages.with_base(listed, "latest/"), encoding="utf-8")
     shutil.copytree(latest / "schemas", site / "schemas")

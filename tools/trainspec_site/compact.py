@@ -17,7 +17,9 @@ BLOCK = (
 )
 AROUND_BLOCK = re.compile(rf" ?(?P<tag></?(?:{BLOCK})\b[^>]*>) ?")
 SPACE = re.compile(r"\s+")
-BLANK_TOKEN = re.compile(r'<span class="w">(?P<space>\s*)</span>|<span></span>')
+BLANK_TOKEN = re.compile(r'<span class="(?:w|p)">(?P<words>[^<]*)</span>|<span></span>')
+"""Blanks, and punctuation, whose colour is nearly that of plain text."""
+MENU_SPACE = re.compile(r' ?<span class="md-ellipsis">\s*(?P<words>[^<]*?)\s*</span> ?')
 TOKEN_CLASSES = re.compile(r'<span class="(?P<first>[a-z][a-z0-9]{0,2}) [a-zA-Z][^"]*">')
 """Pygments adds finer classes, which the theme gives no colour of their own."""
 CLASSES = re.compile(r'\bclass="(?P<names>[^"]*)"')
@@ -39,8 +41,17 @@ NEEDS_SCRIPTS = tuple(
     )
 )
 """Parts of a page that do nothing without scripts: the choice of colours, the search, the settings of the theme."""
+SCOPE = re.compile(r"<script>__md_scope=new URL\([^)]*\),(?P<functions>__md_hash=.*?)</script>", re.DOTALL)
+"""What the theme keeps for a reader, and for which pages: each page has it, and all have the same."""
+HIDDEN_SIDEBAR = re.compile(
+    r'<div class="md-sidebar md-sidebar--secondary"[^>]*\shidden\b[^>]*>.*?(?=<div class="md-content")', re.DOTALL
+)
+"""The contents of a page that asks for none: no width of a window shows them."""
+SCRIPTS_OF_PAGES = {"filter.js": "ts-filterable", "playground.js": "ts-playground"}
+"""Scripts that do something only on pages with an element of this name."""
 WRITER = """\
 // The only copy of the parts of a page that do nothing without scripts. Each page writes them where they belong.
+var __md_scope=new URL("../../",document.currentScript.src),{functions};
 const tsParts = {parts};
 const tsPart = (number, base) => document.write(tsParts[number].replaceAll("{{base}}", base));
 """
@@ -58,11 +69,13 @@ def compact(site: Path) -> None:
     """Rewrite every page of a built version, and write the parts and icons that the pages share."""
     parts: dict[str, int] = {}
     icons: dict[str, int] = {}
+    (functions,) = SCOPE.findall((site / "index.html").read_text(encoding="utf-8"))
     remove_unused_styles(site)
     for path in sorted(site.rglob("*.html")):
-        text = smaller(path.read_text(encoding="utf-8"))
+        text = smaller(without_idle_parts(path.read_text(encoding="utf-8")))
         path.write_text(with_icons(with_parts(text, parts), icons), encoding="utf-8")
-    (site / PARTS).write_text(WRITER.format(parts=json.dumps(list(parts), ensure_ascii=False)), encoding="utf-8")
+    shared = json.dumps(list(parts), ensure_ascii=False)
+    (site / PARTS).write_text(WRITER.format(functions=functions, parts=shared), encoding="utf-8")
     styles = (site / STYLES).read_text(encoding="utf-8")
     masks = [MASK.format(number=number, path=path) for path, number in icons.items()]
     (site / STYLES).write_text("".join([styles, *masks]), encoding="utf-8")
@@ -110,13 +123,27 @@ def smaller(text: str) -> str:
     return "".join([*pieces, _without_space(text[start:])])
 
 
+def without_idle_parts(text: str) -> str:
+    """The same page without contents that it hides, and without scripts that do nothing on it.
+
+    >>> without_idle_parts('<table><script src="../filter.js"></script>')
+    '<table>'
+    """
+    text = HIDDEN_SIDEBAR.sub("", text)
+    for script, name in SCRIPTS_OF_PAGES.items():
+        if not re.search(rf'\b(?:id|class)="{name}"', text):
+            text = re.sub(rf'<script src="[^"]*\b{re.escape(script)}"></script>', "", text)
+    return text
+
+
 def _without_space(text: str) -> str:
-    return AROUND_BLOCK.sub(lambda found: found["tag"], SPACE.sub(" ", text))
+    text = AROUND_BLOCK.sub(lambda found: found["tag"], SPACE.sub(" ", text))
+    return MENU_SPACE.sub(r'<span class="md-ellipsis">\g<words></span>', text)
 
 
 def _plain_code(text: str) -> str:
-    text = BLANK_TOKEN.sub(lambda found: found["space"] or "", text)
-    return TOKEN_CLASSES.sub(r'<span class="\g<first>">', text)
+    text = TOKEN_CLASSES.sub(r'<span class="\g<first>">', text)
+    return BLANK_TOKEN.sub(lambda found: found["words"] or "", text)
 
 
 def with_parts(text: str, parts: dict[str, int]) -> str:
@@ -134,6 +161,7 @@ def with_parts(text: str, parts: dict[str, int]) -> str:
 
     for pattern in NEEDS_SCRIPTS:
         text = pattern.sub(shared, text, count=1)
+    text = SCOPE.sub("", text)
     return text.replace("</head>", f'<script src="{start}{PARTS.as_posix()}"></script></head>', 1)
 
 

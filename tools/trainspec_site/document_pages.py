@@ -80,10 +80,15 @@ class Kind:
                     yield from self.values(inner, known, owner)
 
 
+def kinds_of(root: Path) -> dict[str, Kind]:
+    """The kinds of documents that have a page, by name."""
+    schemas = [json.loads(path.read_text(encoding="utf-8")) for path in (root / "schemas" / "v1").glob("*.schema.json")]
+    return {kind.name: kind for kind in map(Kind, schemas) if kind.is_of_documents}
+
+
 def pages(root: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Text of every page, by its path below `documents/`."""
-    schemas = [json.loads(path.read_text(encoding="utf-8")) for path in (root / "schemas" / "v1").glob("*.schema.json")]
-    kinds = {kind.name: kind for kind in map(Kind, schemas) if kind.is_of_documents}
+    kinds = kinds_of(root)
     for path in (path for glob in SAMPLES for path in sorted(root.glob(glob))):
         _take_examples(kinds, _read(path.read_text(encoding="utf-8")))
     for entry in entries:

@@ -32,8 +32,7 @@ Python 3.11 or newer is needed; the suite needs Linux.
 
 ## The whole version
 
-- <a href="../print/">All pages on one page</a>, for printing
-- <a href="../trainspec-{version}.pdf">The same as PDF</a>
+- <a href="../print/">All pages on one page</a>, to print or to save as PDF
 
 ## Requirements
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import rjsmin
+
 from trainspec_site.npm import AssetError, Package
 
 MODULES = (
@@ -155,7 +157,7 @@ def write(target: Path, cache: Path) -> list[Path]:
     for package, module in MODULES:
         text = package.files(cache, module)[module].decode("utf-8")
         path = target / file_of(package)
-        path.write_text(by_file(package.name, text, names), encoding="utf-8")
+        path.write_text(rjsmin.jsmin(by_file(package.name, text, names), keep_bang_comments=True), encoding="utf-8")
         written.append(path)
     versions = "".join(f"{package.name} {package.version}\n" for package, _ in MODULES)
     (target / "versions.txt").write_text(versions, encoding="utf-8")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+
+from trainspec_site import document_pages
 
 GROUPS = {
     "00": "Overview",
@@ -69,7 +70,7 @@ def _lines(root: Path, pages: Path) -> Iterator[str]:
     yield "  - Requirements:"
     yield from (f"      - {page}" for page in ("rules/index.md", "changes.md", "downloads.md"))
     yield "  - Data model:"
-    yield from (f"      - documents/{page}.md" for page in ("index", *_kinds(root / "schemas" / "v1")))
+    yield from (f"      - documents/{page}.md" for page in ("index", *sorted(document_pages.kinds_of(root))))
     for title, folder in (("How-tos", "guide"), ("Reference", "reference")):
         yield f"  - {title}:"
         found = {path.relative_to(pages).as_posix() for path in (pages / folder).glob("*.md")}
@@ -78,11 +79,6 @@ def _lines(root: Path, pages: Path) -> Iterator[str]:
         yield from _sections([*ordered, *sorted(found.difference(ordered))], SECTIONS[folder])
         if folder == "reference":
             yield from (f"      - {path.name}" for path in sorted(pages.glob("*.md")) if path.name not in _PLACED)
-
-
-def _kinds(schemas: Path) -> list[str]:
-    found = (json.loads(path.read_text(encoding="utf-8")) for path in schemas.glob("*.schema.json"))
-    return sorted(schema["title"] for schema in found if "kind" in schema.get("properties", {}))
 
 
 _PLACED = ("index.md", "playground.md", "changes.md", "downloads.md")

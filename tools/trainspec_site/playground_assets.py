@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +18,9 @@ from pathlib import Path
 from trainspec_site import editor_modules
 from trainspec_site.npm import PYODIDE, AssetError, run
 
-RUNTIME = ("pyodide.mjs", "python_stdlib.zip", "pyodide-lock.json")
+RUNTIME = ("pyodide.mjs",)
+LOCK = "pyodide-lock.json"
+LIBRARY = "python_stdlib.zip"
 PACKED = ("pyodide.asm.mjs", "pyodide.asm.wasm")
 """Compressed by gzip, whatever the host of the site does. No name of theirs makes a server unpack them on the way."""
 WHEEL_TAGS = ["--platform", "pyemscripten_2026_0_wasm32", "--python-version", "3.14", "--abi", "cp314"]
@@ -31,9 +35,21 @@ NOT_LOADED = (
     "jsonschema/benchmarks/",
 )
 """Parts that judge no text of the playground: readers of other programs' logs, command lines, tests."""
-NATIVE = {".so", ".pyd"}
+CHARACTER_SETS = (
+    "big5", "cp0", "cp1", "cp7", "cp8", "cp9", "euc_", "gb", "hp_", "hz", "iso2022", "iso8859", "johab", "koi8", "mac_",
+    "palmos", "ptcp", "shift_jis", "tis_",
+)  # fmt: skip
+LIBRARY_NOT_LOADED = (
+    *(f"encodings/{name}" for name in CHARACTER_SETS),
+    "_pyrepl/", "doctest.py", "ftplib.py", "http/server.py", "idlelib/", "imaplib.py", "mailbox.py", "multiprocessing/",
+    "nntplib.py", "pdb.py", "poplib.py", "pydoc.py", "pydoc_data/", "smtplib.py", "turtle.py", "unittest/",
+    "wsgiref/", "xml/dom/", "xml/sax/", "xmlrpc/",
+)  # fmt: skip
+"""Parts of Python's library that serve a terminal, a network, several processes, other character sets or tests."""
+PACKAGES = "packages.tar.gz"
+NATIVE = {".so", ".pyd", ".pyi"}
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
-"""The date of every file in the archive, so that equal contents make equal archives."""
+"""The date of every file in an archive, so that equal contents make equal archives."""
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "A cluster with ten mistakes": {"cluster.yaml": "broken/cluster.yaml"},
     "A plan that does not fit its schema": {"plan.yaml": "broken/plan.yaml", "cluster.yaml": "broken/cluster.yaml"},
@@ -63,14 +79,18 @@ def write(root: Path, target: Path, cache: Path) -> None:
         (target / name).write_bytes(content)
     for name, content in PYODIDE.files(cache, *PACKED).items():
         (target / f"{name}.packed").write_bytes(gzip.compress(content, mtime=0))
+    (lock,) = PYODIDE.files(cache, LOCK).values()
+    (target / LOCK).write_text(json.dumps(json.loads(lock) | {"packages": {}}), encoding="utf-8")
+    (library,) = PYODIDE.files(cache, LIBRARY).values()
+    (target / f"{LIBRARY}.packed").write_bytes(gzip.compress(_smaller_library(library), mtime=0))
     shutil.copy(wheel, target / wheel.name)
-    _pack(target / "packages.zip", [*_pure_files(), *_our_files(root)])
+    _pack(target / PACKAGES, [*_pure_files(), *_our_files(root)])
     sets = {title: _example(root / "examples", files) for title, files in EXAMPLES.items()}
     modules = editor_modules.write(target / "modules", cache)
-    runtime = (*RUNTIME, *(f"{name}.packed" for name in PACKED))
-    loaded = [*(target / name for name in (*runtime, "packages.zip", wheel.name)), *modules]
+    runtime = (*RUNTIME, LOCK, *(f"{name}.packed" for name in (*PACKED, LIBRARY)))
+    loaded = [*(target / name for name in (*runtime, PACKAGES, wheel.name)), *modules]
     manifest = {
-        "archives": ["packages.zip", wheel.name],
+        "archives": {PACKAGES: "gztar", wheel.name: "zip"},
         "num_bytes": sum(path.stat().st_size for path in loaded),
         "examples": sets,
     }
@@ -123,8 +143,24 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
 
 
 def _pack(target: Path, files: Iterable[tuple[str, Path]]) -> None:
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    """Pack files as a tape archive, whose one stream is a fifth smaller than an archive of single members."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, path in files:
             if name.startswith(NOT_LOADED):
                 continue
-            archive.writestr(zipfile.ZipInfo(name, FIRST_DAY), path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+            content = path.read_bytes()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    target.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+
+
+def _smaller_library(content: bytes) -> bytes:
+    """Python's library without the parts that nothing loads here, and not compressed: the whole of it will be."""
+    smaller = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as library, zipfile.ZipFile(smaller, "w") as archive:
+        for name in sorted(library.namelist()):
+            if not name.startswith(LIBRARY_NOT_LOADED):
+                archive.writestr(zipfile.ZipInfo(name, FIRST_DAY), library.read(name))
+    return smaller.getvalue()

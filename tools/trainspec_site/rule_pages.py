@@ -73,6 +73,8 @@ LANGUAGES = {".yaml": "yaml", ".jsonl": "jsonl"}
 RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:)(?P<target>[^)]+)\)")
 WIDE = "---\nhide:\n  - navigation\n  - toc\n---"
 """Leaves the width of the window to the table."""
+SHORT = "---\nhide:\n  - toc\n---"
+"""A page of three parts needs no contents."""
 INTRODUCTION = """\
 # Requirements
 
@@ -121,6 +123,7 @@ def page(entry: Entry, places: SchemaPlaces, module: str) -> str:
 
 
 def _head(entry: Entry) -> Iterator[str]:
+    yield from (SHORT, "")
     yield f"# {entry['id']} {entry['name']}: {entry['title']}"
     yield ""
     level = str(entry["level"])

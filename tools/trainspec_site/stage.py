@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from trainspec_site import checked_by, document_pages, downloads, rule_pages, source_links, term_links
-from trainspec_site.redirects import redirects
+from trainspec_site.redirects import redirects, write_script
 
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
 MADE_BY = re.compile(r"\A(?P<settings>---\n.*?\n---\n)?<!--.*?-->\n+", re.DOTALL)
@@ -22,6 +22,7 @@ WHOLE_LINK = re.compile(r"(?<!!)\[(?P<words>(?:[^\[\]]|\[[^\[\]]*\])*)" + LINK.p
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 NOT_PAGES = ("overrides",)
 TABLES = tuple(downloads.TABLES)
+INDEX = "requirements.json"
 VERDICTS = "conformance/results/verdicts.md"
 STACKS = "reference/stacks.md"
 """The page with the verdicts on stacks, and its place on the site."""
@@ -53,8 +54,9 @@ def stage(root: Path, target: Path, repository: str) -> None:
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:
         table = yaml.safe_load((root / "spec" / "v1" / f"{name}.yaml").read_text(encoding="utf-8"))
-        text = json.dumps(table, indent=1, ensure_ascii=False, default=str)
-        (target / "v1" / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        (target / "v1" / f"{name}.json").write_text(_compact_json(table), encoding="utf-8")
+    (target / "v1" / INDEX).write_text(_compact_json(_index(root)), encoding="utf-8")
+    write_script(target)
     for path, text in redirects(requirements(root)).items():
         (target / path).parent.mkdir(parents=True)
         (target / path).write_text(text, encoding="utf-8")
@@ -76,9 +78,17 @@ def rule_pages_of(root: Path) -> dict[str, str]:
 
 def requirements(root: Path) -> list[dict[str, Any]]:
     """The entries of the published index."""
-    index = json.loads((root / "spec" / "v1" / "requirements.json").read_text(encoding="utf-8"))
-    entries: list[dict[str, Any]] = index["requirements"]
+    entries: list[dict[str, Any]] = _index(root)["requirements"]
     return entries
+
+
+def _index(root: Path) -> dict[str, Any]:
+    index: dict[str, Any] = json.loads((root / "spec" / "v1" / INDEX).read_text(encoding="utf-8"))
+    return index
+
+
+def _compact_json(table: Any) -> str:
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":"), default=str) + "\n"
 
 
 def with_stacks_links(text: str, page: Path, root: Path) -> str:

@@ -12,13 +12,13 @@ const unpacked = async (name, type) => {
   return new Response(packed.body.pipeThrough(new DecompressionStream("gzip")), { headers: { "Content-Type": type } });
 };
 
-// Pyodide fetches its machine code by itself; it gets what was packed.
-const MACHINE_CODE = "pyodide.asm.wasm";
+// Pyodide fetches its machine code and its library by itself; it gets what was packed.
+const PACKED = { "pyodide.asm.wasm": "application/wasm", "python_stdlib.zip": "application/zip" };
 const asIs = self.fetch.bind(self);
-self.fetch = (what, options) =>
-  new URL(what.url ?? what, import.meta.url).pathname.endsWith(`/${MACHINE_CODE}`)
-    ? unpacked(MACHINE_CODE, "application/wasm")
-    : asIs(what, options);
+self.fetch = (what, options) => {
+  const name = new URL(what.url ?? what, import.meta.url).pathname.split("/").pop();
+  return name in PACKED ? unpacked(name, PACKED[name]) : asIs(what, options);
+};
 
 const pyodideModule = async () => {
   const script = await (await unpacked("pyodide.asm.mjs", "text/javascript")).blob();
@@ -32,8 +32,8 @@ const loaded = (async () => {
     createPyodideModule: await pyodideModule(),
   });
   const place = python.runPython("import site; site.getsitepackages()[0]");
-  for (const name of manifest.archives) {
-    python.unpackArchive(await (await fetched(name)).arrayBuffer(), "zip", { extractDir: place });
+  for (const [name, format] of Object.entries(manifest.archives)) {
+    python.unpackArchive(await (await fetched(name)).arrayBuffer(), format, { extractDir: place });
   }
   python.runPython("import importlib; importlib.invalidate_caches()");
   return python.pyimport("playground").judge;
