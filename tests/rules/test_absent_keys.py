@@ -81,7 +81,6 @@ def test_what_is_absent_is_called_absent(tmp_path: Path, file: str, path: str, r
         ("plan.yaml", "memory prefetch_depth", "TS-MEM-014"),
         ("plan.yaml", "memory pinned_input", "TS-MEM-014"),
         ("cluster.yaml", "reliability num_spare_nodes", "TS-CKP-047"),
-        ("cluster.yaml", "reliability spare_start_seconds", "TS-CKP-047"),
         ("cluster.yaml", "fabrics 0 loss credit_flow_control", "TS-TOP-005"),
         ("cluster.yaml", "node_groups 0 scale_up in_network_reduction", "TS-COM-009"),
     ],

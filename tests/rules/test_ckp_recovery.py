@@ -166,6 +166,8 @@ def test_replacement(findings: Findings, verdict: Verdicts) -> None:
     assert findings(cluster={"reliability": {"num_spare_nodes": 0}}, select=select) == place
     repair = fault("node-loss", action="wait-for-repair", restart_seconds=600)
     assert findings(checkpoint=repair, select=select) == {("TS-CKP-047", "recovery.2.restart_seconds")}
+    untimed = {"reliability": {"spare_start_seconds": None}}
+    assert verdict("TS-CKP-047", cluster=untimed) is Verdict.NOT_APPLICABLE
     shrink = fault("node-loss", action="shrink")
     assert verdict("TS-CKP-047", checkpoint=shrink) is Verdict.NOT_APPLICABLE
 

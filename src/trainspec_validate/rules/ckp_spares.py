@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import number, seconds
@@ -60,14 +60,15 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
     paths = [(index, path) for index, path in enumerate(checkpoint.recovery) if path.action in waits]
     if not paths:
         raise NotApplicable("no recovery path needs another node")
-    open_actions = set[str]()
+    is_open = is_judged = False
     for index, path in paths:
         wait, is_from_spares = waits[path.action], path.action == "replace-from-spares"
-        if wait is None or (is_from_spares and known and known.num_spare_nodes is None):
-            open_actions.add(path.action)
+        is_open |= is_from_spares and (known is None or known.num_spare_nodes is None)
+        is_judged |= wait is not None
         if is_from_spares and known and known.num_spare_nodes == 0:
             message = f"{path.fault} is met with spares, but the cluster has no spare nodes"
             help_text = "correct reliability.num_spare_nodes, or take another action"
+            is_judged = True
             yield Violation(at(checkpoint, "recovery", index, "action"), message, help_text)
         elif wait is not None and path.restart_seconds < wait:
             what = "a spare joins" if is_from_spares else "the node is replaced"
@@ -75,17 +76,13 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
             place = at(checkpoint, "recovery", index, "restart_seconds")
             related = ((at(cluster, "reliability"), "the cluster's times"),)
             yield Violation(place, message, f"{seconds(wait)} or more", related=related)
-    if open_actions:
-        raise _open_replacement(cluster, open_actions)
-
-
-def _open_replacement(cluster: ClusterProfile, actions: Collection[str]) -> Unresolved:
-    """What a cluster does not say of the nodes that recovery paths take."""
-    wanted = ["num_spare_nodes", "spare_start_seconds"] if "replace-from-spares" in actions else []
-    wanted += ["replacement_seconds"] if "wait-for-repair" in actions else []
-    lacks = [f"reliability.{key}" for key in wanted if getattr(cluster.reliability, key, None) is None]
-    reason = f"does not give {' and '.join(lacks)}, and recovery paths take other nodes"
-    return Unresolved(at_key(cluster, "reliability"), reason, "add what is known")
+    if is_open:
+        reason = "does not give reliability.num_spare_nodes, and a recovery path takes a spare"
+        raise Unresolved(
+            at_key(cluster, "reliability"), reason, "write the number of spare nodes, or take another action"
+        )
+    if not is_judged:
+        raise NotApplicable("the cluster does not say how long another node takes")
 
 
 @rule("TS-CKP-060")
