@@ -50,6 +50,7 @@ case $node in
   odd) mark=$(sed -n "s/.*\\(trainspec-[0-9a-f]\\{32\\}\\).*/\\1/p" | head -n 1)
     echo "$mark"; cat FOLDER/odd.tar; echo "$mark"; exit 0 ;;
   cut) "$@" | head -c 600; exit 0 ;;
+  torn) "$@" | head -c 600; echo "sh: I/O error" >&2; exit 0 ;;
   talking) echo "Welcome to this machine"; exec "$@" ;;
   *) exec "$@" ;;
 esac
@@ -120,6 +121,7 @@ def test_the_same_files_give_the_same_result_again(nodes: Path) -> None:
         ("endless", f"it printed more than {collect.MAX_NODE_BYTES} bytes"),
         ("odd", "its archive cannot be read: it holds '../outside', which is no file of a tool"),
         ("cut", "it printed no whole archive (exit 0)"),
+        ("torn", "it printed no whole archive (exit 0): sh: I/O error"),
     ],
 )
 def test_a_node_without_an_answer_is_named_and_counted(nodes: Path, node: str, reason: str) -> None:

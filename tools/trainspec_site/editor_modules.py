@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import rjsmin
-
 from trainspec_site.npm import AssetError, Package
 
 MODULES = (
@@ -151,6 +149,8 @@ def write(target: Path, cache: Path) -> list[Path]:
     Raises:
         AssetError: npm cannot fetch a package, its digest differs, or a module imports what is not listed.
     """
+    import rjsmin  # noqa: PLC0415 (only the environment of the site has it)
+
     target.mkdir(parents=True, exist_ok=True)
     names = {package.name: file_of(package) for package, _ in MODULES}
     written = []

@@ -220,12 +220,19 @@ def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) ->
         raise _NoAnswerError(status)
     parts = printed.split(f"{mark}\n".encode())
     if status or len(parts) < 3:  # what the shell printed before, the archive, and nothing
-        last = [line for line in words.splitlines() if line.strip()][-1:] or ["it printed no whole archive"]
-        raise _NoAnswerError(f"{last[0].strip()} (exit {status})")
+        raise _NoAnswerError(_without_archive(words, status))
     try:
         return _unpacked(parts[1])
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise _NoAnswerError(f"its archive cannot be read: {error}") from error
+
+
+def _without_archive(words: str, status: int) -> str:
+    """Why there is no archive: the last message of a command that failed, and of one that says that it did not, too."""
+    last = next((line.strip() for line in reversed(words.splitlines()) if line.strip()), "")
+    if status and last:
+        return f"{last} (exit {status})"
+    return f"it printed no whole archive (exit {status})" + (f": {last}" if last else "")
 
 
 def _run(command: list[str], given: bytes, deadline: _Deadline) -> tuple[bytes, str, int | str]:
