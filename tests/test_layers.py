@@ -17,6 +17,7 @@ import pytest
 from importlinter.cli import lint_imports
 
 from tests.every import every
+from tests.import_statements import import_statements
 
 PACKAGE = "trainspec_validate"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
@@ -79,19 +80,6 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-
-
-def statements(node: ast.AST, *, eager: bool = True) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child, eager
-        else:
-            lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(child)
-            yield from statements(child, eager=eager and not lazy)
-
-
 def targets(statement: ast.Import | ast.ImportFrom, path: Path) -> Iterator[str]:
     """Absolute names; for `from a import b` it is `a.b`, whether b is a module or not."""
     if isinstance(statement, ast.Import):
@@ -105,7 +93,7 @@ def targets(statement: ast.Import | ast.ImportFrom, path: Path) -> Iterator[str]
 
 
 def imports(path: Path) -> Iterator[Import]:
-    for statement, eager in statements(ast.parse(path.read_text(encoding="utf-8"))):
+    for statement, eager in import_statements(ast.parse(path.read_text(encoding="utf-8"))):
         for target in targets(statement, path):
             yield Import(dotted(path), target, statement.lineno, eager)
 
@@ -154,7 +142,7 @@ def test_the_recorder_stands_alone() -> None:
     for path in RECORDER.rglob("*.py"):
         names = {
             name.split(".")[0]
-            for statement, _ in statements(ast.parse(path.read_text(encoding="utf-8")))
+            for statement, _ in import_statements(ast.parse(path.read_text(encoding="utf-8")))
             for name in (
                 each.name if isinstance(statement, ast.Import) else statement.module for each in statement.names
             )

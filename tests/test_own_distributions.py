@@ -20,6 +20,7 @@ from own_distributions import FOLDERS, ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.import_statements import import_statements
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
 
 VALIDATOR, RECORDER, REFERENCE, SUITE = FOLDERS
@@ -49,10 +50,10 @@ def modules(name: str) -> list[Path]:
 
 def imported(path: Path) -> Iterator[str]:
     """Top-level packages that a module imports, in functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node, _ in import_statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif not node.level:
             yield str(node.module).partition(".")[0]
 
 
