@@ -97,7 +97,7 @@ def _metrics_page(catalog: MetricCatalog) -> list[str]:
 
 
 EVERY_RUN = """
-These are `Required`, by the first scope of each. A metric is due where a stream of the run declares that scope, and
+These are `Required`, each under all of its scopes. A metric is due where a stream of the run declares that scope, and
 `full` adds its metrics to those of `core`. The training stack writes the scopes job and rank; the exporters of the
 cluster owner write device, node, nic and pair; each writer reports about itself in the scope emitter.
 """
@@ -113,7 +113,7 @@ def _every_run(catalog: MetricCatalog) -> Iterator[Sequence[str] | str]:
         (
             scope,
             *(
-                _links(each for each in required if (each.scopes[0], each.profile) == (scope, profile))
+                _links(each for each in required if scope in each.scopes and each.profile == profile)
                 for profile in PROFILES
             ),
         )

@@ -12,7 +12,7 @@ FILES = ("stack.yaml", "shim.py")
 DEMO_STACK = TEMPLATES / "demo.yaml"
 """The reference trainer, with the backend that needs no framework."""
 DEMO_SCENARIOS = ("null-run", "kill-rank", "truncated-shard", "bad-pointer")
-"""What is quick and shows a control run, a fault, damage and a lie of the store."""
+"""What is quick and shows a baseline run, a fault, damage and a lie of the store."""
 
 
 def write_templates(directory: Path) -> list[Path]:

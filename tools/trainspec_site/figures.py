@@ -88,7 +88,8 @@ def recovery_line(chapter: str) -> Drawing:
         if phase:
             drawing.line((begin + 4, 176), (x - 4, 176), COLOURS[1], ' stroke-width="4"')
             drawing.words(((begin + x) / 2, 196), phase, anchor="middle", colour=COLOURS[1])
-        begin = x
+        if phase or not number:
+            begin = x
     drawing.words((12, 30), "marks, their records (below train.), and the phases of train.recovery.duration")
     return drawing
 
