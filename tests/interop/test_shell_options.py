@@ -153,6 +153,7 @@ def test_words_that_are_handed_over_count(script: str, rate: str) -> None:
         f"{TRAIN} $(echo --lr 4)",
         f"{TRAIN} $'\\x2d-lr=4'",
         f"{TRAIN} --lr={{1..03}}",
+        f'E="--tp=5 --lr 6"\nif [ $B ]; then E=--tp=4; fi\n{TRAIN} "$E"',
     ],
 )
 def test_words_that_are_not_known_may_give_an_option_again(script: str) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._shell_braces import has_braces
 from trainspec_validate.interop.readers._shell_builtins import DECLARES, declare, name_at, open_entry
-from trainspec_validate.interop.readers._shell_choices import Value, has_marks
+from trainspec_validate.interop.readers._shell_choices import Value, has_marks, only_marks
 from trainspec_validate.interop.readers._shell_items import Items, is_quoted, items_of
-from trainspec_validate.interop.readers._shell_variables import MAX_VALUE, NAME, Script, Word
+from trainspec_validate.interop.readers._shell_variables import MAX_VALUE, NAME, Script, Word, unknown_words
 from trainspec_validate.interop.readers._shell_words import Piece, Token, as_item, cut_words, without_joints
 
 ASSIGNS = re.compile(rf"({NAME})(\+?)=")
@@ -96,6 +96,13 @@ def _is_one_word(items: Items | None, value: str) -> bool:
     return not _is_pair(value)
 
 
+def _may_hold_options(script: Script, value: str) -> bool:
+    """Whether a choice has a text in which options follow an option, and which a program gets as one word."""
+    texts = script.choices.flat(value)[0] if only_marks(value) else ()
+    several = (text.text for text in texts if len(text.text.split()) > 1 and not _is_pair(text.text))
+    return any(word.startswith("--") for text in several for word in cut_words(text))
+
+
 def _is_pair(text: str) -> bool:
     """Whether a word is an option with its value, which a program takes only when a shell cuts it again."""
     return text.lstrip().startswith("--") and "=" not in text.split(maxsplit=1)[0]
@@ -121,6 +128,9 @@ def _words(script: Script, token: Token, keep_quoted: bool, after_program: bool)
         return
     if after_program and _is_one_word(items, value):
         yield Word(without_joints(value), token.line)
+        return
+    if after_program and is_quoted(token) and _may_hold_options(script, value):
+        yield Word(unknown_words("quotes"), token.line)
         return
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in cut_words(value) if cut else [value]:
