@@ -154,6 +154,9 @@ def test_words_that_are_handed_over_count(script: str, rate: str) -> None:
         f"{TRAIN} $'\\x2d-lr=4'",
         f"{TRAIN} --lr={{1..03}}",
         f'E="--tp=5 --lr 6"\nif [ $B ]; then E=--tp=4; fi\n{TRAIN} "$E"',
+        f'W=(--x "--lr=4 --lr 7")\n{TRAIN} --tp "${{W[1]}}"',
+        f'W=(--x "1 --lr 7")\n{TRAIN} --tp ${{W[1]}}',
+        f"V=E\nE='--LR 4'\n{TRAIN} --tp= ${{!V}}",
     ],
 )
 def test_words_that_are_not_known_may_give_an_option_again(script: str) -> None:

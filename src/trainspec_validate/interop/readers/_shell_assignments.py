@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._shell_words import Piece, Token, as_ite
 
 ASSIGNS = re.compile(rf"({NAME})(\+?)=")
 _ENTRY = re.compile(rf"({NAME})\[[^\]]*\]\+?=")
+_ENTRY_OF = re.compile(rf"\$\{{({NAME})\[[^\]@*]*\]\}}")
 _JOIN = frozenset({"eval", "ssh", "pdsh", "clush", "parallel"})
 """Commands that make one text of their words, which a shell cuts again."""
 _ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
@@ -103,9 +104,16 @@ def _may_hold_options(script: Script, value: str) -> bool:
     return any(word.startswith("--") for text in several for word in cut_words(text))
 
 
+def _is_entry_of_options(script: Script, value: str) -> bool:
+    """Whether a word is an entry, not known which, of an array that has options."""
+    found = _ENTRY_OF.fullmatch(value)
+    array = script.get(found[1]) if found else None
+    return array is not None and any(word.startswith("--") for word in cut_words(array.text))
+
+
 def _is_pair(text: str) -> bool:
     """Whether a word is an option with its value, which a program takes only when a shell cuts it again."""
-    return text.lstrip().startswith("--") and "=" not in text.split(maxsplit=1)[0]
+    return text.startswith("--") and "=" not in text.split(maxsplit=1)[0]
 
 
 def _words(script: Script, token: Token, keep_quoted: bool, after_program: bool) -> Iterator[Word]:
@@ -129,7 +137,8 @@ def _words(script: Script, token: Token, keep_quoted: bool, after_program: bool)
     if after_program and _is_one_word(items, value):
         yield Word(without_joints(value), token.line)
         return
-    if after_program and is_quoted(token) and _may_hold_options(script, value):
+    is_choice = is_quoted(token) and _may_hold_options(script, value)
+    if after_program and (is_choice or _is_entry_of_options(script, value)):
         yield Word(unknown_words("quotes"), token.line)
         return
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value

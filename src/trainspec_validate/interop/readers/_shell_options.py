@@ -126,8 +126,7 @@ def _one(possible: _Possible, outside: str) -> Option:
         return distinct[0]
     values = tuple(option.value for option in known)
     free = len(known) < len(distinct)
-    lines = tuple(option.line for option in known)
-    return Option(Alternatives(values, lines, free, outside=outside), known[0].line)
+    return Option(Alternatives(values, tuple(option.line for option in known), free, outside=outside), known[0].line)
 
 
 def _is_open(value: object) -> bool:
@@ -195,8 +194,7 @@ class Reader:
     def _grouped(self, words: Iterable[Word], found: Found) -> Iterator[tuple[str, int, list[str]]]:
         """Every option with the words up to the next one; lists that a choice holds are laid over what was found."""
         name, line, before = "", 0, ""
-        values: list[str] = []
-        words = list(words)
+        values, words = list[str](), list(words)
         texts = [word.text for word in words]
         for word in words:
             program, before = before.endswith(".py"), word.text
@@ -216,6 +214,9 @@ class Reader:
             if pair is not None:
                 yield from _ended(name, line, values)
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
+                if word.text.endswith("=") and not values:  # empty, and the next word is not its value
+                    yield from _ended(name, line, values)
+                    name = ""
             elif self._may_override(word.text, name, values) or holds_further(word.text, name, values, texts):
                 is_value = not values and not holds_further(word.text, name, values, texts)
                 yield from _ended(name, line, [word.text] if is_value else values)
