@@ -91,6 +91,20 @@ def test_an_optimizer_of_another_checkpoint_is_known_by_its_bytes(tmp_path: Path
     assert messages == ["the file is that of checkpoint-30, byte for byte, next to other weights: it counts 110"]
 
 
+@pytest.mark.parametrize("value", [{"iteration": 20, "model": {}}, {"random": 7}], ids=["says its step", "says none"])
+def test_the_checkpoint_that_a_file_was_copied_from_is_whole(value: dict[str, Any], tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        accelerate(tmp_path, step, step)
+        state(
+            tmp_path / f"step_{step}/random_states_1.pkl", value | {"iteration": step} if len(value) > 1 else {0: step}
+        )
+    state(tmp_path / "step_20/random_states_1.pkl", value)
+    state(tmp_path / "step_20/optimizer.bin", optimizer(20))
+    for name in ("random_states_1.pkl", "optimizer.bin"):
+        shutil.copyfile(tmp_path / "step_20" / name, tmp_path / "step_30" / name)
+    assert [judged(tmp_path, f"step_{step}") for step in (20, 30)] == ["", "fault"]
+
+
 def accelerate(root: Path, step: int, updates: int) -> None:
     build(root, f"step_{step}/model.safetensors  safetensors weight=F32[{step}]\n")
     state(root / f"step_{step}/optimizer.bin", optimizer(updates))

@@ -61,6 +61,7 @@ def _shared(checkpoint: Checkpoint, other: Path, paths: Sequence[str]) -> Iterat
     there = {path: other / _there(path, checkpoint, other) for path in checkpoint.files if _STATE.search(path)}
     there |= {path: other / _there(path, checkpoint, other) for path in paths}
     same = [path for path in paths if is_same(checkpoint.root / path, there[path])]
+    same = [path for path in same if not _is_own(checkpoint, other, path)]
     if not same:
         return
     rest = [path for path in there if path not in same and os.path.isfile(there[path])]  # noqa: PTH113
@@ -69,6 +70,21 @@ def _shared(checkpoint: Checkpoint, other: Path, paths: Sequence[str]) -> Iterat
             said = checkpoint.said.get(path)
             counts = f": it counts {said.optimizer_step:,}" if said and said.optimizer_step is not None else ""
             yield path, f"the file is that of {other.name}, byte for byte, next to other weights{counts}"
+
+
+def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
+    """Whether a file that two checkpoints share is of this one: it says this step, or none and this is the earlier.
+
+    A file that counts the step of neither may be of both.
+    """
+    match = STEP_NAME.match(other.name)
+    if match is None or checkpoint.step is None:
+        return False
+    said = checkpoint.said.get(path)
+    counts = [claim.step for claim in checkpoint.claims if claim.path == path]
+    counts += [said.optimizer_step] if said and said.optimizer_step is not None else []
+    here, there = (sum(abs(count - step) <= 1 for count in counts) for step in (checkpoint.step, int(match["step"])))
+    return here > there if counts else checkpoint.step < int(match["step"])
 
 
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
