@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.trees import build
-from trainspec_validate.checkpoints.newest import judged_newest_first
+from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.pipeline.validation import validate
 
@@ -159,3 +159,11 @@ def test_directories_of_other_names_with_steps_are_no_series(tmp_path: Path) -> 
     build(tmp_path, "".join(f"checkpoint-{step}/optimizer.pt  torch w=F32[4]\n" for step in (10, 20, 30)))
     build(tmp_path, "global_step30/mp_rank_00_model_states.pt  torch module=F32[4] optimizer:1 global_steps:30\n")
     assert not remarks(tmp_path, "global_step30")
+
+
+def test_a_model_and_its_optimizer_in_directories_of_their_own_are_no_checkpoints(tmp_path: Path) -> None:
+    """As ColossalAI writes them: neither shows that the other is whole."""
+    build(tmp_path, "epoch-1_step-1000/modeling/model.safetensors  safetensors weight=F32[4]\n")
+    build(tmp_path, "epoch-1_step-1000/optimizer/pytorch_optim-00001.bin  torch\n")
+    with pytest.raises(SeveralSeriesError, match=r"modeling and \S+optimizer are parts of one checkpoint"):
+        next(judged_newest_first(tmp_path / "epoch-1_step-1000"))

@@ -51,6 +51,8 @@ _STRUCTURE = (
     *("TS-CKP-085", "TS-CKP-086", "TS-CKP-087", "TS-CKP-088"),
 )
 """Requirements that a checkpoint violates when it is not whole, without its content being read."""
+_PARTS = (frozenset({"model", "models", "modeling", "weights"}), frozenset({"optim", "optimizer", "optimizers"}))
+"""Names of directories for two parts of a checkpoint, as ColossalAI writes them."""
 _CONTENT = ("TS-CKP-072", "TS-CKP-084")
 """Those that read every byte that a digest or a checksum covers, once."""
 _CODE = "TS-SEC-001"
@@ -179,7 +181,18 @@ def _series(directory: Path) -> Group | None:
     cut = next((words for group in groups if (words := group.cut or _too_deep(group))), "")
     if cut:
         raise SeveralSeriesError(f"not all of it was searched: {cut}; name the directory of the checkpoints")
+    if here and (parts := _parts(here[0])):
+        shown = " and ".join(path.as_posix() for path in parts)
+        raise SeveralSeriesError(
+            f"{shown} are parts of one checkpoint in a layout that is not read; none is whole alone"
+        )
     return here[0] if here else None
+
+
+def _parts(group: Group) -> list[Path]:
+    """Directories next to each other that hold a model and its optimizer, as their names say."""
+    found = [[path for path in sorted(group.members) if path.name.lower() in names] for names in _PARTS]
+    return [path for paths in found for path in paths] if all(found) else []
 
 
 def _too_deep(group: Group) -> str:
