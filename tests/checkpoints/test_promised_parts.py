@@ -148,6 +148,24 @@ def test_a_part_of_the_model_that_the_optimizer_shows_is_missed(tmp_path: Path) 
     assert found == ["1 of 2 files mp_rank_*_model_states.pt are missing"]
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", bytes(13)])
+def test_a_latest_that_names_nothing_is_reported(content: bytes, tmp_path: Path) -> None:
+    deepspeed(tmp_path)
+    (tmp_path / "checkpoint-60/latest").write_bytes(content)
+    assert errors(tmp_path) == {"TS-CKP-080"}
+    assert not is_whole(tmp_path)
+
+
+def test_an_index_that_names_no_tensor_is_reported(tmp_path: Path) -> None:
+    build(
+        tmp_path,
+        "".join(f"step-60/model-0000{n}-of-00002.safetensors  safetensors w{n}=F32[4]\n" for n in (1, 2)),
+    )
+    (tmp_path / "step-60/model.safetensors.index.json").write_text('{"weight_map": {}}')
+    assert "TS-CKP-083" in errors(tmp_path)
+    assert not is_whole(tmp_path)
+
+
 def test_shards_without_an_index_are_missed_by_both(tmp_path: Path) -> None:
     build(
         tmp_path,

@@ -73,6 +73,9 @@ def _check_latest(checkpoint: Checkpoint) -> None:
         tag = read_small(checkpoint.root / _LATEST, POINTER_BYTES).decode("ascii").strip()
     except (LimitError, UnreadableError, UnicodeDecodeError):
         return
+    if not tag.strip("\0") and has_state and MARK in checkpoint.files:
+        words = f"{_LATEST} names no directory of state, and load_checkpoint loads the one that it names"
+        checkpoint.report("mark", _LATEST, words, "the save was interrupted: resume from an earlier checkpoint")
     if len(tag.split()) != 1 or fault(tag) or any(one.startswith(f"{tag}/") for one in checkpoint.tree):
         return
     words = f"names {tag}, with the state of DeepSpeed, and there is no such directory"

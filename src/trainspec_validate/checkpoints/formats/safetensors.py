@@ -210,6 +210,9 @@ def _read_index(
         checkpoint.report("container", path, "the index has no weight_map of tensors to files")
         return
     folder = path.rpartition("/")[0]
+    if not weights and any(name.rpartition("/")[0] == folder for name in headers):
+        checkpoint.report("container", path, "the weight_map of the index names none of the tensors next to it")
+        return
     by_file: dict[str, set[str]] = {}
     for tensor, file in weights.items():
         by_file.setdefault(file, set()).add(tensor)
