@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
 from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, when
@@ -44,9 +44,7 @@ def skip_consistency(run: RunView) -> Iterator[Violation]:
     """An update whose loss or gradient is not finite is counted as skipped."""
     refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-042")
-    skipped = [series for series in run.job.values() if series.key.metric == SKIPPED]
-    if not skipped:
-        raise NotApplicable(f"no {SKIPPED}")
+    skipped = require([series for series in run.job.values() if series.key.metric == SKIPPED], f"no {SKIPPED}")
     bad_updates = {(bad.time_us, bad.attempt): bad for bad in sorted(_bad_updates(run), reverse=True)}
     answers = [(bad, _growth(bad, skipped)) for _, bad in sorted(bad_updates.items())]
     if all(growth is None for _, growth in answers):
