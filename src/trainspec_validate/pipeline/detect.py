@@ -40,7 +40,7 @@ _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
-_LOGS = (".log", ".out", ".err")
+_LOGS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt", ".md", ".rst")
 """Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
