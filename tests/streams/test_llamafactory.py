@@ -75,8 +75,7 @@ def test_two_processes_that_write_one_file_are_no_restarts(lead: int) -> None:
     """Each writes every step with a time of its own, and falls behind or catches up as time goes by."""
     one = [(1000 * n + n % 7, report(10 * n, 1000 * n + n % 7, loss=3.0)) for n in range(1, 40)]
     two = [
-        (1000 * n + 40 * n, report(10 * n, 1000 * n + 40 * n + lead, loss=3.001, eval_loss=2.0))
-        for n in range(1, 40)
+        (1000 * n + 40 * n, report(10 * n, 1000 * n + 40 * n + lead, loss=3.001, eval_loss=2.0)) for n in range(1, 40)
     ]
     lines = [line for _, line in sorted([*one, *two], key=lambda each: each[0])]
     again = [line for line in losses(370, 380, 390, since=360) for _ in range(2)]

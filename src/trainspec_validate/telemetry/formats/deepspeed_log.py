@@ -53,7 +53,7 @@ class Reader(Console):
                     ),
                 )
             else:
-                if _START in text:
+                if _START in text and self._counted > 0:  # else it is a further engine of one process
                     self._counted, self._is_of_another = -1, False
                     self.rows.restart(
                         offset, "DeepSpeed is initialized again; inferred: a restart, which begins an attempt"

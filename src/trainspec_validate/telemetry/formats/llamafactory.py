@@ -26,7 +26,7 @@ _OF_PREDICTION = frozenset({_STEP, "total_steps", "percentage", "elapsed_time", 
 _PREDICTION = "the lines have no value and no epoch, as those of a prediction, whose current_steps counts batches"
 _TRAINING = "give the log of a training"
 _RESTART = "elapsed_time falls; inferred: a restart, which begins an attempt; the time between the two is not known"
-_ANOTHER = "steps repeat while elapsed_time goes on, as of another process that writes the same file; left out"
+_ANOTHER = "steps repeat while elapsed_time increases, as of another process that writes the same file; left out"
 _EXAMPLE = '{"current_steps": 10, "total_steps": 100, "loss": 2.5}'
 
 
@@ -79,8 +79,8 @@ class Reader:
     def _follow(self, offset: int, step: int, elapsed: int, values: Mapping[str, Any]) -> bool:
         """Whether a line is of the program that is read; a restart is noted, after which it counts from zero.
 
-        A program that starts again has counted little time at its first line. Steps that fall while the time goes on
-        are of another program that writes into the same file, whose lines are told by nothing else.
+        A program that starts again has counted little time at its first line. Steps that fall while the time
+        increases are of another program that writes into the same file; its lines have no other sign.
         """
         is_again = step < self._step or (step == self._step and not self._names.isdisjoint(values))
         is_back = elapsed < self._elapsed_seconds
@@ -113,7 +113,10 @@ class Reader:
         """What says that a log is of a prediction alone."""
         yield from self._scalars.end()
         if self._first_of_prediction is not None and not self._has_training:
-            yield self._first_of_prediction, Refusal(f"is no log of a training: {_PREDICTION}", _TRAINING, "no-training")
+            yield (
+                self._first_of_prediction,
+                Refusal(f"is no log of a training: {_PREDICTION}", _TRAINING, "no-training"),
+            )
 
 
 def elapsed_seconds(told: object) -> int | None:

@@ -25,6 +25,8 @@ class StepRows:
         self._attempt = transcript.given.attempt
         self._step = -1
         self._num_rows = 0
+        self._time_us = 0
+        """Time of the last record."""
         self._fitting: dict[str, bool] = {}
         """Whether a metric has the scope of the rows, by its name."""
         self._is_started = self._is_restarted = False
@@ -62,15 +64,31 @@ class StepRows:
             values = {**values, STEPS: float(step)}
         if not values:
             return
+        yield from self._begin(offset, time_us)
+        self._time_us = time_us
+        yield offset, self._transcript.sample(time_us, values, step=step, a=dict(a or {}), **self._place())
+
+    def evaluation(self, offset: int, end_us: int, seconds: float, step: int | None, name: str) -> Iterator[Found]:
+        """The events of an evaluation that has ended, and took so long; it began after the last record."""
+        begin_us = max(self._time_us, end_us - round(seconds * SECOND_US))
+        if begin_us >= end_us:
+            return
+        yield from self._begin(offset, begin_us)
+        self._time_us = end_us
+        a: dict[str, AttributeValue] = {"train.evaluation.set": name}
+        more = {"id": f"evaluation-{name}-{end_us}", "step": step, **self._place()}
+        yield offset, self._transcript.event(begin_us, "train.evaluation.begin", a=a, **more)
+        a = {**a, "train.evaluation.outcome": "completed"}
+        yield offset, self._transcript.event(end_us, "train.evaluation.end", a=a, **more)
+
+    def _begin(self, offset: int, time_us: int) -> Iterator[Found]:
+        """The stream header, before the first record."""
         if not self._is_started:
             self._is_started = True
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
-        more = {
-            "att": self._attempt,
-            "emitter": self._head.get("emitter") or self._transcript.emitter,
-            "a": dict(a or {}),
-        }
-        yield offset, self._transcript.sample(time_us, values, step=step, **more)
+
+    def _place(self) -> dict[str, Any]:
+        return {"att": self._attempt, "emitter": self._head.get("emitter") or self._transcript.emitter}
 
     def _is_of_scope(self, offset: int, key: str) -> bool:
         """Whether a value is of what the rows are of; one of a rank, such as memory, is not one of the job."""
