@@ -206,6 +206,9 @@ def test_a_second_engine_before_the_first_step_is_no_restart() -> None:
     assert {sample.att for sample in found.samples} == {0}
     again = read_text(start + zero + start + deepspeed_lines(10, 20) + start + zero + start + deepspeed_lines(30))
     assert {sample.att for sample in again.samples} == {0, 1}
+    launch = "[2024-05-31 11:30:00,000] [INFO] [launch.py:146:main] WORLD INFO DICT: {'localhost': [0]}\n"
+    found = read_text(launch + start + zero + launch + start + zero + deepspeed_lines(10))
+    assert [head.att for head in found.heads] == [0, 1]
 
 
 def test_a_log_of_megatron_whose_engine_speaks_long_before_it(tmp_path: Path) -> None:

@@ -48,12 +48,7 @@ _SCALAR_METRICS = frozenset(
 _TRAINER_METRICS = frozenset(
     {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
 )
-_NEMO_METRICS = frozenset(
-    {
-        *("train.step.count", "train.step.duration", "train.loss.mean", "train.learning_rate"),
-        "train.flops.utilization",
-    }
-)
+_NEMO_METRICS = (_NANOGPT_METRICS - {"train.evaluation.loss"}) | {"train.learning_rate", "train.flops.utilization"}
 _INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
 _EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
 _SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
@@ -85,7 +80,7 @@ class StreamFormat:
     is_binary: bool = False
     """Whether a file has no lines: places in it are numbers of records."""
     is_of_engine: bool = False
-    """Whether its lines are of an engine that other programs run, whose own lines say more and can come later."""
+    """Whether its lines are of an engine that other programs run, whose lines say more and can come later."""
     mark: bytes = b""
     """What each of its lines holds, among the output of other programs; empty where a file has no other lines."""
     metrics: frozenset[str] | None = None
@@ -476,7 +471,8 @@ def holds_record(head: bytes) -> bool:
 def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) -> StreamFormat | None:
     """The format of a log whose first record comes after other output; `found` where no piece of the text has one.
 
-    `found` is of an engine, whose lines come before those of the program that runs it. Lines that are cut between two pieces do not count, which leaves the format to the next record.
+    `found` is of an engine, whose lines come before those of the program that runs it. Lines that are cut between two
+    pieces do not count, which leaves the format to the next record.
 
     >>> detect_beyond([b"+ shift" + bytes([10]) * 9, b':::MLLOG {"key": "init_start"}']).name
     'mllog'

@@ -108,7 +108,8 @@ class Scalars:
         number = spoken.number(row, number)
         evaluations = spoken.evaluations(row) if time_us is not None else {}
         values = spoken.values(offset, {name: row[name] for name in row if name not in evaluations}, number)
-        for name, seconds in evaluations.values():
+        # A file of evaluations without a value that is known stays one without records.
+        for name, seconds in evaluations.values() if values or self._rows.is_started else ():
             yield from self._rows.evaluation(offset, time_us or 0, seconds, number, name)
         if not values:
             return

@@ -142,12 +142,9 @@ class Reader:
             message = f"is about several runs: {ids_of_pair} run at the same time, so they are no attempts of one run"
             return Refusal(message, f"name the run by the number of its job: {_CHOOSES}=ID", "several-runs")
         if named is None and len(done := sorted({job.id for job in jobs if job.state == "COMPLETED"})) > 1:
-            message = (
-                f"is about several runs: {len(done):,} jobs were completed, each of which ends a run: {_listed(done)}"
-            )
-            remedy = (
-                f"name the run by the number of its job, or its attempts by the name of their jobs: {_CHOOSES}=NAME"
-            )
+            message = f"is about several runs: {len(done):,} jobs were completed, each of which ends a run: "
+            message += _listed(done)
+            remedy = f"name the run by a job, or its attempts by the name of their jobs: {_CHOOSES}=NAME"
             return Refusal(message, remedy, "several-runs")
         if len(ids) > 1:
             message = "jobs are taken for attempts of one run, in the order of their starts"

@@ -29,11 +29,13 @@ class StepRows:
         """Time of the last record."""
         self._fitting: dict[str, bool] = {}
         """Whether a metric has the scope of the rows, by its name."""
-        self._is_started = self._is_restarted = False
+        self.is_started = False
+        """Whether the stream header was written."""
+        self._is_restarted = False
 
     def restart(self, offset: int, message: str) -> None:
         """Note that the program was started again: the next completed step begins an attempt."""
-        if self._step >= 0 and self._is_started and not self._is_restarted:
+        if self._step >= 0 and self.is_started and not self._is_restarted:
             self._is_restarted = True
             self._transcript.lose("step", "attempt", message, offset)
 
@@ -83,8 +85,8 @@ class StepRows:
 
     def _begin(self, offset: int, time_us: int) -> Iterator[Found]:
         """The stream header, before the first record."""
-        if not self._is_started:
-            self._is_started = True
+        if not self.is_started:
+            self.is_started = True
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
 
     def _place(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class StepRows:
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before, or the program was started again."""
         is_next = self._is_restarted
-        if step < self._step and self._is_started:
+        if step < self._step and self.is_started:
             message = f"the step falls from {self._step:,} to {step:,}; inferred: a restart, which begins an attempt"
             self._transcript.lose("step", "attempt", message, offset)
             is_next = True
