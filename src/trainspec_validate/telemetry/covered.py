@@ -10,6 +10,7 @@ from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._rows import has_times
+from trainspec_validate.telemetry.incidents import incidents
 from trainspec_validate.telemetry.view.run_view import RunView
 
 _NOT_JUDGED = frozenset({Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN})
@@ -54,6 +55,7 @@ def coverage_of(
         num_checks=len(answers),
         num_checks_judged=len(answers) - len(not_judged),
         lacks=tuple(_lacks(view, seen)),
+        incidents=incidents(view),
     )
 
 
