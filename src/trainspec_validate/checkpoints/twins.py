@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from trainspec_validate.checkpoints.agreement import unexplained
-from trainspec_validate.checkpoints.inventory import STEP_NAME
 from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.checkpoints.save_names import STEP_NAME
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _BLOCK_BYTES = 1 << 20

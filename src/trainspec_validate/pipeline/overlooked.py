@@ -282,7 +282,7 @@ class _Tree:
         Links in a checkpoint that was judged, and links into one, leave nothing out.
         """
         from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
-        from trainspec_validate.checkpoints.inventory import STEP_NAME  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.save_names import STEP_NAME  # noqa: PLC0415 - start-up
 
         if not left_out(link.name) and (link.exists() or not STEP_NAME.match(link.name)):
             return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
-from trainspec_validate.checkpoints.inventory import STEP_NAME
+from trainspec_validate.checkpoints.save_names import STEP_NAME
 from trainspec_validate.checkpoints.twins import borrowed
 from trainspec_validate.checkpoints.view import StepClaim
 

@@ -45,6 +45,8 @@ class Options:
     """`local`, or `spark` for the Spark session of this process."""
     is_live: bool = False
     now_us: int | None = None
+    watched_until_us: int = -1
+    """Up to when a run that is followed would have shown more records, by its own clock."""
 
 
 def run_file(number: int, path: Path, name: str) -> RunFile:
@@ -148,6 +150,7 @@ def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) ->
         snapshot=bool(files) and all(FORMATS[file.format].snapshot for file in files),
         has_order=have_order(files),
         now_us=options.now_us,
+        watched_until_us=options.watched_until_us,
     )
 
 

@@ -80,6 +80,8 @@ class AttemptSpan:
     """From the event that starts it, else from a head; None where neither says so."""
     started: PlacedEvent | None
     ended: PlacedEvent | None
+    watched_until_us: int = -1
+    """Up to when a run that is followed would have shown more of it; -1 where it is not followed, or has ended."""
 
     @property
     def seconds(self) -> float:
