@@ -314,7 +314,9 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_a_converted_table_requires_no_metric_that_the_table_does_not(name: str) -> None:
     header, row = TABLES[name]
-    Path(name).write_text("\n".join([header, *(row.format(step, 99 - step) for step in range(50)), ""]), encoding="utf-8")
+    Path(name).write_text(
+        "\n".join([header, *(row.format(step, 99 - step) for step in range(50)), ""]), encoding="utf-8"
+    )
     result = CliRunner().invoke(command, ["import", name, "--output", "made.jsonl", "--check"])
     assert (result.exit_code, "error[" in result.stderr, "warning[" in result.stderr) == (0, False, False)
 

@@ -149,7 +149,7 @@ def _words(script: Script, token: Token, keep_quoted: bool, after_program: bool)
     if after_program and is_quoted(token) and items and items.whole and not items.listed:
         value = _each_one_word(script, value)
     if after_program and _EVERY.fullmatch(value):
-        value = value.replace(*"@*") if is_quoted(token) and "*" in token.text else value.replace(*"*@")
+        value = value.replace("@", "*") if is_quoted(token) and "*" in token.text else value.replace("*", "@")
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in cut_words(value) if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
