@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
@@ -70,6 +71,8 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
         return RunFile(number, path, name, found.name, size, head, least_text_bytes=text_bytes(path))
     head = _head(start)
     if found is None and not head and not holds_record(start):
+        if is_blank(start):
+            raise SourceError("the file is blank, and holds no record" if size else "the file is empty")
         raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
     kind = NATIVE if head or found is None else found.name
     run = None if head else run_named(start, kind, path)
