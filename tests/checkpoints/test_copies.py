@@ -175,3 +175,11 @@ def test_state_under_names_of_other_files_is_named(tmp_path: Path) -> None:
     assert "rl_model_9000_steps.zip: is an archive with policy.pth, and its files are not looked at" in found.stderr
     assert "checkpoint_10: is a MessagePack container, which is not read" in found.stderr
     assert "model_20" not in found.stderr
+
+
+@pytest.mark.parametrize("name", ["sampler.bin", "dl_state_dict.bin"])
+def test_zero_bytes_in_place_of_a_sampler(tmp_path: Path, name: str) -> None:
+    directories(tmp_path, "checkpoint_{}")
+    (tmp_path / "checkpoint_10" / name).write_bytes(bytes(400))
+    assert chosen(tmp_path) == "checkpoint_9"
+    assert errors(tmp_path, "checkpoint_10")

@@ -79,7 +79,8 @@ def _shared(checkpoint: Checkpoint, other: Path, paths: Sequence[str]) -> Iterat
 def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
     """Whether a file that two checkpoints share is of this one: it says this step, or none and this is the earlier.
 
-    A count of neither may be one of saves, as Accelerate numbers its directories: the file is of the earlier one.
+    A file that counts the step of neither may be of both, where a checkpoint says its step. Where none does, names may
+    number saves, as those of Accelerate do, and the file is of the earlier one.
     """
     match = STEP_NAME.match(other.name)
     if match is None or checkpoint.step is None:
@@ -88,7 +89,9 @@ def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
     counts = [claim.step for claim in checkpoint.claims if claim.path == path]
     counts += [said.optimizer_step] if said and said.optimizer_step is not None else []
     here, there = (sum(abs(count - step) <= 1 for count in counts) for step in (checkpoint.step, int(match["step"])))
-    return here > there if here or there else checkpoint.step < int(match["step"])
+    if here or there or (counts and checkpoint.claims):
+        return here > there
+    return checkpoint.step < int(match["step"])
 
 
 def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
