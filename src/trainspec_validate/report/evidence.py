@@ -9,6 +9,7 @@ from trainspec_validate.model.finding import Coverage, Evidence
 
 _MAX_NAMES = 6
 _MAX_REASONS = 12
+_MAX_STATED = 2
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -54,8 +55,16 @@ def coverage_line(coverage: Coverage) -> str:
     return (
         f"coverage of run {coverage.run or '(unnamed)'}: {len(coverage.metrics_seen)} metrics{absent}; "
         f"ranks {ranks}; devices {devices}; {_length(coverage)}{coverage.num_records:,} records; "
-        f"{len(coverage.not_judged)} not judged"
+        f"{len(coverage.not_judged)} not judged{_stated(coverage)}"
     )
+
+
+def _stated(coverage: Coverage) -> str:
+    """What the streams say went wrong, the first two of it."""
+    if not coverage.incidents:
+        return ""
+    more = len(coverage.incidents) - _MAX_STATED
+    return f"; the run states: {'; '.join(coverage.incidents[:_MAX_STATED])}{f'; {more} more' if more > 0 else ''}"
 
 
 def _length(coverage: Coverage) -> str:
@@ -75,6 +84,7 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
         span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}"
         stated = f"{span}, {coverage.seconds:,.0f} s" if coverage.first_time_us >= 0 else "not stated"
         yield f"  time: {stated} in {attempts}"
+    yield from (f"  the run states: {text}" for text in coverage.incidents)
     yield f"  metrics: {_metrics(coverage)}"
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)

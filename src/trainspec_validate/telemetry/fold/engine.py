@@ -12,11 +12,12 @@ from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
 from trainspec_validate.telemetry.decode.reader import batches, have_order
+from trainspec_validate.telemetry.decode.rows import FileFacts
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch, check_facts
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
-from trainspec_validate.telemetry.formats.items import Given
+from trainspec_validate.telemetry.formats.items import Given, Loss
 from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
@@ -154,6 +155,11 @@ def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) ->
     )
 
 
+def _lost(facts: FileFacts, *, is_incident: bool) -> list[Loss]:
+    losses = facts.losses.entries if facts.losses else ()
+    return [loss for loss in losses if (loss.reason == "incident") == is_incident]
+
+
 def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) -> Iterator[StreamFile]:
     for file in files:
         facts = digest.facts(file.number)
@@ -168,5 +174,7 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             tail_bytes=facts.tail[1] if facts.tail else 0,
             tail_offset=facts.tail[0] if facts.tail else -1,
             clock=facts.losses.clock if facts.losses else "utc",
-            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in facts.losses.entries) if facts.losses else (),
+            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts, is_incident=False)),
+            unknown_names=tuple(loss.what for loss in _lost(facts, is_incident=False) if loss.reason == "unknown-name"),
+            incidents=tuple(loss.message for loss in _lost(facts, is_incident=True)),
         )
