@@ -14,6 +14,7 @@ from trainspec_validate.telemetry.checks._rows import has_times
 from trainspec_validate.telemetry.incidents import incidents
 from trainspec_validate.telemetry.view.run_view import RunView
 
+_MAX_NAMED, _MAX_NAME = 4, 40
 _NOT_JUDGED = frozenset({Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN})
 
 
@@ -73,7 +74,10 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
     if not _has_step(view):
         yield "no completed step"
     if len(seen) <= 1:
-        yield f"{len(seen)} readable metric{'s' * (not seen)}"
+        unknown = list(dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unknown_names))
+        more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
+        why = f" (the catalog has none for {', '.join(unknown[:_MAX_NAMED])}{more})" if unknown else ""
+        yield f"{len(seen)} readable metric{'s' * (not seen)}{why}"
     ended = last_end(view)
     status = word(ended, "train.run.status") if ended is not None else None
     if status not in {None, "completed"} and not view.events_named("train.fault.detected"):

@@ -175,5 +175,6 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             tail_offset=facts.tail[0] if facts.tail else -1,
             clock=facts.losses.clock if facts.losses else "utc",
             losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts, is_incident=False)),
+            unknown_names=tuple(loss.what for loss in _lost(facts, is_incident=False) if loss.reason == "unknown-name"),
             incidents=tuple(loss.message for loss in _lost(facts, is_incident=True)),
         )
