@@ -164,6 +164,20 @@ def test_a_file_of_settings_that_older_ones_have(tmp_path: Path) -> None:
     assert "config.json is missing, which older checkpoints next to it have" in invoke(tmp_path).stderr
 
 
+def test_archives_of_state_next_to_pickles_are_not_chosen_for_them(tmp_path: Path) -> None:
+    """As Stable-Baselines3 saves a replay buffer next to a policy."""
+    with zipfile.ZipFile(tmp_path / "rl_model_9000_steps.zip", "w") as archive:
+        archive.writestr("data", "{}")
+        archive.writestr("policy.pth", "x")
+    (tmp_path / "rl_model_replay_buffer_9000_steps.pkl").write_bytes(b"\x80\x02cprogram.buffers\nReplayBuffer\n)\x81.")
+    assert not chosen(tmp_path)
+    words = "is an archive with policy.pth, and its files are not looked at"
+    assert words in invoke(tmp_path).stderr
+    assert words in " ".join(one.reason for one in validate([tmp_path]).unjudged)
+    build(tmp_path, "model.pt  torch w=F32[4]\n")
+    assert chosen(tmp_path) == ".", "an archive next to a model refuses nothing"
+
+
 def test_state_under_names_of_other_files_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rl_model_9000_steps.zip", "w") as archive:
         archive.writestr("data", "{}")
