@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 from schemas import OF_TAGS
@@ -42,8 +43,38 @@ def modules(root: Path) -> dict[str, str]:
         for each in _classes(ast.parse(text)):
             if each.name != "Record" and not each.name.startswith("_") and homes.setdefault(each.name, name) != name:
                 raise ValueError(f"{each.name} is in {homes[each.name]} and in {name}")
-    files = {name: _Module(name, text).written() for name, text in sources.items()}
+    shared = {name: _names(_shared(ast.parse(text))) for name, text in sources.items()}
+    files = {name: _Module(name, text, shared).written() for name, text in sources.items()}
     return {"__init__.py": _index(homes), **files}
+
+
+def _shared(tree: ast.Module) -> list[ast.stmt]:
+    """Statements whose names the models take from the typed documents: lists of words and what patterns are made of."""
+    return [
+        statement
+        for statement in tree.body
+        if (isinstance(statement, ast.Assign) and _is_shared(statement.value))
+        or (isinstance(statement, ast.FunctionDef) and ast.unparse(statement.returns or statement) == "str")
+    ]
+
+
+def _is_shared(value: ast.expr) -> bool:
+    return isinstance(value, ast.JoinedStr) or ast.unparse(value).startswith("Literal[")
+
+
+def _names(statements: Iterable[ast.stmt]) -> list[str]:
+    targets = (statement.targets[0] for statement in statements if isinstance(statement, ast.Assign))
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _import(module: str, names: Iterable[str]) -> str:
+    """An import, its names in lines as long as they may be."""
+    line = f"from {module} import {', '.join(names)}"
+    return line if len(line) <= WIDTH else f"from {module} import (\n{_filled(names)}\n)"
+
+
+def _filled(words: Iterable[str]) -> str:
+    return fill(", ".join(words) + ",", WIDTH, initial_indent="    ", subsequent_indent="    ")
 
 
 def _index(homes: dict[str, str]) -> str:
@@ -64,10 +95,10 @@ def _index(homes: dict[str, str]) -> str:
     ]
     for name in sorted(set(homes.values())):
         found = sorted(each for each, home in homes.items() if home == name)
-        lines += [f"from {MODELS}.{name.removesuffix('.py')} import (", *(f"    {each}," for each in found), ")"]
+        lines.append(_import(f"{MODELS}.{name.removesuffix('.py')}", found))
     parts = sorted({"Document", "DocumentPart", *homes} - kinds)
-    names = [f'"{each}",' for each in (*sorted(kinds), *parts)]
-    return "\n".join([*lines, "", "__all__ = [", *(f"    {each}" for each in names), "]"]) + "\n"
+    names = [f'"{each}"' for each in (*sorted(kinds), *parts)]
+    return "\n".join([*lines, "", "__all__ = [", _filled(names), "]"]) + "\n"
 
 
 def _classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
@@ -77,8 +108,8 @@ def _classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
 class _Module:
     """One module of typed documents, and what it becomes."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name, self.text = name, text
+    def __init__(self, name: str, text: str, shared: Mapping[str, Sequence[str]]) -> None:
+        self.name, self.text, self.shared = name, text, shared
         self.tree = ast.parse(text)
         self.lines = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
         self.tags = dict(self._tag_fields())
@@ -93,9 +124,13 @@ class _Module:
             name for name in ("Document", "DocumentPart", "ListOf", "Meta", "Whole") if re.search(rf"\b{name}\b", text)
         ]
         imported = "from pydantic import Field\n\n" if re.search(r"\bField\(", text) else ""
+        own = [name for name in self.shared[self.name] if re.search(rf"\b{name}\b", text)]
+        imported += _import(f"{TYPES}.{self.name.removesuffix('.py')}", own) + "\n" if own else ""
         imported += f"from {MODELS}.document import {', '.join(names)}\n"
         head, typing, rest = re.split(r"(?m)^(from typing import .*\n)\n*", text, maxsplit=1)
         imported += "" if rest.startswith("from ") else "\n"
+        used = [name for name in ("Annotated", "Any", "Literal") if re.search(rf"\b{name}\b", rest)]
+        typing = f"from typing import {', '.join(used)}\n"
         made = f"{MADE.format(self.name)}\n# fmt: off\n"
         return f"{made}{head}{typing}\n{imported}{rest}"
 
@@ -114,9 +149,21 @@ class _Module:
         start, end = self._span(statement)
         return Edit(start, end + len(self.text[end:]) - len(self.text[end:].lstrip("\n")), "")
 
+    def _gone_with_notes(self, statement: ast.stmt) -> Edit:
+        """The statement goes with the comment before it and the description behind it."""
+        body = self.tree.body
+        follower = body[min(body.index(statement) + 1, len(body) - 1)]
+        is_description = isinstance(follower, ast.Expr) and isinstance(follower.value, ast.Constant)
+        edit = self._gone(follower if is_description else statement)
+        comment = re.search(r"(?m)(^#.*\n)*\Z", self.text[: self._span(statement)[0]])
+        return edit._replace(start=comment.start() if comment else edit.start)
+
     def _edits(self) -> Iterator[Edit]:
+        shared = _shared(self.tree)
         for statement in self.tree.body:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
+            if statement in shared:
+                yield self._gone_with_notes(statement)
+            elif isinstance(statement, ast.Import | ast.ImportFrom):
                 yield from self._of_import(statement)
             elif isinstance(statement, ast.ClassDef) and statement.name == "Record":
                 yield self._gone(statement)
@@ -133,12 +180,12 @@ class _Module:
         if (isinstance(statement, ast.ImportFrom) and statement.module == "msgspec") or names == ["msgspec"]:
             yield self._gone(statement)
         elif isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(TYPES):
-            kept = [name for name in names if name != "Record"]
-            module = (statement.module or "").replace(TYPES, MODELS)
-            line = f"from {module} import {', '.join(kept)}"
-            if len(line) > WIDTH:
-                line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in kept) + ")"
-            yield Edit(*self._span(statement), line) if kept else self._gone(statement)
+            home = (statement.module or "").removeprefix(f"{TYPES}.")
+            shared = [name for name in names if name in self.shared.get(f"{home}.py", ())]
+            kept = [name for name in names if name != "Record" and name not in shared]
+            lines = [_import(f"{TYPES}.{home}", shared)] if shared else []
+            lines += [_import(f"{MODELS}.{home}", kept)] if kept else []
+            yield Edit(*self._span(statement), "\n".join(lines)) if lines else self._gone(statement)
 
     def _tag_fields(self) -> Iterator[tuple[str, tuple[str, str]]]:
         """The key and the word by which classes are told apart."""

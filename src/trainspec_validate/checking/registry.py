@@ -19,6 +19,20 @@ class NotApplicable(Exception):  # noqa: N818 - an answer, not an error
     """Raised by a check when it is given nothing that it could judge; the text says what is absent."""
 
 
+Value = TypeVar("Value")
+
+
+def require(value: Value | None, absent: str) -> Value:
+    """The value, unless it is None or an empty collection.
+
+    Raises:
+        NotApplicable: there is nothing to judge; `absent` says what is missing.
+    """
+    if value is None or (isinstance(value, list | tuple | dict) and not value):
+        raise NotApplicable(absent)
+    return value
+
+
 PlaceT = TypeVar("PlaceT")
 
 

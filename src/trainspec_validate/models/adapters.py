@@ -4,28 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
+from trainspec_validate.documents.types.adapters import LoraTarget
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
-
-LoraTarget = Literal[
-    "query",
-    "key",
-    "value",
-    "query-key-value",
-    "output",
-    "gate",
-    "up",
-    "down",
-    "gate-up",
-    "expert-gate",
-    "expert-up",
-    "expert-down",
-    "expert-gate-up",
-    "output-head",
-    "embedding",
-]
-
 
 class Lora(DocumentPart):
     """Low-rank adapters; the parameters under them are frozen."""

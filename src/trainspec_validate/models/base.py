@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from trainspec_validate.documents.types.base import DAY
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 
 def _quantity(unit: str, low: float, high: float) -> object:
@@ -37,20 +38,6 @@ Extensions = dict[
     Annotated[str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$", description="Reverse domain name of the owner.")],
     Any,
 ]
-
-
-def _day(centuries: str) -> object:
-    """A pattern of the days that the calendar has, leap years heeded, for a schema to refuse all others."""
-    long = "(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
-    short = "(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8])"
-    leap = f"(({centuries})(0[48]|[2468][048]|[13579][26])|2000)-02-29"
-    return f"(({centuries})[0-9]{{2}}-({long}|{short})|{leap})"
-
-
-DAY = f"^{_day('20')}$"
-"""A day of this century, as YYYY-MM-DD."""
-TIME = f"^{_day('19|20')}T([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)Z$"
-"""A time in UTC, as YYYY-MM-DDThh:mm:ssZ; the clock of a machine that was never set begins in 1970."""
 
 
 class Source(DocumentPart):

@@ -8,43 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainspec_validate.documents.types.checkpoint import StateItem, FaultClass
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
-    Bytes,
-    BytesPerSecond,
-    Count,
-    Extensions,
-    Fraction,
-    KeyPath,
-    Metadata,
-    Name,
-    Parameters,
-    PositiveSeconds,
-    Reference,
-    Seconds,
-    Text,
+    Bytes, BytesPerSecond, Count, Extensions, Fraction, KeyPath, Metadata, Name, Parameters, PositiveSeconds, Reference,
+    Seconds, Text,
 )
-from trainspec_validate.models.cluster import FailureDomain
-
-StateItem = Literal[
-    "model",
-    "optimizer",
-    "learning-rate-schedule",
-    "rng",
-    "data-position",
-    "step",
-    "samples-or-tokens",
-    "layout",
-    "config-digest",
-    "gradient-scaler",
-    "low-precision-scales",
-    "compression-residuals",
-    "ema-weights",
-    "outer-optimizer",
-]
-FaultClass = Literal[
-    "process-loss", "hang", "node-loss", "network-loss", "storage-loss", "silent-corruption", "job-loss"
-]
+from trainspec_validate.documents.types.cluster import FailureDomain
 
 # No exchange between the ranks of a job ends sooner than a tenth of a second, and no limit in days is a budget.
 PhaseSeconds = Annotated[float, Meta(ge=0.1, le=1e6, extra_json_schema={"x-unit": "s"})]

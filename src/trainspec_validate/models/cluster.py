@@ -8,31 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainspec_validate.documents.types.cluster import FailureDomain
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
-    Bytes,
-    BytesPerSecond,
-    Count,
-    CountOrZero,
-    Extensions,
-    KeyPath,
-    LinkBytesPerSecond,
-    Metadata,
-    Name,
-    PositiveSeconds,
-    Seconds,
-    SoftwareComponent,
-    Source,
-    Text,
-    Watts,
+    Bytes, BytesPerSecond, Count, CountOrZero, Extensions, KeyPath, LinkBytesPerSecond, Metadata, Name, PositiveSeconds,
+    Seconds, SoftwareComponent, Source, Text, Watts,
 )
 from trainspec_validate.models.fabric import Fabric, Layout
 from trainspec_validate.models.hardware import NodeGroup
 from trainspec_validate.models.observation import CollectiveObservation, NodeObservation
-
-FailureDomain = Literal["process", "node", "scale-up-domain", "rack", "cluster", "site"]
-"""What is lost together, smallest first."""
-
 
 class StorageTarget(DocumentPart):
     """A place that checkpoints or data can live in."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import Bytes, Count, Fraction, Name, PositiveSeconds, SoftwareComponent, Text
-from trainspec_validate.models.parallelism import Axis
+from trainspec_validate.documents.types.parallelism import Axis
 
 WatchdogSeconds = Annotated[float, Meta(ge=0.001, le=86400, extra_json_schema={"x-unit": "s"})]
 

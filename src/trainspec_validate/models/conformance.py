@@ -8,80 +8,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainspec_validate.documents.types.conformance import Capability, ConformanceLevel, FaultKind
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
-    AcceleratorFlopsPerSecond,
-    Count,
-    CountOrZero,
-    Extensions,
-    Metadata,
-    Name,
-    PositiveSeconds,
-    Seconds,
-    SoftwareComponent,
-    Text,
+    AcceleratorFlopsPerSecond, Count, CountOrZero, Extensions, Metadata, Name, PositiveSeconds, Seconds,
+    SoftwareComponent, Text,
 )
 
-Capability = Literal[
-    "trace",
-    "stream",
-    "checkpoints",
-    "resume",
-    "in-job-recovery",
-    "grace-signal",
-    "reshard",
-    "sample-ids",
-    "state-digest",
-    "deterministic",
-    "manifest",
-    "asynchronous-saves",
-    "save-stages",
-    "fault-reports",
-    "straggler-reports",
-    "replica-checks",
-    "loss-scale",
-    "batch-ramp",
-    "evaluation",
-    "gradient-noise",
-    "utilisation",
-    "several-hosts",
-    "separate-hosts",
-    "planted-exception",
-    "planted-nan-gradient",
-    "planted-inf-gradient",
-    "planted-parameter-flip",
-    "planted-livelock",
-    "planted-slow-rank",
-    "planted-data-delay",
-    "sequential-order",
-    "learning-rate-factor",
-    "resealed-checkpoints",
-    "probe-noise",
-    "probe-accumulate",
-    "probe-compress",
-    "probe-quantise",
-    "probe-loss-scale",
-    "probe-reduce",
-    "probe-stochastic-rounding",
-    "probe-elastic",
-    "probe-flops",
-    "probe-update",
-    "probe-converge",
-    "probe-memory",
-    "probe-peaks",
-    "probe-shards",
-    "probe-kernels",
-    "probe-energy",
-]
-ConformanceLevel = Literal["described", "observable", "recoverable", "efficient"]
 Probability = Annotated[float, Meta(ge=0.5, lt=1)]
 Argument = Annotated[str, Meta(max_length=4096)]
 Command = Annotated[ListOf[Argument], Meta(min_length=1, max_length=1000)]
-FaultKind = Literal[
-    "exception", "nan-gradient", "inf-gradient", "flip-parameter-bit", "livelock", "slow", "data-delay", "long-pause"
-]
-
-
 class Launch(DocumentPart):
     """How the suite starts the stack. Commands run without a shell, in the directory of the descriptor.
 

@@ -8,14 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainspec_validate.documents.types.conformance_report import Moment, Verdict
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
-from trainspec_validate.models.base import TIME, Count, Extensions, Name, Seconds, Text
-from trainspec_validate.models.conformance import Claims, ConformanceLevel, StackDescriptor
+from trainspec_validate.documents.types.base import TIME
+from trainspec_validate.models.base import Count, Extensions, Name, Seconds, Text
+from trainspec_validate.documents.types.conformance import ConformanceLevel
+from trainspec_validate.models.conformance import Claims, StackDescriptor
 
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 RequirementId = Annotated[str, Meta(pattern=r"^TS-[A-Z]{3}-[0-9]{3}$")]
-Moment = Literal["detected", "decided", "restored", "first-step", "caught-up"]
-Verdict = Literal["pass", "fail", "unsupported", "not-run", "error"]
 Time = Annotated[str, Meta(pattern=TIME)]
 
 

@@ -6,24 +6,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from trainspec_validate.documents.types.fabric import Transport
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import Count, CountOrZero, LatencySeconds, LinkBytesPerSecond, Name, Text
-
-Transport = Literal[
-    "infiniband",
-    "rocev2",
-    "efa-srd",
-    "mrc",
-    "uet",
-    "tcp",
-    "tcpx",
-    "tcpxo",
-    "slingshot",
-    "omni-path",
-    "ici",
-    "dcn",
-    "other",
-]
 
 FailoverSeconds = Annotated[float, Meta(ge=1e-6, le=3600, extra_json_schema={"x-unit": "s"})]
 

@@ -6,39 +6,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from trainspec_validate.documents.types.hardware import PathClass, NumberFormat
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
-    AcceleratorFlopsPerSecond,
-    Count,
-    CountOrZero,
-    LinkBytesPerSecond,
-    MemoryBytes,
-    Name,
-    Source,
-    Text,
+    AcceleratorFlopsPerSecond, Count, CountOrZero, LinkBytesPerSecond, MemoryBytes, Name, Source, Text,
 )
-
-PathClass = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS"]
-"""Distance between two devices, nearest first, as collective libraries class it."""
-
-NumberFormat = Literal[
-    "fp64",
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "fp8",
-    "fp8-e4m3",
-    "fp8-e5m2",
-    "mxfp8",
-    "fp6",
-    "mxfp6",
-    "fp4",
-    "mxfp4",
-    "nvfp4",
-    "int8",
-]
-
 
 MemoryBytesPerSecond = Annotated[float, Meta(ge=5e10, le=1e17, extra_json_schema={"x-unit": "By/s"})]
 HopSeconds = Annotated[float, Meta(ge=5e-8, le=2e-5, extra_json_schema={"x-unit": "s"})]

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
-from trainspec_validate.models.base import TIME, Count, Degree, Extensions, SoftwareComponent, Text, Tokens
-from trainspec_validate.models.checkpoint import StateItem
+from trainspec_validate.documents.types.base import TIME
+from trainspec_validate.models.base import Count, Degree, Extensions, SoftwareComponent, Text, Tokens
+from trainspec_validate.documents.types.checkpoint import StateItem
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 # Larger than any file system stores in one file (2^63 bytes), so that only a slipped unit is refused.

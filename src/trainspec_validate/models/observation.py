@@ -8,17 +8,9 @@ from typing import Annotated, Literal
 
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
-    Bytes,
-    Count,
-    CountOrZero,
-    Fraction,
-    LinkBytesPerSecond,
-    Name,
-    SoftwareComponent,
-    Source,
-    Text,
+    Bytes, Count, CountOrZero, Fraction, LinkBytesPerSecond, Name, SoftwareComponent, Source, Text,
 )
-from trainspec_validate.models.fabric import Transport
+from trainspec_validate.documents.types.fabric import Transport
 
 
 class CollectiveObservation(DocumentPart):

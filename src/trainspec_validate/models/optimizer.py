@@ -6,14 +6,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from trainspec_validate.documents.types.optimizer import OptimizerName, ScheduleKind
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta
 from trainspec_validate.models.base import Count, CountOrZero, Parameters, Tokens
-from trainspec_validate.models.precision import StateFormat
+from trainspec_validate.documents.types.precision import StateFormat
 
-OptimizerName = Literal["adam", "adamw", "muon", "adafactor", "shampoo", "soap", "sgd", "lion", "other"]
-ScheduleKind = Literal[
-    "constant", "linear", "cosine", "polynomial", "inverse-square-root", "warmup-stable-decay", "step", "other"
-]
 Moments = Annotated[ListOf[StateFormat], Meta(max_length=8)]
 
 

@@ -6,14 +6,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from trainspec_validate.documents.types.parallelism import Axis, ContextMethod, Locality
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import Count, CountOrZero, Degree, Name, Text
-from trainspec_validate.models.precision import StateFormat
-
-Axis = Literal["data", "tensor", "pipeline", "context", "expert"]
-ContextMethod = Literal["ring", "all-gather", "head-parallel", "head-parallel-ring"]
-Locality = Literal["scale-up-domain", "node", "fabric"]
-
+from trainspec_validate.documents.types.precision import StateFormat
 
 class Placement(DocumentPart):
     """How far the members of one parallel group may be apart."""

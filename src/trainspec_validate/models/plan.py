@@ -11,26 +11,13 @@ from pydantic import Field
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.adapters import Lora
 from trainspec_validate.models.base import (
-    AcceleratorFlopsPerSecond,
-    Count,
-    Extensions,
-    FlopsPerSecond,
-    Fraction,
-    KeyPath,
-    Metadata,
-    Name,
-    Parameters,
-    PositiveSeconds,
-    Reference,
-    SoftwareComponent,
-    Source,
-    Text,
-    Tokens,
+    AcceleratorFlopsPerSecond, Count, Extensions, FlopsPerSecond, Fraction, KeyPath, Metadata, Name, Parameters,
+    PositiveSeconds, Reference, SoftwareComponent, Source, Text, Tokens,
 )
 from trainspec_validate.models.batch import Batch
 from trainspec_validate.models.communication import Communication
 from trainspec_validate.models.data import Data, InitialCheckpoint, Rollout
-from trainspec_validate.models.hardware import NumberFormat
+from trainspec_validate.documents.types.hardware import NumberFormat
 from trainspec_validate.models.memory import Memory
 from trainspec_validate.models.model import Model
 from trainspec_validate.models.optimizer import Optimizer

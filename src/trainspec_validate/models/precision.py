@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from trainspec_validate.documents.types.precision import WideFormat, StateFormat, FrozenFormat
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import Bytes, Count, CountOrZero, Fraction, Name, Text
-
-WideFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
-StateFormat = Literal["fp64", "fp32", "bf16", "fp16", "fp8", "int8"]
-FrozenFormat = Literal["fp64", "fp32", "bf16", "fp16", "fp8", "int8", "nf4", "int4", "fp4"]
-
 
 class LossScaling(DocumentPart):
     """How small gradients are kept above the smallest fp16 number."""

@@ -8,26 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainspec_validate.documents.types.scenario import Privilege, Target, DamageKind
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta
 from trainspec_validate.models.base import (
-    Bytes,
-    Count,
-    CountOrZero,
-    Extensions,
-    Metadata,
-    PositiveSeconds,
-    Seconds,
-    Text,
+    Bytes, Count, CountOrZero, Extensions, Metadata, PositiveSeconds, Seconds, Text,
 )
-from trainspec_validate.models.conformance import Capability, TestJob
-
-Privilege = Literal[
-    "mounts", "network-namespaces", "process-limits", "memory-limits", "clock-library", "system-call-filters"
-]
-Target = Literal["rank", "other-rank", "coordinator", "all-ranks", "host", "half", "controller", "writer", "everything"]
-"""`rank` is the last rank, `other-rank` the one before it, `coordinator` rank 0, `writer` a rank that is saving; `host`
-is the host of the last rank, and `half` the second half of all hosts."""
-
+from trainspec_validate.documents.types.conformance import Capability
+from trainspec_validate.models.conformance import TestJob
 
 class _Act(DocumentPart):
     pass
@@ -121,31 +108,6 @@ class Inject(_Act):
     """Whether what is cut off still reaches the host of the command, for `cut-network`."""
     size_bytes: Bytes | None = None
     """Limit, for `limit-memory`."""
-
-
-DamageKind = Literal[
-    "cut-byte",
-    "cut-half",
-    "flip-bit",
-    "zero-block",
-    "delete-file",
-    "stale-file",
-    "partial-directory",
-    "pointer-empty",
-    "pointer-garbage",
-    "pointer-dangling",
-    "pointer-ahead",
-    "pointer-incomplete",
-    "hostile-pickle",
-    "path-traversal",
-    "huge-header",
-    "all-checkpoints-cut",
-    "resealed",
-    "scaled-values",
-    "scaled-tensor",
-]
-"""`scaled-values` multiplies every floating-point value by a factor and writes a new manifest, `scaled-tensor` those of
-one tensor and of its copies, and `resealed` writes a new manifest alone. All others damage."""
 
 
 class Damage(_Act):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from trainspec_validate.documents.types.user_rules import RuleLevel, TableName
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import Text
 
@@ -16,8 +17,6 @@ RuleName = Annotated[str, Meta(max_length=64, pattern=r"^[a-z][a-z0-9]*(-[a-z0-9
 ColumnName = Annotated[str, Meta(max_length=64, pattern=r"^[a-z][a-z0-9_]*$")]
 Expression = bool | Whole | float | Annotated[str, Meta(min_length=1, max_length=256)] | dict[str, Any]
 """Name of a column, a number, a truth value, or one operator with what it works on."""
-RuleLevel = Literal["MUST", "SHOULD", "MAY"]
-TableName = Literal["samples", "events", "series"]
 RowLimit = Annotated[Whole, Meta(ge=1, le=1_000)]
 DEFAULT_LIMIT = 20
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.checking import registry
-from trainspec_validate.checking.registry import NotApplicable, Registry
+from trainspec_validate.checking.registry import NotApplicable, Registry, require
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.model.finding import Pointer
 
@@ -79,6 +79,7 @@ __all__ = [
     "all_rules",
     "at",
     "at_key",
+    "require",
     "rule",
     "rules_of",
 ]

@@ -8,7 +8,7 @@ from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.performance.derived.job import JobNodes, find_job_nodes, job_fabrics
 from trainspec_validate.performance.derived.machine import Machine, find_machine
-from trainspec_validate.rules import NotApplicable, Place, Unresolved, at
+from trainspec_validate.rules import NotApplicable, Place, Unresolved, at, require
 from trainspec_validate.rules._groups import ask_group
 
 
@@ -32,10 +32,7 @@ def job_nodes(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = 
             a figure of all ranks.
     """
     ask_group(plan, cluster, whole_job=whole_job)
-    found = find_job_nodes(plan, cluster)
-    if found is None:
-        raise NotApplicable("the plan does not name a node group of the cluster")
-    return found
+    return require(find_job_nodes(plan, cluster), "the plan does not name a node group of the cluster")
 
 
 def used_fabrics(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -> list[tuple[int, Fabric]]:
@@ -73,10 +70,7 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool =
             a figure of all ranks.
     """
     ask_group(plan, cluster, whole_job=whole_job)
-    found = find_machine(plan, cluster)
-    if found is None:
-        raise NotApplicable("the plan does not name one node group of the cluster")
-    return found
+    return require(find_machine(plan, cluster), "the plan does not name one node group of the cluster")
 
 
 def memory_unknown(machine: Machine) -> Unresolved:

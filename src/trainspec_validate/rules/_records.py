@@ -7,7 +7,7 @@ from typing import TypeVar
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.base import Record
 from trainspec_validate.documents.types.memory import Memory
-from trainspec_validate.rules import NotApplicable
+from trainspec_validate.rules import require
 
 
 def memory_of(plan: TrainingPlan) -> Memory:
@@ -16,9 +16,7 @@ def memory_of(plan: TrainingPlan) -> Memory:
     Raises:
         NotApplicable: the plan has none.
     """
-    if plan.memory is None:
-        raise NotApplicable("the plan has no memory section")
-    return plan.memory
+    return require(plan.memory, "the plan has no memory section")
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)

@@ -8,7 +8,7 @@ from math import ceil
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.plan import node_groups, num_ranks, tokens_per_step
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 from trainspec_validate.rules._groups import check_group
 
 WEIGHT_TOLERANCE = 1e-6
@@ -167,9 +167,7 @@ def controller_bounds(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-BAT-015")
 def controller_boundary(plan: TrainingPlan) -> Iterator[Violation]:
     """A batch changes between optimizer steps, and within the job."""
-    controller = plan.batch.controller
-    if controller is None:
-        raise NotApplicable("no controller changes the batch")
+    controller = require(plan.batch.controller, "no controller changes the batch")
     if controller.changes_at != "optimizer-step":
         yield Violation(
             at(plan, "batch", "controller", "changes_at"),
@@ -235,9 +233,7 @@ def elastic_degrees(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-BAT-019")
 def elastic_current(plan: TrainingPlan) -> Iterator[Violation]:
     """The layout that the job starts with is one of those that it may change to."""
-    elastic = plan.batch.elastic
-    if elastic is None:
-        raise NotApplicable("the job is not elastic")
+    elastic = require(plan.batch.elastic, "the job is not elastic")
     if plan.parallelism.data not in elastic.data_degrees:
         listed = ", ".join(str(degree) for degree in elastic.data_degrees)
         yield Violation(

@@ -9,7 +9,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
 from trainspec_validate.documents.types.data import Data, Dataset
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.plan import job_steps, job_tokens
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
 
 WEIGHT_TOLERANCE = 1e-3
 """Published weights are rounded to a tenth of a per cent."""
@@ -19,9 +19,7 @@ MOST_EPOCHS = 40
 
 
 def _data(plan: TrainingPlan) -> Data:
-    if plan.data is None:
-        raise NotApplicable("the plan has no data section")
-    return plan.data
+    return require(plan.data, "the plan has no data section")
 
 
 @rule("TS-BAT-036")

@@ -11,7 +11,7 @@ from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._forecast import prediction_of
 from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
@@ -28,9 +28,7 @@ def elastic_of(plan: TrainingPlan) -> ElasticBatch:
     Raises:
         NotApplicable: the plan has none.
     """
-    if plan.batch.elastic is None:
-        raise NotApplicable("the job is not elastic")
-    return plan.batch.elastic
+    return require(plan.batch.elastic, "the job is not elastic")
 
 
 @rule("TS-BAT-029")

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.batch import NoiseScale
 from trainspec_validate.model.units import base, number
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 MAX_HALF_LIFE_SHARE = 0.1
 """Half-life of the averages over the steps of the job."""
 
 
 def _noise(plan: TrainingPlan) -> NoiseScale:
-    if plan.batch.noise_scale is None:
-        raise NotApplicable("the plan does not estimate gradient noise")
-    return plan.batch.noise_scale
+    return require(plan.batch.noise_scale, "the plan does not estimate gradient noise")
 
 
 @rule("TS-BAT-023")

@@ -8,13 +8,11 @@ from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.data import Rollout
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.cluster import total
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 
 def _rollout(plan: TrainingPlan) -> Rollout:
-    if plan.rollout is None:
-        raise NotApplicable("the plan generates no samples")
-    return plan.rollout
+    return require(plan.rollout, "the plan generates no samples")
 
 
 @rule("TS-BAT-046")
@@ -99,9 +97,7 @@ def rollout_room(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
 @rule("TS-BAT-050")
 def initial_checkpoint(plan: TrainingPlan) -> Iterator[Violation]:
     """The checkpoint that a job starts from is identified by what it holds."""
-    start = plan.initial_checkpoint
-    if start is None:
-        raise NotApplicable("the plan names no checkpoint that the job starts from")
+    start = require(plan.initial_checkpoint, "the plan names no checkpoint that the job starts from")
     if start.save_id is None and start.digest is None:
         yield Violation(
             at(plan, "initial_checkpoint", "reference"),

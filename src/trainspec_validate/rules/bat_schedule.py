@@ -16,7 +16,7 @@ from trainspec_validate.performance.derived.plan import (
     tokens_per_step,
 )
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 LENGTH_TOLERANCE = 0.01
 """Relative difference of two lengths that agree, as for the tokens of a job."""
@@ -36,10 +36,7 @@ _TOKEN_TOLERANCE = 1.01
 
 
 def _schedule(plan: TrainingPlan) -> LearningRateSchedule:
-    schedule = plan.optimizer.learning_rate if plan.optimizer else None
-    if schedule is None:
-        raise NotApplicable("the plan has no learning-rate schedule")
-    return schedule
+    return require(plan.optimizer.learning_rate if plan.optimizer else None, "the plan has no learning-rate schedule")
 
 
 @rule("TS-BAT-033")

@@ -11,7 +11,7 @@ from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.plan import job_steps
 from trainspec_validate.performance.derived.speed import step_time
-from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
@@ -183,9 +183,7 @@ def interval_not_too_short(checkpoint: CheckpointPolicy, cluster: ClusterProfile
 @rule("TS-CKP-061")
 def saves_before_failures(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """A job saves more often than it fails."""
-    between = checkpoint.job.mean_time_between_failures_seconds
-    if between is None:
-        raise NotApplicable("no measured time between failures")
+    between = require(checkpoint.job.mean_time_between_failures_seconds, "no measured time between failures")
     interval = interval_seconds(checkpoint)
     if interval > between:
         message = f"a failure every {seconds(between)}, but a save every {seconds(interval)} only"
@@ -196,9 +194,7 @@ def saves_before_failures(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 @rule("TS-CKP-007")
 def short_job(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """A job no longer than the best interval saves at its end only, a longer one does not."""
-    planned = checkpoint.job.planned_seconds
-    if planned is None:
-        raise NotApplicable("the planned time is not stated")
+    planned = require(checkpoint.job.planned_seconds, "the planned time is not stated")
     best = _best_interval(checkpoint, cluster)
     num_saves = reliability.saves_of_job(planned, best)
     if checkpoint.interval.final_only and planned > best:
@@ -216,9 +212,7 @@ def short_job(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator
 @rule("TS-CKP-008")
 def effective_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """The share of time that makes lasting progress reaches its target."""
-    target = checkpoint.effective_training_time_target
-    if target is None:
-        raise NotApplicable("no target is declared")
+    target = require(checkpoint.effective_training_time_target, "no target is declared")
     mtbf, persist = mtbf_seconds(checkpoint, cluster), exposed_persist_seconds(checkpoint)
     recovery = max(
         (recovery_seconds(checkpoint, path) for path in checkpoint.recovery if path.fault in STOPPING_FAULTS),
@@ -264,9 +258,7 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
 @rule("TS-CKP-010")
 def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
     """Parameters, planned time and step time are those of the plan."""
-    pairs = list(_shared_figures(checkpoint, plan))
-    if not pairs:
-        raise NotApplicable("policy and plan state no figure in common")
+    pairs = require(list(_shared_figures(checkpoint, plan)), "policy and plan state no figure in common")
     for place, other, what, own, planned, factor in pairs:
         if not planned / factor <= own <= planned * factor:
             shown = billions if what == "parameters" else seconds

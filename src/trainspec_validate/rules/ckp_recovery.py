@@ -16,7 +16,7 @@ from trainspec_validate.performance.derived.policy import (
     outlives_job,
     outlives_node,
 )
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
     durable_interval_seconds,
@@ -172,9 +172,7 @@ def budget_sum(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 @rule("TS-CKP-044")
 def first_step_time(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """The first step after a recovery is no faster than the others."""
-    step = checkpoint.interval.step_seconds
-    if step is None:
-        raise NotApplicable("the step time is not stated")
+    step = require(checkpoint.interval.step_seconds, "the step time is not stated")
     for index, path in enumerate(checkpoint.recovery):
         if path.first_step_seconds < TOLERANCE * step:
             message = f"the first step takes {seconds(path.first_step_seconds)}, but a step takes {seconds(step)}"

@@ -9,7 +9,7 @@ from trainspec_validate.model.units import base, bytes_, bytes_per_second, numbe
 from trainspec_validate.performance.derived.cluster import ranks_per_node
 from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.performance.derived.policy import durable_seconds
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
 from trainspec_validate.rules._policy import durable_interval_seconds, job_nodes, storage_of, total_rate
 
@@ -113,9 +113,7 @@ def _fastest_store(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> tup
 def save_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """A save takes as long as its bytes need."""
     save = checkpoint.save
-    store = _fastest_store(checkpoint, cluster)
-    if store is None:
-        raise NotApplicable("the write rate of the stores is not stated")
+    store = require(_fastest_store(checkpoint, cluster), "the write rate of the stores is not stated")
     shortest, why = store[0], f"the store takes {bytes_per_second(store[1])}"
     key = "blocking_seconds" if save.mode == "synchronous" else "persist_seconds_p95"
     declared = durable_seconds(checkpoint)

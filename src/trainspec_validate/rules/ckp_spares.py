@@ -9,7 +9,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.model.units import number, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.policy import durable_seconds
-from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._policy import interval_seconds, job_nodes, job_place, mtbf_seconds
 
 SPARE_QUANTILE = 0.99
@@ -185,9 +185,7 @@ def no_progress_limit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 @rule("TS-CKP-103")
 def restarts_suffice(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """The limit of restarts is not below the failures that the planned time brings."""
-    planned = checkpoint.job.planned_seconds
-    if planned is None:
-        raise NotApplicable("the planned time is not stated")
+    planned = require(checkpoint.job.planned_seconds, "the planned time is not stated")
     yield from _too_few_restarts(checkpoint, cluster, planned, job_place(checkpoint, "planned_seconds"))
 
 
@@ -220,9 +218,7 @@ def _too_few_restarts(
 @rule("TS-CKP-053")
 def preemption_declared(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """A notice that a policy lives with is declared."""
-    grace = checkpoint.grace
-    if grace is None:
-        raise NotApplicable("preemption is not mentioned")
+    grace = require(checkpoint.grace, "preemption is not mentioned")
     if grace.preemptible:
         for key in ("notice_seconds", "poll_seconds"):
             if getattr(grace, key) is None:

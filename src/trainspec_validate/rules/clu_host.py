@@ -18,7 +18,7 @@ from trainspec_validate.performance.derived.cluster import (
     own_pcie_rate,
     within,
 )
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)
@@ -54,9 +54,7 @@ def _of_links(
     cluster: ClusterProfile, first_wrong: Callable[[HostLink], tuple[str, str, str] | None]
 ) -> Iterator[Violation]:
     """A violation for each host link of which a function finds something wrong: key, message and help."""
-    found = list(_host_links(cluster))
-    if not found:
-        raise NotApplicable("no host link is described")
+    found = require(list(_host_links(cluster)), "no host link is described")
     for pointer, link in found:
         wrong = first_wrong(link)
         if wrong is not None:

@@ -12,13 +12,11 @@ from trainspec_validate.model import units
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.performance.derived.cluster import used_domain
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 
 def _layout(cluster: ClusterProfile) -> Layout:
-    if cluster.layout is None:
-        raise NotApplicable("the document has no layout")
-    return cluster.layout
+    return require(cluster.layout, "the document has no layout")
 
 
 def _members(cluster: ClusterProfile) -> Iterator[tuple[int, NodeGroup, list[tuple[int, ExplicitNode]]]]:
@@ -34,9 +32,7 @@ def _members(cluster: ClusterProfile) -> Iterator[tuple[int, NodeGroup, list[tup
 @rule("TS-CLU-049")
 def layout_counts(cluster: ClusterProfile) -> Iterator[Violation]:
     """A listed group has all its nodes, and a listed node all its devices."""
-    members = list(_members(cluster))
-    if not members:
-        raise NotApplicable("the layout lists no node of a group")
+    members = require(list(_members(cluster)), "the layout lists no node of a group")
     for i, group, nodes in members:
         if len(nodes) != group.num_nodes:
             yield Violation(

@@ -9,7 +9,7 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.cluster import Reliability, StorageTarget
 from trainspec_validate.model import units
 from trainspec_validate.performance.derived.cluster import all_nics
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 _NODE_KINDS = frozenset({"local-disk", "host-memory"})
 _SHARED_KINDS = frozenset({"parallel-file-system", "object-store", "network-file-system"})
@@ -128,9 +128,7 @@ def _slipped(rate: float, limit: float) -> str:
 
 
 def _reliability(cluster: ClusterProfile) -> Reliability:
-    if cluster.reliability is None:
-        raise NotApplicable("the document has no reliability section")
-    return cluster.reliability
+    return require(cluster.reliability, "the document has no reliability section")
 
 
 @rule("TS-CLU-035")
@@ -228,9 +226,7 @@ def screening_time(cluster: ClusterProfile) -> Iterator[Violation]:
 @rule("TS-CLU-039")
 def clock_offset(cluster: ClusterProfile) -> Iterator[Violation]:
     """The bound on the offset is one that the discipline reaches."""
-    clock = cluster.clock
-    if clock is None:
-        raise NotApplicable("the document has no clock section")
+    clock = require(cluster.clock, "the document has no clock section")
     place = at(cluster, "clock", "max_offset_seconds" if clock.max_offset_seconds is not None else "discipline")
     if clock.discipline == "none":
         if clock.max_offset_seconds is not None:

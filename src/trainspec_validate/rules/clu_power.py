@@ -8,7 +8,7 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.model import units
 from trainspec_validate.performance.derived.cluster import listed, power_watts, total
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 _NODE_POWER_FACTOR = 3.0
 _NODE_POWER_BASE = 3000.0
@@ -111,9 +111,7 @@ def _powers(cluster: ClusterProfile) -> list[tuple[int, NodeGroup, float, float]
         one = power_watts(group)
         if group.node_power_watts is not None and one is not None:
             found.append((i, group, group.node_power_watts, one * group.num_accelerators_per_node))
-    if not found:
-        raise NotApplicable("no group with the power of a node and of its accelerators")
-    return found
+    return require(found, "no group with the power of a node and of its accelerators")
 
 
 def _power(  # noqa: PLR0913, PLR0917
@@ -130,9 +128,7 @@ def _power(  # noqa: PLR0913, PLR0917
 @rule("TS-CLU-042")
 def facility_power(cluster: ClusterProfile) -> Iterator[Violation]:
     """The facility can feed the nodes."""
-    supply = cluster.power.it_power_watts if cluster.power else None
-    if supply is None:
-        raise NotApplicable("the facility's power is not given")
+    supply = require(cluster.power.it_power_watts if cluster.power else None, "the facility's power is not given")
     draws = {group.name: _draw(group) for group in cluster.node_groups}
     known = [draw for draw in draws.values() if draw is not None]
     unknown = " and ".join(repr(name) for name, draw in draws.items() if draw is None)

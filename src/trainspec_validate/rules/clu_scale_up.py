@@ -17,7 +17,7 @@ from trainspec_validate.performance.derived.cluster import (
     used_domain,
     within,
 )
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 _RATE_TOLERANCE = 0.12
 _PRODUCT_TOLERANCE = 0.01
@@ -54,9 +54,7 @@ def _domains(cluster: ClusterProfile) -> list[_Domain]:
             generation = known.bridge["generation"]
         row = links().scale_up.get((scale_up.technology, generation.casefold()))
         found.append(_Domain(("node_groups", i, "scale_up"), group, scale_up, generation.casefold(), row))
-    if not found:
-        raise NotApplicable("no group has a scale_up section")
-    return found
+    return require(found, "no group has a scale_up section")
 
 
 def _has_listed_links(domain: _Domain) -> bool:

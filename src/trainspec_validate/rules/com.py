@@ -9,7 +9,7 @@ from trainspec_validate.documents.types.communication import Communication
 from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.performance.derived.speed import step_time
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
 from trainspec_validate.rules._libraries import fitting, runs_on, vendors
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
@@ -27,9 +27,7 @@ def communication(plan: TrainingPlan) -> Communication:
     Raises:
         NotApplicable: the plan does not say.
     """
-    if plan.communication is None:
-        raise NotApplicable("the plan does not declare communication")
-    return plan.communication
+    return require(plan.communication, "the plan does not declare communication")
 
 
 @rule("TS-COM-001")

@@ -13,7 +13,7 @@ from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.costs.placement import members_in_block
 from trainspec_validate.performance.derived.job import axis_span, degree
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 from trainspec_validate.rules.com import communication
 
@@ -44,10 +44,7 @@ ALGORITHMS: dict[str, frozenset[str]] = {
 
 
 def _rows(plan: TrainingPlan) -> tuple[CollectiveChoice, ...]:
-    rows = communication(plan).collectives
-    if not rows:
-        raise NotApplicable("the plan lists no collectives")
-    return rows
+    return require(communication(plan).collectives, "the plan lists no collectives")
 
 
 @rule("TS-COM-006")

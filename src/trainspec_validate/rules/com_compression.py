@@ -14,7 +14,7 @@ from trainspec_validate.performance.costs.compression import (
     quantised_ratio,
     sparse_ratio,
 )
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
 from trainspec_validate.rules.com import FORMAT_BYTES, communication
 
 BIASED = frozenset({"power-sgd", "top-k", "one-bit", "sign"})
@@ -38,9 +38,7 @@ def _compression(plan: TrainingPlan) -> Compression:
 @rule("TS-COM-015")
 def compressor_parameters(plan: TrainingPlan) -> Iterator[Violation]:
     """A compressor has its own parameters, and no other's."""
-    found = communication(plan).compression
-    if found is None:
-        raise NotApplicable("the plan declares no compression")
+    found = require(communication(plan).compression, "the plan declares no compression")
     owners = {"rank": {"power-sgd"}, "density": {"top-k", "random-k"}}
     for key, methods in owners.items():
         given = getattr(found, key) is not None

@@ -13,7 +13,7 @@ from trainspec_validate.performance.costs.collectives import Estimate
 from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.performance.forecast.outlook import PlannedCollective, Settings, outlook
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, prediction_of, timed_prediction_of
 from trainspec_validate.rules.com import communication
 
@@ -165,9 +165,7 @@ def _remedy(settings: Settings, axis: str) -> str:
 @rule("TS-COM-027")
 def bucket_latency(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Buckets are large enough for the network that they cross."""
-    bucket = communication(plan).bucket_bytes
-    if bucket is None:
-        raise NotApplicable("no bucket size is stated")
+    bucket = require(communication(plan).bucket_bytes, "no bucket size is stated")
     predicted = prediction_of(plan, cluster)
     for item in predicted.collectives:
         size, count = _sent(plan, item)
@@ -210,9 +208,7 @@ def _most_waiting(predicted: Prediction, axis: str) -> float:
 def exposed_agrees(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The share that a plan says its traffic is waited for can be that of its step."""
     found = _compressed(plan)
-    stated = found.exposed_fraction_before
-    if stated is None:
-        raise NotApplicable("no exposed share of a dense step is stated")
+    stated = require(found.exposed_fraction_before, "no exposed share of a dense step is stated")
     predicted = timed_prediction_of(plan, cluster)
     share, most = _waiting(predicted, found.axis), _most_waiting(predicted, found.axis)
     least = max(0.0, 1 - (1 - share) / FASTEST)

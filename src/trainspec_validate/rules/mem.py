@@ -18,7 +18,7 @@ from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.optimizer import optimizer_state
 from trainspec_validate.performance.derived.state import offloaded_share, state_bytes_per_rank, state_with
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import at_machine, machine_of, memory_unknown
 from trainspec_validate.rules._records import memory_of
 
@@ -47,9 +47,7 @@ def _states(plan: TrainingPlan) -> Iterator[ModelState]:
 @rule("TS-MEM-001")
 def state_bytes(plan: TrainingPlan) -> Iterator[Violation]:
     """The bytes of one parameter are those of its formats."""
-    stated = memory_of(plan).state_bytes_per_parameter
-    if stated is None:
-        raise NotApplicable("the plan states no bytes of state per parameter")
+    stated = require(memory_of(plan).state_bytes_per_parameter, "the plan states no bytes of state per parameter")
     kept = optimizer_state(plan.optimizer, plan.precision, plan.model, num_trained(plan))
     if kept.unknown is not None:
         raise Unresolved(at(plan, "optimizer"), f"does not give {kept.unknown}", "add what is known")
@@ -209,9 +207,7 @@ def in_flight(plan: TrainingPlan) -> Iterator[Violation]:
 def offload_shares(plan: TrainingPlan) -> Iterator[Violation]:
     """Shares of one class of tensor add up to at most one."""
     memory = memory_of(plan)
-    entries = sorted(enumerate(memory.offload), key=lambda entry: entry[1].what)
-    if not entries:
-        raise NotApplicable("nothing is offloaded")
+    entries = require(sorted(enumerate(memory.offload), key=lambda entry: entry[1].what), "nothing is offloaded")
     for what, group in groupby(entries, key=lambda entry: entry[1].what):
         last = list(group)[-1][0]
         total = offloaded_share(plan, what)

@@ -11,16 +11,14 @@ from trainspec_validate.performance.costs.optimizer_state import NUM_MOMENTS
 from trainspec_validate.performance.derived.optimizer import implied_state
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 BYTES_TOLERANCE = 0.25
 """Scales of 8-bit moments take a little more than a byte; the same quarter as of the whole state."""
 
 
 def _optimizer(plan: TrainingPlan) -> Optimizer:
-    if plan.optimizer is None:
-        raise NotApplicable("the plan has no optimizer section; it is taken to use Adam")
-    return plan.optimizer
+    return require(plan.optimizer, "the plan has no optimizer section; it is taken to use Adam")
 
 
 @rule("TS-MEM-023")
@@ -80,9 +78,7 @@ def _contradictions(plan: TrainingPlan, optimizer: Optimizer) -> Iterator[Violat
 def optimizer_bytes(plan: TrainingPlan) -> Iterator[Violation]:
     """Stated bytes of optimizer state are those of its moments and factors."""
     optimizer = _optimizer(plan)
-    stated = optimizer.bytes_per_parameter
-    if stated is None:
-        raise NotApplicable("the plan states no bytes of optimizer state")
+    stated = require(optimizer.bytes_per_parameter, "the plan states no bytes of optimizer state")
     implied = implied_state(optimizer, plan.precision, plan.model, num_trained(plan))
     if implied.unknown is not None:
         raise Unresolved(at(plan, "optimizer"), f"does not give {implied.unknown}", "add what is known")
@@ -99,9 +95,7 @@ def optimizer_bytes(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-025")
 def auxiliary_part(plan: TrainingPlan) -> Iterator[Violation]:
     """An auxiliary optimizer updates some of the trained parameters."""
-    other = _optimizer(plan).auxiliary
-    if other is None:
-        raise NotApplicable("one optimizer updates all parameters")
+    other = require(_optimizer(plan).auxiliary, "one optimizer updates all parameters")
     trained = num_trained(plan)
     if other.num_parameters > trained:
         yield Violation(

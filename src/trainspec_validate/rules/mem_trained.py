@@ -10,7 +10,7 @@ from trainspec_validate.model.units import base, billions, number
 from trainspec_validate.performance.costs.adapters import target_sides
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import lora_parameters, num_parameters
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 COUNT_TOLERANCE = 0.01
 """Published counts of adapters have two or three digits."""
@@ -19,9 +19,7 @@ JOINT |= {f"expert-{name}": tuple(f"expert-{part}" for part in parts) for name, 
 
 
 def _lora(plan: TrainingPlan) -> Lora:
-    if plan.lora is None:
-        raise NotApplicable("the plan has no low-rank adapters")
-    return plan.lora
+    return require(plan.lora, "the plan has no low-rank adapters")
 
 
 @rule("TS-MEM-027")

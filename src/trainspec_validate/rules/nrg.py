@@ -16,7 +16,7 @@ from trainspec_validate.performance.costs.energy import (
 )
 from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 
 CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
@@ -26,9 +26,7 @@ LEAST_COVERAGE = 0.95
 
 
 def _energy(plan: TrainingPlan) -> Energy:
-    if plan.energy is None:
-        raise NotApplicable("the plan keeps no energy account")
-    return plan.energy
+    return require(plan.energy, "the plan keeps no energy account")
 
 
 def _measured(plan: TrainingPlan) -> Energy:
@@ -88,9 +86,7 @@ def energy_gap(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-NRG-005")
 def energy_coverage(plan: TrainingPlan) -> Iterator[Violation]:
     """Nearly all devices and time are covered."""
-    coverage = _measured(plan).coverage
-    if coverage is None:
-        raise NotApplicable("the account states no coverage")
+    coverage = require(_measured(plan).coverage, "the account states no coverage")
     if coverage < LEAST_COVERAGE:
         yield Violation(
             at(plan, "energy", "coverage"),
@@ -102,9 +98,7 @@ def energy_coverage(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-NRG-006")
 def missing_samples(plan: TrainingPlan) -> Iterator[Violation]:
     """A missing sample is missing, not zero."""
-    value = _measured(plan).missing_samples
-    if value is None:
-        raise NotApplicable("the account does not say what a missing sample is recorded as")
+    value = require(_measured(plan).missing_samples, "the account does not say what a missing sample is recorded as")
     if value != "null":
         yield Violation(
             at(plan, "energy", "missing_samples"),
@@ -116,9 +110,7 @@ def missing_samples(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-NRG-007")
 def device_identity(plan: TrainingPlan) -> Iterator[Violation]:
     """A meter is tied to its device by a name that does not move."""
-    value = _measured(plan).device_identity
-    if value is None:
-        raise NotApplicable("the account does not say how meters are tied to devices")
+    value = require(_measured(plan).device_identity, "the account does not say how meters are tied to devices")
     if value == "index":
         yield Violation(
             at(plan, "energy", "device_identity"),

@@ -8,7 +8,7 @@ from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.model.units import flops, number
 from trainspec_validate.performance.costs.model_families import vision_flops_per_sample
 from trainspec_validate.performance.derived.families import vision_shape
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 FAMILIES = {
     "state_space": ("state-space", "hybrid"),
@@ -110,9 +110,7 @@ def _heads(plan: TrainingPlan) -> Iterator[Violation]:
 def sample_flops(plan: TrainingPlan) -> Iterator[Violation]:
     """Operations of one sample are those of the shape."""
     performance, shape = plan.performance, vision_shape(plan.model)
-    given = performance.flops_per_sample if performance else None
-    if given is None:
-        raise NotApplicable("the plan states no operations of a sample")
+    given = require(performance.flops_per_sample if performance else None, "the plan states no operations of a sample")
     if shape is None or plan.num_parameters_trained or plan.lora:
         what = "gives a shape" if shape is None else "trains a part of a model"
         reason = f"{what} of which the operations of a sample are not counted"

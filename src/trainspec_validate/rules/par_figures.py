@@ -12,7 +12,7 @@ from trainspec_validate.model.units import flops, flops_per_second, number, perc
 from trainspec_validate.performance.derived.plan import node_groups, tokens_per_step
 from trainspec_validate.performance.derived.speed import HARDWARE_CONVENTION, StepTime, flops_bounds, step_times
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._groups import ask_group
 
 TOLERANCE = {"predicted": 0.01, "measured": 0.01, "published": 0.03}
@@ -25,9 +25,7 @@ RECOMPUTE_BOUND = 4 / 3
 
 
 def _performance(plan: TrainingPlan) -> Performance:
-    if plan.performance is None:
-        raise NotApplicable("the plan gives no performance figures")
-    return plan.performance
+    return require(plan.performance, "the plan gives no performance figures")
 
 
 def _differ(first: float, second: float, tolerance: float) -> bool:
@@ -207,9 +205,7 @@ def utilisation_basis(plan: TrainingPlan) -> Iterator[Violation]:
     """A utilisation says how operations are counted and which peak it refers to."""
     performance = _performance(plan)
     keys = ("model_flops_utilisation", "hardware_flops_utilisation")
-    given = [key for key in keys if getattr(performance, key) is not None]
-    if not given:
-        raise NotApplicable("the plan gives no utilisation")
+    given = require([key for key in keys if getattr(performance, key) is not None], "the plan gives no utilisation")
     wanted = ("flops_convention", "peak_flops_per_second", "peak_format")
     lacking = [key for key in wanted if getattr(performance, key) is None]
     if lacking and performance.kind == "published":

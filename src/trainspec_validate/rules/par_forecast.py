@@ -9,7 +9,7 @@ from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model.units import percent, seconds
 from trainspec_validate.performance.derived.speed import StepTime, step_times
 from trainspec_validate.performance.forecast.outlook import Outlook
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
 
 CONTRADICTION = 0.1
@@ -34,9 +34,7 @@ def _stated(plan: TrainingPlan, performance: Performance) -> StepTime:
 @rule("TS-PAR-035")
 def predicted_step(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A step that was predicted or measured takes about as long as the model says."""
-    performance = plan.performance
-    if performance is None:
-        raise NotApplicable("the plan gives no performance figures")
+    performance = require(plan.performance, "the plan gives no performance figures")
     step = _stated(plan, performance)
     outlook = timed_prediction_of(plan, cluster).outlook
     low, high = outlook.step.seconds * FASTEST, outlook.step.seconds * SLOWEST

@@ -15,7 +15,7 @@ from trainspec_validate.performance.derived.speed import (
     peak_of_rank,
     step_time,
 )
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._groups import check_group
 
 FORWARD_FLOPS, FULL_FLOPS = 2, 6
@@ -30,9 +30,7 @@ LEAST_SHARE, MOST_SHARE = 0.02, 0.8
 def possible_speed(plan: TrainingPlan) -> Iterator[Violation]:
     """The forward pass of the tokens of a second takes no more operations than the peak."""
     speed, performance = _speed(plan), plan.performance
-    peak = performance.peak_flops_per_second if performance else None
-    if peak is None:
-        raise NotApplicable("the plan states no peak")
+    peak = require(performance.peak_flops_per_second if performance else None, "the plan states no peak")
     if speed.forward_flops > peak:
         yield speed.wrong(plan, f"at most {flops_per_second(peak)} for the forward pass is possible")
 

@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.model.units import base, number, percent
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES
 from trainspec_validate.performance.derived.plan import FORMATS_OF_RECIPE
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 
 WIDE = ("fp32", "fp64")
@@ -27,18 +27,13 @@ def _in_fp16(plan: TrainingPlan) -> list[str]:
 
 
 def _scaling(plan: TrainingPlan) -> LossScaling:
-    scaling = plan.precision.loss_scaling
-    if scaling is None:
-        raise NotApplicable("the plan has no loss scaling")
-    return scaling
+    return require(plan.precision.loss_scaling, "the plan has no loss scaling")
 
 
 @rule("TS-PRC-001")
 def loss_scaling(plan: TrainingPlan) -> Iterator[Violation]:
     """Gradients in fp16 are scaled."""
-    keys = _in_fp16(plan)
-    if not keys:
-        raise NotApplicable("neither compute nor gradients are fp16")
+    keys = require(_in_fp16(plan), "neither compute nor gradients are fp16")
     scaling = plan.precision.loss_scaling
     if scaling is None or scaling.mode == "none":
         where = ("precision", keys[0]) if scaling is None else ("precision", "loss_scaling", "mode")
@@ -134,9 +129,7 @@ def _controller_faults(plan: TrainingPlan, scaling: LossScaling) -> Iterator[Vio
 @rule("TS-PRC-022")
 def growth_interval(plan: TrainingPlan) -> Iterator[Violation]:
     """A dynamic scale grows now and then."""
-    interval = _scaling(plan).growth_interval_steps
-    if interval is None:
-        raise NotApplicable("loss scaling has no growth interval")
+    interval = require(_scaling(plan).growth_interval_steps, "loss scaling has no growth interval")
     least, most = GROWTH_STEPS
     if not least <= interval <= most:
         yield Violation(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.precision import KernelFloor
 from trainspec_validate.model.units import number, percent
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
 
 FLOORS: Mapping[str, tuple[float, str]] = {
     "matmul": (0.70, "same-run-matmul"),
@@ -192,9 +192,7 @@ def aligned_shards(plan: TrainingPlan) -> Iterator[Violation]:
     """Shards of matrices fill the tiles of matrix units."""
     if not _is_transformer(plan):
         raise NotApplicable("the model is not a transformer")
-    shards = list(_shards(plan))
-    if not shards:
-        raise NotApplicable("the model states no widths")
+    shards = require(list(_shards(plan)), "the model states no widths")
     for key, words, size, ranks, multiple in shards:
         if size % ranks == 0 and size // ranks % multiple:
             split = f", {number(size / ranks)} on each of {ranks} ranks," if ranks > 1 else ""

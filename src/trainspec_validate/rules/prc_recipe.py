@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
 from trainspec_validate.documents.types.checkpoint import StateItem
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
-from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
+from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, require, rule
 
 BLOCK_SIZES = {"fp8-block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
 FOUR_BITS = ("nvfp4", "mxfp4")
@@ -15,10 +15,7 @@ RECIPE = ("precision", "recipe")
 
 
 def _recipe(plan: TrainingPlan) -> LowPrecisionRecipe:
-    recipe = plan.precision.recipe
-    if recipe is None:
-        raise NotApplicable("the plan has no low-precision recipe")
-    return recipe
+    return require(plan.precision.recipe, "the plan has no low-precision recipe")
 
 
 @rule("TS-PRC-012")

@@ -12,7 +12,7 @@ from trainspec_validate.model.units import number, seconds
 from trainspec_validate.performance.costs.placement import Span, holds_whole_groups
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.job import JobNodes, axis_span, degree, used_axes
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 MAX_OVERSUBSCRIPTION = 2
@@ -130,9 +130,7 @@ def _on_the_fabric(plan: TrainingPlan, tensor: int, domain: int) -> Iterator[Vio
 @rule("TS-TOP-020")
 def placement_holds(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Each placement that a plan claims is the one that its rank order gives."""
-    placements = plan.parallelism.placements
-    if not placements:
-        raise NotApplicable("the plan states no placement")
+    placements = require(plan.parallelism.placements, "the plan states no placement")
     nodes = job_nodes(plan, cluster)
     seen: set[Axis] = set()
     for index, placement in enumerate(placements):
@@ -222,9 +220,7 @@ def dimension_nesting(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-TOP-022")
 def rank_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Ranks of a job that spans leaves follow the topology."""
-    order = plan.parallelism.rank_order
-    if order is None:
-        raise NotApplicable("the plan does not say how hosts become ranks")
+    order = require(plan.parallelism.rank_order, "the plan does not say how hosts become ranks")
     nodes = job_nodes(plan, cluster)
     count = ceil(plan.parallelism.num_accelerators / nodes.ranks_per_node)
     leaves = [fabric.tiers[0].group_num_nodes for _, fabric in used_fabrics(plan, cluster, nodes) if fabric.tiers]

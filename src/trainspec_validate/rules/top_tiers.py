@@ -12,7 +12,7 @@ from trainspec_validate.documents.types.fabric import Fabric, FabricTier
 from trainspec_validate.model.units import bits_per_second, number
 from trainspec_validate.performance.costs.fabric import Layer, interfaces_by_layer, most_interfaces, oversubscription
 from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 TREES = frozenset({"fat-tree", "rail-optimised"})
 """Topologies whose tiers are stacked."""
@@ -329,9 +329,7 @@ def _lower_layers(tiers: Sequence[FabricTier]) -> list[Layer]:
 @rule("TS-TOP-016")
 def uplinks_found(cluster: ClusterProfile) -> Iterator[Violation]:
     """A survey finds the uplinks that its tier has on every switch."""
-    found = [row for row in _tiers(cluster) if row[3].uplinks_found]
-    if not found:
-        raise NotApplicable("no tier was surveyed")
+    found = require([row for row in _tiers(cluster) if row[3].uplinks_found], "no tier was surveyed")
     for index, _, level, tier in found:
         place = at(cluster, "fabrics", index, "tiers", level, "uplinks_found")
         counts = Counter(tier.uplinks_found)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from trainspec_validate.checking import registry
 from trainspec_validate.checking.answers import Unsupported
-from trainspec_validate.checking.registry import NotApplicable
+from trainspec_validate.checking.registry import NotApplicable, require
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
@@ -36,4 +36,5 @@ __all__ = [
     "all_checks",
     "check",
     "checks_of",
+    "require",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.telemetry.checks import NotApplicable
+from trainspec_validate.telemetry.checks import NotApplicable, require
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import Interval, paired
 from trainspec_validate.telemetry.checks._progress import Progress, Update, find_progress
@@ -155,10 +155,7 @@ def episodes(run: RunView) -> Sequence[Episode]:
         NotApplicable: no fault was detected.
     """
     builder = _Builder(run)
-    found = [builder.episode(event) for event in run.events_named(FAULT)]
-    if not found:
-        raise NotApplicable("no fault was detected in the run")
-    return found
+    return require([builder.episode(event) for event in run.events_named(FAULT)], "no fault was detected in the run")
 
 
 def recovered_episodes(run: RunView) -> Sequence[Episode]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import NotApplicable
+from trainspec_validate.telemetry.checks import require
 from trainspec_validate.telemetry.checks._attributes import LARGEST
 from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView
 
@@ -109,10 +109,7 @@ def progress(run: RunView) -> Progress:
     Raises:
         NotApplicable: it reports none.
     """
-    found = find_progress(run)
-    if found is None:
-        raise NotApplicable(f"no {STEPS} in the run")
-    return found
+    return require(find_progress(run), f"no {STEPS} in the run")
 
 
 def median_step_seconds(run: RunView) -> float | None:

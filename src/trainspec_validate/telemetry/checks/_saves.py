@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from trainspec_validate.telemetry.checks import NotApplicable
+from trainspec_validate.telemetry.checks import require
 from trainspec_validate.telemetry.checks._attributes import LARGEST, word
 from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
@@ -101,7 +101,4 @@ def committed_saves(run: RunView) -> Sequence[Save]:
     Raises:
         NotApplicable: none was.
     """
-    found = [save for save in saves(run) if save.commits]
-    if not found:
-        raise NotApplicable("no checkpoint was committed in the run")
-    return found
+    return require([save for save in saves(run) if save.commits], "no checkpoint was committed in the run")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.performance.derived.job import degree
-from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check, require
 from trainspec_validate.telemetry.checks._words import few, names_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead
 
@@ -19,9 +19,7 @@ COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "exper
 def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """An attempt has the ranks of the plan, or those of a data degree that its elastic batch lists."""
     wanted = sorted(_data_degrees(plan))
-    judged = [span for span in run.attempts if span.world_size is not None]
-    if not judged:
-        raise NotApplicable("no attempt states its world size")
+    judged = require([span for span in run.attempts if span.world_size is not None], "no attempt states its world size")
     said = names_in_words(f"{size:,}" for size in wanted)
     yield from few(
         Violation(

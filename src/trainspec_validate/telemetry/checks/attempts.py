@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.documents.types import CheckpointPolicy
-from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check, require
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._progress import progress
@@ -123,9 +123,7 @@ def _batch_sizes(run: RunView, attempt: int) -> list[tuple[float, Location]]:
 @check("TS-REC-011")
 def node_quarantine(run: RunView) -> Iterator[Violation]:
     """A node that was drained takes no part in a new attempt until it returns."""
-    drained = intervals(run, "train.node.drained")
-    if not drained:
-        raise NotApplicable("no node was drained")
+    drained = require(intervals(run, "train.node.drained"), "no node was drained")
     if not any(placement.host for placement in run.placements):
         raise NotApplicable("no record names the host of a rank")
     found = []

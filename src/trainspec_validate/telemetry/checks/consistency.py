@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
 from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
@@ -148,9 +148,7 @@ def _samples_against_batch(
 @check("TS-TEL-039")
 def utilisation_consistency(run: RunView) -> Iterator[Violation]:
     """Model utilisation follows from token rate, operations per token and peak, and hardware utilisation is no less."""
-    model = run.job.get(MODEL)
-    if model is None:
-        raise NotApplicable(f"no {MODEL}")
+    model = require(run.job.get(MODEL), f"no {MODEL}")
     found: list[Violation] = []
     judged = False
     for span in run.attempts:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from trainspec_validate.model.xids import xid
-from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check, require
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import CLEARED, FAULT
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless
@@ -28,10 +28,7 @@ _OF_DEVICES = frozenset({"device", "device_memory"})
 def _errors(run: RunView) -> Sequence[PlacedEvent]:
     refuse_snapshot(run)
     refuse_timeless(run)
-    found = run.events_named(ERROR)
-    if not found:
-        raise NotApplicable("the run records no errors of devices")
-    return found
+    return require(run.events_named(ERROR), "the run records no errors of devices")
 
 
 def _between(events: Sequence[PlacedEvent], first_us: int, last_us: int) -> Sequence[PlacedEvent]:
@@ -81,9 +78,7 @@ def _names(fault: PlacedEvent, error: PlacedEvent) -> bool:
 def device_error_reported(run: RunView) -> Iterator[Violation]:
     """An error that ends the work of an application is a fault of the job."""
     errors = [error for error in _errors(run) if _stops_work(error)]
-    steps = list(run.series.each("train.step.count"))
-    if not steps:
-        raise NotApplicable("no train.step.count says when the job ran")
+    steps = require(list(run.series.each("train.step.count")), "no train.step.count says when the job ran")
     first, last = min(row.first_time_us for row in steps), max(row.last_time_us for row in steps)
     during = [error for error in errors if first <= error.time_us <= last + CLOCKS_US]
     if not during:
@@ -146,9 +141,7 @@ def fault_cause(run: RunView) -> Iterator[Violation]:
 @check("TS-TEL-087")
 def device_out_of_use(run: RunView) -> Iterator[Violation]:
     """A device is not used further in the attempt in which an error asked for its reset."""
-    fatal = [error for error in _errors(run) if _is_fatal(error)]
-    if not fatal:
-        raise NotApplicable("no error of a device that asks for a reset")
+    fatal = require([error for error in _errors(run) if _is_fatal(error)], "no error of a device that asks for a reset")
     ranks = {placed.rank: placed.device for placed in run.placements if placed.device is not None}
     working: dict[str, list[Series]] = {}
     for row in (row for metric in WORK for row in run.series.each(metric)):

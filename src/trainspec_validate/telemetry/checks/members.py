@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
 from trainspec_validate.telemetry.checks._absences import JOINED, LOST, ranks_named
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._identity import doubles, moved_devices, moved_ranks
@@ -192,9 +192,7 @@ def identity_stable(run: RunView) -> Iterator[Violation]:
 @check("TS-TEL-030")
 def world_size_consistent(run: RunView) -> Iterator[Violation]:
     """Heads, events, ranks and counts of an attempt agree on how many ranks it has."""
-    sized = [span for span in run.attempts if span.world_size is not None]
-    if not sized:
-        raise NotApplicable("no world size is stated")
+    sized = require([span for span in run.attempts if span.world_size is not None], "no world size is stated")
     rows = np.arange(len(run.series))
     ranks = ranks_of_rows(run, rows)
     active = run.job.get("train.world.active")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.model.metrics import by_alias, by_name, catalog, events, metrics
 from trainspec_validate.model.suggest import hint
-from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check, require
 from trainspec_validate.telemetry.checks._seen import is_own, own_heads
 from trainspec_validate.telemetry.checks._words import counted, damaged, few, of_records, series_in_words
 from trainspec_validate.telemetry.view.run_view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
@@ -61,9 +61,7 @@ def metric_known(run: RunView) -> Iterator[Violation]:
 @check("TS-TEL-006")
 def one_name_each(run: RunView) -> Iterator[Violation]:
     """A metric with two names is written under one of them."""
-    own = [key for key in _own(run) if key.metric]
-    if not own:
-        raise NotApplicable("no metric of the catalog")
+    own = require([key for key in _own(run) if key.metric], "no metric of the catalog")
     spelled: dict[str, dict[str, Location]] = {}
     for key in own:
         names = spelled.setdefault(key.key.metric, {})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
 from trainspec_validate.telemetry.checks._job import segments, updates_of
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
@@ -120,9 +120,7 @@ def _slow(series: Series, message: str, location: Location | None = None) -> Fau
 def slow_down(run: RunView) -> Iterator[Violation]:
     """Updates do not take 3 % longer for half an hour without an event that changes the work."""
     refuse_snapshot(run)
-    series = run.job.get(DURATION)
-    if series is None:
-        raise NotApplicable(f"no {DURATION} of the job")
+    series = require(run.job.get(DURATION), f"no {DURATION} of the job")
     if not has_times(run):
         yield from few(found for part in segments(run, series) for found in _drifts_untimed(run, series, part))
         return
@@ -189,9 +187,7 @@ def duration_vs_clock(run: RunView) -> Iterator[Violation]:
     """The times of updates add up to the time that passed, pauses left out."""
     refuse_timeless(run)
     yield from damaged(run, "TS-TEL-037")
-    series = run.job.get(DURATION)
-    if series is None:
-        raise NotApplicable(f"no {DURATION} of the job")
+    series = require(run.job.get(DURATION), f"no {DURATION} of the job")
     pauses = standstills(run)
     judged = False
     for span in run.attempts:

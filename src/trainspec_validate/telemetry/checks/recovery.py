@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check, require
 from trainspec_validate.telemetry.checks._episodes import (
     ONE_SIDED,
     PHASES,
@@ -34,9 +34,7 @@ EVENTS = {
 @check("TS-REC-001")
 def episode_complete(run: RunView) -> Iterator[Violation]:
     """Every fault that the job recovers from has all marks of its recovery, or an end that says that it failed."""
-    found = [episode for episode in recovered_episodes(run) if can_have_outcome(run, episode.fault)]
-    if not found:
-        raise NotApplicable(ONE_SIDED)
+    found = require([episode for episode in recovered_episodes(run) if can_have_outcome(run, episode.fault)], ONE_SIDED)
     ended = last_end(run)
     judged = [e for e in found if not may_grow(run) or e.resumed is not None or e.failed is not None]
     if not judged:

@@ -10,7 +10,7 @@ from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.units import percent
 from trainspec_validate.performance.costs.detection import trials_needed
 from trainspec_validate.performance.derived.policy import detection_seconds
-from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check, require
 from trainspec_validate.telemetry.checks._budget import Promised, class_in_policy, promised, too_many
 from trainspec_validate.telemetry.checks._episodes import Episode, Mark, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._words import few
@@ -76,9 +76,7 @@ def _caught_up_seconds(episode: Episode) -> float | None:
 
 
 def _judged(mine: list[Promised], what: str) -> list[Promised]:
-    if not mine:
-        raise NotApplicable(f"after no fault that the policy has a recovery path from, the job {what}")
-    return mine
+    return require(mine, f"after no fault that the policy has a recovery path from, the job {what}")
 
 
 def _since(one: Promised) -> str:
