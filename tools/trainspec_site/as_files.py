@@ -19,6 +19,7 @@ EXAMPLES = re.compile(r"<p>(?:Bad|Good):</p>.*", re.DOTALL)
 """Examples of a requirement: their keys are those of the data model, whose pages explain them."""
 BOOSTS = (
     (REPEATED, 0.05),
+    (re.compile(r"v1/11-recovery/#how-90-s-are-measured$"), 20),  # one letter, as in "90 s", begins many words
     (re.compile(r"v1/00-[^#]*(?:#.*)?$"), 4),
     (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 2),
 )

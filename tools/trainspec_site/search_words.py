@@ -12,7 +12,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "guide/extension/": ("extension", "vendor"),
     "guide/mixture-of-experts/": ("MoE", "mixture of experts"),
     "guide/silence/#a-waiver": ("waiver", "waive"),
-    "guide/silence/": ("ignore", "suppress"),
+    "guide/silence/": ("ignore",),
     "guide/validate/": ("validate", "install"),
     "documents/CheckpointPolicy/": ("policy",),
     "documents/ClusterProfile/": ("cluster profile",),
@@ -33,7 +33,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "v1/07-precision/": ("FP8", "BF16", "FP4", "MXFP8", "scaling", "precision"),
     "v1/10-manifest/": ("manifest",),
     "v1/11-lost-work/": ("lost work", "recomputed steps"),
-    "v1/11-recovery/#how-90-s-are-measured": ("90 s", "90 seconds"),
+    "v1/11-recovery/#how-90-s-are-measured": ("90 s", "90"),
     "reference/metrics/#traingoodputtime": ("goodput",),
     "reference/reliability/": ("Young", "Daly"),
 }
