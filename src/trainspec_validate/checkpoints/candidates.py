@@ -33,10 +33,14 @@ class Candidate:
     """What orders it among files of `torch.save` side by side, or among others without a step."""
 
     @property
-    def order(self) -> tuple[int, bool, int, int, str]:
-        """Greater for newer ones; of two with one step, such as a copy, for that with the name of a save alone."""
-        is_plain = self.files is not None or _PLAIN.match(self.root.name) is not None
-        return (-1 if self.step is None else self.step, is_plain, self.number, self.modified_ns, self.root.name)
+    def order(self) -> tuple[int, int, int, int, str]:
+        """Greater for newer ones; of two with one step, such as a copy, for that with the name of a save alone.
+
+        The Trainer of Hugging Face leaves `global_step40` of DeepSpeed next to `checkpoint-40`, from which it resumes.
+        """
+        rank = 2 * (self.files is not None or _PLAIN.match(self.root.name) is not None)
+        rank = rank or int(STEP_NAME.match(self.root.name) is not None)
+        return (-1 if self.step is None else self.step, rank, self.number, self.modified_ns, self.root.name)
 
 
 def _ordered(group: Group) -> list[Candidate]:

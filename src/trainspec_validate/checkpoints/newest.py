@@ -24,7 +24,8 @@ from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
-from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
+from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
+from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.save_names import STEP_NAME
@@ -37,8 +38,8 @@ from trainspec_validate.checkpoints.saves import (
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
-from trainspec_validate.checkpoints.twins import borrowed, is_same, stale_weights
-from trainspec_validate.checkpoints.usable import unusable
+from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights
+from trainspec_validate.checkpoints.usable import counted_behind, unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
 from trainspec_validate.model.requirements import load_index
@@ -64,6 +65,7 @@ _COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
 _BEST = re.compile(r"(?:^|[-_.])best(?=[-_.\d]|$)", re.IGNORECASE)
 """A save that was the best so far is as old as another one, or older."""
+_TRACKERS = ("latest.txt", "last_checkpoint")
 _NUM_IDS = 16
 """Older checkpoints whose save ids a newer one may not have."""
 _SAVE_ID = ("TS-CKP-074",)
@@ -124,7 +126,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
             _check_left_out(one, others, terms)
-        yield replace(found, notes=(*aside, *_equals(one, candidates[place + 1 :]), *found.notes))
+        equals = (*_equals(one, candidates[place + 1 :]), *_tracked(group, one, candidates))
+        yield replace(found, notes=(*aside, *equals, *found.notes))
 
 
 def unjudged_state(directory: Path) -> Iterator[str]:
@@ -240,6 +243,19 @@ def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, 
     return None
 
 
+def _tracked(group: Group, one: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Files by which nanotron, MMEngine and Detectron2 find the newest checkpoint, that name another one."""
+    for name in _TRACKERS:
+        path = group.root / name
+        try:
+            text = read_small(path, POINTER_BYTES).decode("utf-8").strip() if path.is_file() else ""
+        except (UnreadableError, UnicodeDecodeError):
+            continue
+        named = text.rpartition("/")[2]
+        if named != one.root.name and any(named == other.root.name for other in candidates):
+            yield f"{path.as_posix()}: names {named}, from which its program resumes until it is changed"
+
+
 def _dangling(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
     """Pointers that name no checkpoint, on which their programs fail."""
     if group.members != [group.root]:
@@ -271,12 +287,15 @@ def _judge(
     if not faults:
         faults += _copied(checkpoint, older)
         faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
+        faults += (f"{checkpoint.name}: {words}" for words in copied_from(checkpoint, [each.root for each in older]))
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
         faults += _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
+        before = (read_checkpoint(each.root, each.files) for each in older[:1])
+        notes += [f"{checkpoint.place(place)}: {words}" for place, words in counted_behind(checkpoint, before)]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, [each.root for each in older])]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
@@ -325,6 +344,10 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+    elif checkpoint.manifest is None and not checkpoint.pieces and not checkpoint.value_bytes:
+        archives = (path for path in checkpoint.unread if path.lower().endswith(".zip"))
+        named = [f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in archives]
+        yield from (f"{words}, and no file with tensors is next to it" for words in named[:1])
 
 
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
 from trainspec_validate.checkpoints.pointers import note_unreached, pointers
 from trainspec_validate.checkpoints.saves import Saved, in_order
 from trainspec_validate.checkpoints.twins import stale_weights
+from trainspec_validate.checkpoints.usable import counted_behind
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep, Series
 
 _NUM_OTHERS = 16
@@ -66,6 +67,8 @@ def _note_lacking(group: Group, found: Sequence[Checkpoint]) -> None:
         by_name = {one.label: one for one in known if one.step is None}
         stepped = [by_name[one.name] for one in in_order(Saved(name, None, 0) for name in by_name)][::-1]
     for newest in stepped[-1:]:
+        for path, words in counted_behind(newest, stepped[-2:-1]):
+            newest.doubts[path] = (words, "look for a file of another save, unless the optimizer was made anew")
         before = [_place(group, one) for one in reversed(stepped[:-1])][:NUM_COMPARED]
         for words in lacking(newest, before):
             newest.doubts[""] = (f"may be none to resume from: {words}", "resume from an earlier checkpoint")

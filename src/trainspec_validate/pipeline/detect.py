@@ -16,6 +16,7 @@ from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document
 from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.pipeline.run_tables import is_run_table
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
+from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.system.packings import unpacked_name
@@ -284,7 +285,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("other", file, unread=SACCT)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
-        is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
+        is_stream = bool(not file.found or is_own) or is_blank(start) or _has_record(start)
         return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
         return _of_named(file, start, is_compressed=is_compressed)

@@ -58,7 +58,7 @@ _REQUIREMENTS: Mapping[RefusalCode, str] = {
 }
 """Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[
-    "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text"
+    "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text", "incident"
 ]
 
 

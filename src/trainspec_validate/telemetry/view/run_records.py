@@ -185,3 +185,7 @@ class StreamFile:
     """What its times are: `utc`, `local` of an unknown zone, `relative` to some start, or `none`: made up."""
     losses: tuple[str, ...] = ()
     """What was lost when another format became records, in words, each once."""
+    unknown_names: tuple[str, ...] = ()
+    """Names of values in it for which the catalog has no metric."""
+    incidents: tuple[str, ...] = ()
+    """What lines of other programs in it say of the end of the training program, in words, each once."""
