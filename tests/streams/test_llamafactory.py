@@ -49,6 +49,8 @@ def test_a_restart_begins_an_attempt() -> None:
     for again in (losses(20, 30, since=15), losses(25, 30, since=20), losses(30, 40, since=30)):
         assert [head.att for head in read_text(text_of(*losses(10, 20, 30), *again)).heads] == [0, 1]
     assert [head.att for head in read_text(text_of(*losses(10, 20, 30, 40))).heads] == [0]
+    slow = report(40, 200, loss=2.0)
+    assert [head.att for head in read_text(text_of(*losses(10, 20, 30), slow)).heads] == [0, 1]
 
 
 def test_a_pause_is_found_by_the_time_of_lines(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ class Reader:
         """Moment that the program of the last line started at, as far as its lines show."""
         self._elapsed_seconds = 0
         self._is_timed = False
+        self._is_shared = False
+        """Whether another program was seen to write into the file since the last start."""
         self._step = -1
         self._names: set[str] = set()
         """Values that the last step has so far."""
@@ -84,12 +86,14 @@ class Reader:
         """
         is_again = step < self._step or (step == self._step and not self._names.isdisjoint(values))
         is_back = elapsed < self._elapsed_seconds
-        if is_back and 2 * elapsed < self._elapsed_seconds:
+        is_far_back = 2 * elapsed < self._elapsed_seconds
+        if is_back and (is_far_back or not (is_again or self._is_shared)):
             self._since_us += self._elapsed_seconds * SECOND_US
             self._elapsed_seconds = 0
-            self._names, self._step = set(), -1
+            self._names, self._step, self._is_shared = set(), -1, False
             self._scalars.restart(offset, _RESTART)
         elif is_again:
+            self._is_shared = True
             self._transcript.lose("meaning", "processes", _ANOTHER, offset)
             return False
         self._names = self._names | values.keys() if step == self._step else set(values)
