@@ -164,6 +164,20 @@ def test_a_file_of_settings_that_older_ones_have(tmp_path: Path) -> None:
     assert "config.json is missing, which older checkpoints next to it have" in invoke(tmp_path).stderr
 
 
+def test_archives_of_state_next_to_pickles_are_not_chosen_for_them(tmp_path: Path) -> None:
+    """As Stable-Baselines3 saves a replay buffer next to a policy."""
+    with zipfile.ZipFile(tmp_path / "rl_model_9000_steps.zip", "w") as archive:
+        archive.writestr("data", "{}")
+        archive.writestr("policy.pth", "x")
+    (tmp_path / "rl_model_replay_buffer_9000_steps.pkl").write_bytes(b"\x80\x02cprogram.buffers\nReplayBuffer\n)\x81.")
+    assert not chosen(tmp_path)
+    words = "is an archive with policy.pth, and its files are not looked at"
+    assert words in invoke(tmp_path).stderr
+    assert words in " ".join(one.reason for one in validate([tmp_path]).unjudged)
+    build(tmp_path, "model.pt  torch w=F32[4]\n")
+    assert chosen(tmp_path) == ".", "an archive next to a model refuses nothing"
+
+
 def test_state_under_names_of_other_files_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rl_model_9000_steps.zip", "w") as archive:
         archive.writestr("data", "{}")
@@ -183,3 +197,29 @@ def test_zero_bytes_in_place_of_a_sampler(tmp_path: Path, name: str) -> None:
     (tmp_path / "checkpoint_10" / name).write_bytes(bytes(400))
     assert chosen(tmp_path) == "checkpoint_9"
     assert errors(tmp_path, "checkpoint_10")
+
+
+def test_shards_of_the_save_before_next_to_a_common_state_of_this_one(tmp_path: Path) -> None:
+    """As Megatron-LM writes them: only the common state says the step."""
+    names = "optimizer.weight.exp_avg=F32[4,3] model.weight=F32[4,3]"
+    for step in (10, 20):
+        folder = f"iter_{step:07}"
+        build(tmp_path, f"{folder}  dcp 2 {names}\n{folder}/common.pt  torch iteration:{step}\n")
+        build(tmp_path, f'{folder}/metadata.json  json {{"sharded_backend": "torch_dist"}}\n')
+    shards = [path.name for path in (tmp_path / "iter_0000020").glob("*.distcp")]
+    for name in shards:
+        content = bytearray((tmp_path / "iter_0000010" / name).read_bytes())
+        content[-30] ^= 1
+        (tmp_path / "iter_0000010" / name).write_bytes(content)
+    assert not errors(tmp_path, "iter_0000020") & {"TS-CKP-088"}
+    for name in shards:
+        shutil.copy(tmp_path / "iter_0000010" / name, tmp_path / "iter_0000020" / name)
+    assert "TS-CKP-088" in errors(tmp_path, "iter_0000020")
+
+
+def test_an_optimizer_of_one_of_two_saves_in_a_row(tmp_path: Path) -> None:
+    for step in (8, 9, 10):
+        nanotron(tmp_path, step)
+    path = "optimizer/optimizer_pp-0-of-1_dp-0-of-1_tp-0-of-1.pt"
+    shutil.copy(tmp_path / "9" / path, tmp_path / "10" / path)
+    assert chosen(tmp_path) == "9"

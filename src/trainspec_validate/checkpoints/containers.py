@@ -16,7 +16,10 @@ from trainspec_validate.system.budget import Count, OverLimitError
 
 _DIRECTORY_BYTES: Final = 65_536
 _ENTRY: Final = re.compile(rb"PK\x01\x02.{42}([\w./-]{1,100}\.(?:pth|pt|ckpt|pkl|safetensors))", re.DOTALL)
-"""An entry of state in the directory at the end of a zip container, as Stable-Baselines3 writes it."""
+"""An entry of state in the directory at the end of a zip container, as Stable-Baselines3 writes it.
+
+Those before the last may be of a container in the container.
+"""
 _MESSAGE: Final = re.compile(rb"[\x81-\x8f][\xa1-\xbf\xd9]|[\xde\xdf]\x00")
 """A mapping with a text as its first key, as Flax saves state under a name without an end."""
 _CONTAINERS: Final = {
@@ -43,7 +46,7 @@ def unread_container(name: str) -> str:
     return f"is {'an' if kind[:1] == 'O' else 'a'} {kind} container, which is not read" if kind else ""
 
 
-def _unnamed(path: Path) -> str:
+def unnamed_state(path: Path) -> str:
     """Why a file of state under a name that others use too is not judged: archives of state, and MessagePack."""
     is_archive = path.name.lower().endswith(".zip")
     if not is_archive and not is_bare(path.name):
@@ -53,8 +56,8 @@ def _unnamed(path: Path) -> str:
             start = file.read(2)
             if is_archive:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _DIRECTORY_BYTES))
-                match = _ENTRY.search(file.read(_DIRECTORY_BYTES)) if start == b"PK" else None
-                return f"is an archive with {match[1].decode()}, and its files are not looked at" if match else ""
+                found = _ENTRY.findall(file.read(_DIRECTORY_BYTES)) if start == b"PK" else []
+                return f"is an archive with {found[-1].decode()}, and its files are not looked at" if found else ""
     except OSError:
         return ""
     return "is a MessagePack container, which is not read" if _MESSAGE.match(start) else ""
@@ -69,7 +72,7 @@ def unread_state(directory: Path, members: Collection[Path]) -> Iterator[tuple[P
             entries.add(len(folders) + len(names))
             folders[:] = sorted(name for name in folders if os.path.realpath(Path(folder, name)) not in held)
             for name in sorted(names):
-                if (words := _unnamed(Path(folder, name))) and os.path.realpath(folder) not in held:
+                if (words := unnamed_state(Path(folder, name))) and os.path.realpath(folder) not in held:
                     yield Path(folder, name), words
                 elif name.lower().endswith(STATE_SUFFIXES) and os.path.realpath(folder) not in held:
                     words = (

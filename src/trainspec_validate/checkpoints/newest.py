@@ -344,6 +344,10 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+    elif checkpoint.manifest is None and not checkpoint.pieces and not checkpoint.value_bytes:
+        archives = (path for path in checkpoint.unread if path.lower().endswith(".zip"))
+        named = [f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in archives]
+        yield from (f"{words}, and no file with tensors is next to it" for words in named[:1])
 
 
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:

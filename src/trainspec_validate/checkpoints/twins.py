@@ -88,7 +88,8 @@ def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
     said = checkpoint.said.get(path)
     counts = [claim.step for claim in checkpoint.claims if claim.path == path]
     counts += [said.optimizer_step] if said and said.optimizer_step is not None else []
-    here, there = (sum(abs(count - step) <= 1 for count in counts) for step in (checkpoint.step, int(match["step"])))
+    steps = (checkpoint.step, int(match["step"]))
+    here, there = (sum((abs(count - step) <= 1) + (count == step) for count in counts) for step in steps)
     if here or there or (counts and checkpoint.claims):
         return here > there
     return checkpoint.step < int(match["step"])
@@ -105,6 +106,8 @@ def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]
     held = [path for path in checkpoint.files if path.lower().endswith(_ANY) or path.endswith(_STORE)]
     if not held or not (counted or checkpoint.moments or any(path.endswith(_STORE) for path in held)):
         return
+    shards = [path for path in held if path.endswith(".distcp")]
+    held = shards if shards and checkpoint.moments else held
     own = checkpoint.root / checkpoint.bundle if checkpoint.is_bundle else checkpoint.root
     before = [other for other in others if other != own and _is_earlier(other.name, checkpoint.label)]
     for other in sorted(before, key=lambda other: -_number(other.name))[:_NUM_BEFORE]:
