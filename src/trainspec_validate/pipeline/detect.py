@@ -41,7 +41,7 @@ _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
-_LOGS = (".log", ".out", ".err")
+_LOGS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt", ".md", ".rst")
 """Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
@@ -232,17 +232,20 @@ def detect(file: File) -> Source:
 
 def _looked_further(file: File, start: bytes) -> Source | None:
     """A log whose first record comes after more output of other programs than the start of a file; None otherwise."""
-    if len(start) < _START_BYTES or is_document_name(file.name) or b"\0" in start or _format_of(file.name, start):
+    if len(start) < _START_BYTES or is_document_name(file.name) or b"\0" in start:
         return None
-    from trainspec_validate.telemetry.formats.format import detect_beyond  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.format import FORMATS, detect_beyond  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
 
+    first = FORMATS.get(_format_of(file.name, start))
+    if first and not first.is_of_engine:
+        return None
     if not file.found:
-        found = detect_beyond(pieces_of(file.path))
+        found = detect_beyond(pieces_of(file.path), first)
         return Source("stream", file, found.name) if found else None
     begin_file(file.path.stat().st_size)
     try:
-        found = detect_beyond(counted(pieces_of(file.path)))
+        found = detect_beyond(counted(pieces_of(file.path)), first)
     except OverLimitError:
         return Source("other", file, unread=NOT_LOOKED_INTO)
     return Source("stream", file, found.name) if found else None

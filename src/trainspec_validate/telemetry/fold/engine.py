@@ -61,8 +61,8 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     if b"\n" not in start and b'"head"' in start:
         start = head_of(path, MAX_LINE_BYTES + 2)
     found = detect(start)
-    if found is None and len(start) >= HEAD_BYTES:
-        found = detect_beyond(pieces_of(path))
+    if (found is None or found.is_of_engine) and len(start) >= HEAD_BYTES:
+        found = detect_beyond(pieces_of(path), found)
     if found is not None and found.name == "parquet":
         from trainspec_validate.telemetry.decode.arrow import first_head  # noqa: PLC0415
         from trainspec_validate.telemetry.formats.parquet import text_bytes  # noqa: PLC0415

@@ -161,7 +161,7 @@ class Damage:
     is_accepted: bool = False
     """Whether the rules of the program that wrote the file let it be."""
     is_unjudged: bool = False
-    """Whether the file is about several runs, so that none of it was judged and nothing in it is wrong."""
+    """Whether the file is of several runs or no training, so that none of it was judged and nothing in it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
