@@ -84,7 +84,7 @@ def test_two_processes_that_write_one_file_are_no_restarts(lead: int) -> None:
     found = read_text(text_of(*lines, *again))
     assert [head.att for head in found.heads] == [0, 1]
     assert [sample.step for sample in found.samples] == [*range(10, 400, 10), 370, 380, 390]
-    assert ("meaning", "processes") in found.lost
+    assert ("incident", "processes") in found.lost
 
 
 def test_a_log_of_a_prediction_is_no_training(tmp_path: Path) -> None:

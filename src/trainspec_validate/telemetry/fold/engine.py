@@ -176,5 +176,8 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             clock=facts.losses.clock if facts.losses else "utc",
             losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts, is_incident=False)),
             unknown_names=tuple(loss.what for loss in _lost(facts, is_incident=False) if loss.reason == "unknown-name"),
-            incidents=tuple(loss.message for loss in _lost(facts, is_incident=True)),
+            incidents=tuple(
+                f"{loss.message} ({loss.num:,} times)" if loss.num > 1 else loss.message
+                for loss in _lost(facts, is_incident=True)
+            ),
         )

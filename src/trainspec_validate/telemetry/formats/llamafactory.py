@@ -94,7 +94,7 @@ class Reader:
             self._scalars.restart(offset, _RESTART)
         elif is_again:
             self._is_shared = True
-            self._transcript.lose("meaning", "processes", _ANOTHER, offset)
+            self._transcript.lose("incident", "processes", _ANOTHER, offset)
             return False
         self._names = self._names | values.keys() if step == self._step else set(values)
         self._step = step
