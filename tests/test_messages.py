@@ -517,6 +517,15 @@ def test_words_of_other_tools_lead_to_words_of_the_schemas() -> None:
     assert {ours for words in VALUES.values() for ours in words} <= options()
 
 
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [("dragonfly+", "dragonfly"), ("megafly", "dragonfly"), ("spine-leaf", "fat-tree"), ("slim-fly", "other")],
+)
+def test_names_of_topologies_lead_to_values(word: str, ours: str) -> None:
+    report = judge("cluster", "topology: rail-optimised", f"topology: {word}")
+    assert [finding.help for finding in report.findings] == [f"write {ours}"]
+
+
 def test_every_form_of_the_schemas_is_put_into_words() -> None:
     found: set[str] = set()
 

@@ -429,7 +429,7 @@ def test_versions_of_other_programs_need_no_word(version: str) -> None:
 def test_any_text_is_looked_at_in_time_by_its_length(piece: str) -> None:
     """A quadratic search over four million characters would take hours."""
     put("tree/long.yaml", piece * (4_000_000 // len(piece)))
-    assert why_no_document(Path("tree/long.yaml")) == ("" if piece.strip() else "is empty")
+    assert why_no_document(Path("tree/long.yaml")) == ("" if piece.strip() else "is blank")
 
 
 def test_a_document_that_only_names_its_schema_is_judged() -> None:

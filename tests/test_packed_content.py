@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -280,3 +281,35 @@ def test_more_layers_than_are_followed_are_named_under_any_name() -> None:
     Path("a.dat").write_bytes(four_layers(b"any text"))
     assert left_out() == ["a.dat"]
     assert "a.dat: not judged" in invoke("--dependents", "cluster.yaml").output
+
+
+def tarred(content: bytes, name: str = "plan.yaml") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", ["plan", "plan.txt", "plan.yaml.bak", "plan.yaml ", "plan.json5", "dir\\plan.yaml"])
+def test_an_entry_of_an_archive_is_looked_at_under_the_names_of_files(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "data.bin"
+    file.write_bytes(zipped(PLAN.encode(), name))
+    assert [found for _, found in packed_documents(file) or ()] == [PLAN.encode()]
+
+
+@pytest.mark.parametrize("name", ["more.tar", "more.tar.gz", "more.tgz"])
+def test_an_archive_in_an_archive_is_looked_at(name: str, tmp_path: Path) -> None:
+    file, inner = tmp_path / "data.bin", tarred(PLAN.encode())
+    file.write_bytes(zipped(inner if name.endswith(".tar") else gzip.compress(inner), name))
+    assert [name for name, _ in packed_documents(file) or ()] == [name]
+
+
+def test_archives_deeper_than_what_is_followed_are_named(tmp_path: Path) -> None:
+    content, name = PLAN.encode(), "plan.yaml"
+    for _ in range(6):
+        content, name = zipped(content, name), "more.zip"
+    (tmp_path / "data.bin").write_bytes(content)
+    with pytest.raises(layers.TooDeepError):
+        packed_documents(tmp_path / "data.bin")

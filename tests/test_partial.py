@@ -305,6 +305,22 @@ def test_a_shape_that_no_file_tells_is_no_finding_of_an_import() -> None:
     assert (code, "TS-PAR-013" in told) == (0, False)
 
 
+TABLES = {
+    "history.csv": ("_step,_timestamp,train/global_step,train/loss", "{0},17000000{0:02d},{0},2.{1}"),
+    "metrics.csv": ("epoch,step,trainer/global_step,train_loss", "0,{0},{0},2.{1}"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_converted_table_requires_no_metric_that_the_table_does_not(name: str) -> None:
+    header, row = TABLES[name]
+    Path(name).write_text(
+        "\n".join([header, *(row.format(step, 99 - step) for step in range(50)), ""]), encoding="utf-8"
+    )
+    result = CliRunner().invoke(command, ["import", name, "--output", "made.jsonl", "--check"])
+    assert (result.exit_code, "error[" in result.stderr, "warning[" in result.stderr) == (0, False, False)
+
+
 @pytest.mark.parametrize("name", ["made.yaml", "made.yml", "made.json", "made.jsonl"])
 def test_the_stream_of_a_log_is_judged_as_one_under_every_name(name: str) -> None:
     line = ':::MLLOG {"key": "tracked_stats", "time_ms": 5, "value": {"train_loss": 1}, "metadata": {"step": 5}}\n'

@@ -26,6 +26,7 @@ import pytest
 import yaml
 
 from tests.every import every
+from trainspec_validate.documents.types import KINDS, SIDE_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "spec" / "guide").glob("*.md"))
@@ -230,7 +231,10 @@ def test_pages_of_the_specification_are_reached_from_its_index() -> None:
     assert not [page for page in pages if f"]({page})" not in index]
 
 
-BUILT_WITH_THE_SITE = {ROOT / "spec" / folder / "index.md" for folder in ("documents", "rules")}
+BUILT_WITH_THE_SITE = {
+    *(ROOT / "spec" / folder / "index.md" for folder in ("documents", "rules")),
+    *(ROOT / "spec/documents" / f"{kind}.md" for kind in (*KINDS, *SIDE_KINDS)),
+}
 
 
 @every("name", [*PAGES, "schemas/v1/README.md", "examples/README.md"])
@@ -238,7 +242,7 @@ def test_links_lead_to_files(name: str) -> None:
     page = FENCE.sub("", (ROOT / name).read_text(encoding="utf-8"))
     links = re.findall(r"\]\(([^)#:]+)\)", page)
     files = [(ROOT / name).parent / link for link in links]
-    assert not [file for file in files if not file.exists() and file not in BUILT_WITH_THE_SITE]
+    assert not [file for file in files if not file.exists() and file.resolve() not in BUILT_WITH_THE_SITE]
 
 
 def test_the_tables_of_the_readme_are_complete() -> None:

@@ -26,7 +26,7 @@ class Ledger:
         self._mark_us = now_us
         self._spent: list[tuple[object, str]] = [(self, "initialization")]
         self._pending_us = dict.fromkeys(_OF_UPDATES, 0)
-        self._update_us = 0
+        self._update_us = self._booked_us = self._longest_us = 0
 
     @property
     def category(self) -> str:
@@ -57,7 +57,9 @@ class Ledger:
         """An update ends; microseconds that it took since the one before, without pauses."""
         self._book(now_us)
         self._settle_pending()
-        taken, self._update_us = self._update_us, 0
+        taken = self._update_us
+        self._longest_us = max(self._longest_us, taken)
+        self._update_us = self._booked_us = 0
         return taken
 
     def abandon(self, category: str, now_us: int) -> None:
@@ -65,13 +67,23 @@ class Ledger:
         self._book(now_us)
         self.totals_us[category] += sum(self._pending_us.values())
         self._pending_us = dict.fromkeys(_OF_UPDATES, 0)
-        self._update_us = 0
+        self._update_us = self._booked_us = 0
         self._spent = [(self, category)]
 
     def until(self, now_us: int) -> dict[str, int]:
-        """Microseconds of each category; an update that is under way is booked as if it will be completed."""
+        """Microseconds of each category.
+
+        An update that is under way is booked as if it will be completed, for as long as the longest one took: a job
+        that hangs is idle.
+        """
         self._book(now_us)
+        over_us = self._update_us - max(self._longest_us, self._booked_us)
+        if self._longest_us and over_us > 0:
+            idle_us = min(over_us, self._pending_us["productive"])
+            self._pending_us["productive"] -= idle_us
+            self.totals_us["idle"] += idle_us
         self._settle_pending()
+        self._booked_us = self._update_us
         return dict(self.totals_us)
 
     def _book(self, now_us: int) -> None:

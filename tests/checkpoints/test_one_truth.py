@@ -161,9 +161,25 @@ def test_directories_of_other_names_with_steps_are_no_series(tmp_path: Path) -> 
     assert not remarks(tmp_path, "global_step30")
 
 
-def test_a_model_and_its_optimizer_in_directories_of_their_own_are_no_checkpoints(tmp_path: Path) -> None:
-    """As ColossalAI writes them: neither shows that the other is whole."""
-    build(tmp_path, "epoch-1_step-1000/modeling/model.safetensors  safetensors weight=F32[4]\n")
-    build(tmp_path, "epoch-1_step-1000/optimizer/pytorch_optim-00001.bin  torch\n")
+def test_parts_in_directories_below_the_name_of_a_save_are_one_checkpoint(tmp_path: Path) -> None:
+    """As ColossalAI writes them, whose steps begin anew in each epoch."""
+    for epoch, step in ((0, 2000), (1, 1000), (1, 2000)):
+        folder = f"epoch-{epoch}_step-{step}"
+        build(tmp_path, f"{folder}/modeling/model.safetensors  safetensors weight=F32[4]\n")
+        build(tmp_path, f"{folder}/optimizer/pytorch_optim-00001.bin  torch\n{folder}/running_states.json  json {{}}\n")
+        os.utime(tmp_path / folder, (10**9 + 3000 * epoch + step,) * 2)
+    assert invoke(tmp_path).stdout == f"{tmp_path}/epoch-1_step-2000\n"
+    assert invoke(tmp_path / "epoch-1_step-2000").stdout == f"{tmp_path}/epoch-1_step-2000\n"
+    os.truncate(tmp_path / "epoch-1_step-2000/modeling/model.safetensors", 20)
+    assert invoke(tmp_path).stdout == f"{tmp_path}/epoch-1_step-1000\n"
+    (tmp_path / "epoch-1_step-1000/running_states.json").unlink()
+    found = invoke(tmp_path)
+    assert found.stdout == f"{tmp_path}/epoch-0_step-2000\n" or "running_states.json is missing" in found.stderr
+
+
+def test_a_model_and_its_optimizer_side_by_side_are_no_checkpoints(tmp_path: Path) -> None:
+    """Neither shows that the other is whole."""
+    build(tmp_path, "run/modeling/model.safetensors  safetensors weight=F32[4]\n")
+    build(tmp_path, "run/optimizer/pytorch_optim-00001.bin  torch\n")
     with pytest.raises(SeveralSeriesError, match=r"modeling and \S+optimizer are parts of one checkpoint"):
-        next(judged_newest_first(tmp_path / "epoch-1_step-1000"))
+        next(judged_newest_first(tmp_path / "run"))

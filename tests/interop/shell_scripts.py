@@ -348,7 +348,7 @@ OPTION_LISTS = (
     "--lr=4X",
     "L=R",
 )
-BLANKS_INSIDE = ("W=(--x 'b --lr 7')", 'W=(--x "$E --lr 7")', "W=(--lr ${@: -1} '--x=a --lr 2')")
+BLANKS_INSIDE = ("W=(--x '')", "W=(--x 'b --lr 7')", 'W=(--x "$E --lr 7")', "W=(--lr ${@: -1} '--x=a --lr 2')")
 OPTION_WORDS = (
     *(
         '"$@"',
@@ -428,10 +428,10 @@ CALLS = (
     "fn() {{ prog.py {place} {words}; }}\nCMD='fn {args}'\n$CMD",
     "fn() {{ prog.py {place} {words}; }}\neval 'fn {args}'",
     'fn() {{ IFS=,; prog.py {place} {words} "$*"; }}\nfn {args}',
-    "set -- {args}\nprog {place} {words}",
-    'set -- {args}\nset -- "$@" --tp 8\nprog {place} {words}',
-    "set -- {args}\nshift\nprog {place} {words}",
-    "if {test}; then set -- {args}; fi\nprog {place} {words}",
+    "set -- {args}\nprog.py {place} {words}",
+    'set -- {args}\nset -- "$@" --tp 8\nprog.py {place} {words}',
+    "set -- {args}\nshift\nprog.py {place} {words}",
+    "if {test}; then set -- {args}; fi\nprog.py {place} {words}",
     "echo {args} | xargs prog.py {place} {words}",
     "echo {args} | xargs -n 1 prog.py {place} {words}",
     "echo {number} | xargs -I % prog.py {place} --lr % {words}",
@@ -440,7 +440,7 @@ CALLS = (
     "find . -maxdepth 0 -exec prog.py {place} {words} --lr 3 {{}} +",
     'L=({args})\nfn() {{ prog.py {place} {words}; }}\nfn "${{L[@]}}"',
     'L=(prog.py {place} {words})\n"${{L[@]}}"',
-    'L=({words})\nL+=({args})\nprog {place} "${{L[@]}}"',
+    'L=({words})\nL+=({args})\nprog.py {place} "${{L[@]}}"',
     "CMD='prog.py {place}'\n$CMD {words}",
     "P=({{prog.py,}})\n$P {place} {words}",
 )
@@ -455,11 +455,18 @@ def commands(draw: st.DrawFn) -> str:
     listed = draw(st.sampled_from(OPTION_LISTS))
     first += ["O=LR", "V=E", f"E='{listed}'", draw(st.sampled_from([f"L=({listed})", "L=(lr --lr=2 3)"]))]
     first.append(draw(st.sampled_from(BLANKS_INSIDE)))
-    more = draw(st.sampled_from([[], ["if [ $B ]; then E=--lr=1; fi"], ["if [ $B ]; then O=TP; fi"]]))
+    more = draw(
+        st.sampled_from(
+            [[], ["if [ $B ]; then E=--lr=1; fi"], ["if [ $B ]; then O=TP; fi"], ["if [ $B ]; then E=; fi"]]
+        )
+    )
     words = draw(st.lists(st.sampled_from(OPTION_WORDS), min_size=1, max_size=4))
     start = draw(st.sampled_from(["--num-layers 2 --lr 3", "--num_layers 2 --lr=3 --tp 1", "--num-layers=2"]))
     given = draw(
-        st.lists(st.sampled_from(("--lr 4", "--tp=2", "3", "$A", "$E", "--lr=5", "$FROM_OUTSIDE")), max_size=3)
+        st.lists(
+            st.sampled_from(("--lr 4", "--tp=2", "3", "$A", "$E", "--lr=5", "$FROM_OUTSIDE", '""', '--x ""', '"$E"')),
+            max_size=3,
+        )
     )
     call = draw(st.sampled_from(CALLS)).format(
         place=draw(st.integers(10, 10**6)),

@@ -16,7 +16,8 @@ from tests.interop.shell_scripts import commands
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
 from trainspec_validate.interop.readers._shell_choices import ABSENT
 from trainspec_validate.interop.readers._shell_commands import read_script
-from trainspec_validate.interop.readers._shell_options import PROGRAM, Found, Reader, options_of_script
+from trainspec_validate.interop.readers._shell_found import PROGRAM, Found
+from trainspec_validate.interop.readers._shell_options import Reader, options_of_script
 
 BASH = shutil.which("bash")
 PROG = r"""#!/bin/sh
@@ -153,7 +154,6 @@ def test_words_that_are_handed_over_count(script: str, rate: str) -> None:
         f"{TRAIN} $(echo --lr 4)",
         f"{TRAIN} $'\\x2d-lr=4'",
         f"{TRAIN} --lr={{1..03}}",
-        f'E="--tp=5 --lr 6"\nif [ $B ]; then E=--tp=4; fi\n{TRAIN} "$E"',
         f'W=(--x "--lr=4 --lr 7")\n{TRAIN} --tp "${{W[1]}}"',
         f'W=(--x "1 --lr 7")\n{TRAIN} --tp ${{W[1]}}',
         f"V=E\nE='--LR 4'\n{TRAIN} --tp= ${{!V}}",
@@ -174,7 +174,10 @@ def test_words_that_are_not_known_may_give_an_option_again(script: str) -> None:
         (f'ARGS=(--name "a --lr 5")\nf() {{ {TRAIN} "$@"; }}\nf "${{ARGS[@]}}"', "3"),
         (f'set -- --name "a --lr 5"\n{TRAIN} "$@"', "3"),
         (f'{TRAIN} --name "$A --lr 5"', "3"),
+        (f'E=1\nif [ $B ]; then E=2; fi\n{TRAIN} --lr "x $E" --tp 2', "x 2 (line 2) or x 1 (line 1)"),
+        (f'E=\nif [ $B ]; then E=2; fi\n{TRAIN} --lr "a --tp 3" $E', "a --tp 3"),
         (f'ARGS=("--tp 2" "--lr 5")\n{TRAIN} ${{ARGS[*]}}', "5"),
+        (f'E="--tp=5 --lr 6"\nif [ $B ]; then E=--tp=4; fi\n{TRAIN} "$E"', "3"),
         (f'ARGS=(--lr "${{@: -1}}" --tp 2)\n{TRAIN} "${{ARGS[@]}}"', "${@: -1}"),
         (f'ARGS=(--lr "${{A: -1:1}}")\n{TRAIN} "${{ARGS[@]}}"', "${A: -1:1}"),
         (f'A=B\nARGS=(--lr ${{!A:-4 --tp 5}})\n{TRAIN} "${{ARGS[@]}}"', "${!A:-4 --tp 5}"),
@@ -187,6 +190,25 @@ def test_a_word_with_blanks_inside_is_one_word(script: str, rate: str) -> None:
 
 def test_an_empty_word_is_the_value_of_its_option() -> None:
     assert settings_of(f'{TRAIN} --name "" $(echo 8)')["name"].startswith("None")
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        (f'f() {{ {TRAIN} "$@"; }}\nf --name "" --tp 5', "None"),
+        (f"set -- --name '' --tp 4\n{TRAIN} \"$@\"", "None"),
+        (f'W=(--name "" --tp 4)\n{TRAIN} "${{W[@]}}"', "None"),
+        (f"W=(--name '' --tp 4)\n{TRAIN} ${{W[@]}}", "True"),
+        (f'E=\nif [ $B ]; then E=--lr=1; fi\n{TRAIN} --name "$E"', "None"),
+        (f'W=(--x 1)\nfor W in a b; do {TRAIN} --name "${{W[*]}}"; done', "${W[*]}"),
+        (f'f() {{ for W in a b; do {TRAIN} "$@"; shift; done; }}\nf "" --name x', "x"),
+        (f"E=\nif [ $B ]; then E=--lr=1; fi\n{TRAIN} --name $E", "True"),
+    ],
+)
+def test_an_empty_word_stays_a_word_where_it_is_handed_over(script: str, name: str) -> None:
+    found = settings_of(script)["name"]
+    assert name in found
+    assert found == name or "if [" in script or "shift" in script
 
 
 def test_a_list_of_values_ends_with_the_words_of_a_command() -> None:

@@ -23,12 +23,24 @@ def told(path: Path, text: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", ["train.log", "slurm-7.out", "job.err"])
+@pytest.mark.parametrize("name", ["train.log", "slurm-7.out", "job.err", "running_log.txt", "notes.md"])
 def test_a_log_of_no_known_format_is_no_document(tmp_path: Path, name: str) -> None:
     words = told(tmp_path / name, "epoch 1 loss 2.5\nepoch 2 loss 2.4\n")
     assert "is no log of a known format" in words
     assert "torchtitan" in words
     assert "YAML" not in words
+
+
+@pytest.mark.parametrize("text", ["# Run 7\n\n- lr: 'a' b\n", "s:1/2 trn:3.0\n", "a: 'b' c\n"])
+def test_a_note_has_no_advice_on_yaml(tmp_path: Path, text: str) -> None:
+    assert "is no log of a known format" in told(tmp_path / "notes.md", text)
+
+
+@pytest.mark.parametrize("key", ["apiVersion: trainspec/v1", "kind: TrainingPlan", '"kind": "TrainingPlan"'])
+def test_a_broken_document_keeps_its_error_under_any_name(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "plan.txt"
+    path.write_text(f"{key}\nname: 'a' b\n", encoding="utf-8")
+    assert [one.requirement for one in validate([path]).findings] == ["TS-DOC-001"]
 
 
 @pytest.mark.parametrize("name", ["train.log", "run.jsonl", "run.parquet", "metrics.csv", "trace"])

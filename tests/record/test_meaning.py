@@ -60,6 +60,16 @@ def test_an_update_that_never_ends_is_not_productive() -> None:
     assert (found["initialization"], found["productive"], found["fault_wait"]) == (10, 100, 90)
 
 
+def test_a_job_that_hangs_is_idle_once_the_update_takes_longer_than_any() -> None:
+    ledger = Ledger(0)
+    ledger.settle("productive", 0)
+    assert [ledger.until(50)["productive"], ledger.complete(100), ledger.complete(160)] == [50, 100, 60]
+    assert ledger.until(230)["productive"] == 230
+    assert [ledger.until(now)[name] for now in (300, 900) for name in ("productive", "idle")] == [260, 40, 260, 640]
+    assert ledger.complete(910) == 750
+    assert ledger.until(950)["productive"] == 310
+
+
 def test_pauses_are_no_part_of_an_update() -> None:
     ledger = Ledger(0)
     ledger.settle("productive", 0)

@@ -132,6 +132,22 @@ def test_slips_are_found(findings: Findings, model: str, figures: dict[str, Any]
     assert ids(findings(cluster=accelerator(model, **figures), select=("TS-CLU",))) == {requirement}
 
 
+@pytest.mark.parametrize(
+    ("model", "size", "wrong"),
+    [
+        ("own-chip", 1.024e12, False),
+        ("own-chip", 64e12, True),
+        ("own-chip", 64e9, False),
+        ("nvidia-h100-sxm-80gb", 80e9, False),
+    ],
+)
+def test_memory_of_an_accelerator_is_no_thousand_times_that_of_others(
+    findings: Findings, model: str, size: float, wrong: bool
+) -> None:
+    found = findings(cluster=accelerator(model, memory_bytes=size), select=("TS-CLU-062",))
+    assert ids(found) == ({"TS-CLU-062"} if wrong else set())
+
+
 @pytest.mark.parametrize(("rate", "wrong"), [(1.6e12, False), (0.273e12, False), (0.05e12, True), (12.8e12, True)])
 def test_unlisted_memory_is_read_in_plausible_time(findings: Findings, rate: float, wrong: bool) -> None:
     own = {"memory_bytes": 80e9, "memory_bandwidth_bytes_per_second": rate}

@@ -7,7 +7,9 @@ import re
 
 import pytest
 from site_visit import OLDER, Visit
+from trainspec_site.search_words import PLACES
 
+FOUND = ".md-search-result__link"
 PHONE = {"width": 360, "height": 740}
 PAGES = [
     "",
@@ -67,6 +69,24 @@ def test_search_finds_a_requirement_by_its_id(visit: Visit) -> None:
 
 def test_search_finds_a_requirement_by_words(visit: Visit) -> None:
     search(visit, "interval declared", "TS-CKP-001", 8)
+
+
+def test_search_leads_to_the_place_that_explains_the_words(visit: Visit) -> None:
+    page = visit.open("latest/")
+    field = page.locator("input.md-search__input")
+    field.click()
+    wrong = {}
+    for place, words in ((place, words) for place, phrases in PLACES.items() for words in phrases):
+        field.fill("")
+        page.keyboard.press("End")
+        page.wait_for_function(f"!document.querySelector('{FOUND}')")
+        field.fill(words)
+        page.keyboard.press("End")
+        page.locator(FOUND).first.wait_for()
+        found = page.locator(FOUND).first.get_attribute("href") or ""
+        if not found.partition("?")[0].partition("#")[0].endswith(f"/latest/{place.partition('#')[0]}"):
+            wrong[words] = found
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("address", ["TS-CKP-011/", "draft/TS-CKP-011/", "v1/10-saves/#TS-CKP-011"])

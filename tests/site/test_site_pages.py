@@ -24,6 +24,7 @@ from trainspec_site import (
     npm,
     redirects,
     rule_pages,
+    search_words,
     stage,
     stream_examples,
     term_links,
@@ -323,8 +324,10 @@ def test_the_search_finds_concepts_before_requirements(tmp_path: Path) -> None:
         "v1/00-terms/#plan",
         "guide/plan/",
         "rules/",
+        *search_words.PLACES,
     ]
-    index.write_text(json.dumps({"docs": [{"location": place, "text": "x"} for place in locations]}), encoding="utf-8")
+    text = "<p>The rule.</p> <p>Bad:</p> a.yaml<pre><code>key: 1</code></pre>"
+    index.write_text(json.dumps({"docs": [{"location": place, "text": text} for place in locations]}), encoding="utf-8")
     scripts = tmp_path / "assets" / "javascripts"
     scripts.mkdir(parents=True)
     (scripts / "bundle.1.js").write_text(
@@ -335,8 +338,17 @@ def test_the_search_finds_concepts_before_requirements(tmp_path: Path) -> None:
     boosts = {entry["location"]: entry["boost"] for entry in found}
     assert "rules/PAR/TS-PAR-001/#bad-example" not in boosts
     assert boosts["rules/PAR/TS-PAR-001/"] < 1
+    texts = {entry["location"]: entry["text"] for entry in found}
+    assert texts["v1/04-parallelism/#TS-PAR-001"] == "<p>The rule.</p> "
+    assert texts["guide/plan/"] == text
+    assert {entry["location"]: tuple(entry["tags"]) for entry in found if "tags" in entry} == search_words.PLACES
     assert [entry["text"] for entry in found if entry["location"].startswith("rules/PAR/")] == [""]
     assert boosts["v1/00-terms/#plan"] > boosts["guide/plan/"] > boosts["v1/04-parallelism/#TS-PAR-001"] == 1
+
+
+def test_words_that_lead_to_no_place_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="search words lead to places that the site lacks: documents/"):
+        as_files._lead([])
 
 
 def test_an_example_of_a_stream_keeps_its_text(tmp_path: Path) -> None:

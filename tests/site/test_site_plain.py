@@ -66,6 +66,13 @@ def test_an_entry_has_the_title_and_the_first_sentence(plain: Path) -> None:
     assert entry["summary"].startswith("This page says what a metric stream is")
 
 
+def test_the_facts_of_a_requirement_are_a_line_of_words(plain: Path) -> None:
+    text = (plain / "rules" / "PAR" / "TS-PAR-001" / "index.md").read_text(encoding="utf-8")
+    assert "<p" not in text
+    assert "<span" not in text
+    assert "\nMUST, ground: [arithmetic](" in text
+
+
 def test_links_of_the_pages_lead_to_pages(plain: Path) -> None:
     assert broken_links(plain) == []
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from reading import read_text
 
 from tests.streams_made.foreign_logs import DEEPSPEED, MAXTEXT, NEMO, deepspeed_lines
+from trainspec_validate.pipeline.detect import detect as detect_file
+from trainspec_validate.pipeline.files import File
+from trainspec_validate.telemetry.fold.engine import run_file
 from trainspec_validate.telemetry.formats import detect
 
 LOSS = "train.loss.mean{train.loss.name=total}"
@@ -191,6 +196,34 @@ def test_an_engine_of_deepspeed_that_is_initialized_again_begins_an_attempt() ->
     start = "[2024-05-31 13:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: version=0.14.0\n"
     found = read_text(start * 2 + deepspeed_lines(10, 20) + start * 2 + deepspeed_lines(30, 40, minute=50))
     assert [sample.att for sample in found.samples] == [0] * 4 + [1] * 4
+
+
+def test_a_second_engine_before_the_first_step_is_no_restart() -> None:
+    """As the reference model of DPO, which is initialized after the model that is trained has printed step 0."""
+    start = "[2024-05-31 11:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: version=0.14.0\n"
+    zero = "[2024-05-31 11:00:10,000] [INFO] [logging.py:96:log_dist] [Rank 0] step=0, skipped=0, lr=[1e-05]\n"
+    found = read_text(start + zero + start + deepspeed_lines(10, 20))
+    assert {sample.att for sample in found.samples} == {0}
+    again = read_text(start + zero + start + deepspeed_lines(10, 20) + start + zero + start + deepspeed_lines(30))
+    assert {sample.att for sample in again.samples} == {0, 1}
+    launch = "[2024-05-31 11:30:00,000] [INFO] [launch.py:146:main] WORLD INFO DICT: {'localhost': [0]}\n"
+    found = read_text(launch + start + zero + launch + start + zero + deepspeed_lines(10))
+    assert [head.att for head in found.heads] == [0, 1]
+
+
+def test_a_log_of_megatron_whose_engine_speaks_long_before_it(tmp_path: Path) -> None:
+    """The lines of DeepSpeed say no loss, and those of the program that runs it do."""
+    zero = "[2024-05-31 11:00:10,000] [INFO] [logging.py:96:log_dist] [Rank 0] step=0, skipped=0, lr=[1e-05]\n"
+    own = "".join(f" iteration {step:8}/ 1000 | lm loss: 7.9E+00 |\n" for step in range(1, 9))
+    noise = "loading a shard\n" * 200_000
+    for number, start in enumerate((zero + noise, noise + zero + noise)):
+        path = tmp_path / f"{number}.out"
+        path.write_text(start + own)
+        assert detect_file(File(path, path.name)).format == "megatron-log"
+        assert run_file(0, path, path.name).format == "megatron-log"
+        path.write_text(start + deepspeed_lines(10, 20))
+        assert detect_file(File(path, path.name)).format == "deepspeed-log"
+        assert run_file(0, path, path.name).format == "deepspeed-log"
 
 
 def test_two_engines_of_deepspeed_in_one_log() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def test_lines_are_records_with_their_step(rate: str) -> None:
         (10, {LOSS: 2.5, "train.learning_rate": 1e-5, "train.step.count": 10.0}),
         (10, {EVALUATED: 2.75}),
     ]
-    assert found.losses.clock == "none"
+    assert found.losses.clock == "relative"
+    assert [sample.time_us for sample in found.samples] == [24_000_000, 30_000_000]
     assert {what for reason, what in found.lost if reason == "meaning"} >= {"throughput", "total_tokens"}
     assert not found.refusals
 
@@ -47,6 +49,56 @@ def test_a_restart_begins_an_attempt() -> None:
     for again in (losses(20, 30, since=15), losses(25, 30, since=20), losses(30, 40, since=30)):
         assert [head.att for head in read_text(text_of(*losses(10, 20, 30), *again)).heads] == [0, 1]
     assert [head.att for head in read_text(text_of(*losses(10, 20, 30, 40))).heads] == [0]
+    slow = report(40, 200, loss=2.0)
+    assert [head.att for head in read_text(text_of(*losses(10, 20, 30), slow)).heads] == [0, 1]
+
+
+def test_a_pause_is_found_by_the_time_of_lines(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_log.jsonl"
+    late = [report(step, 10 * step + 3 * 86_400, loss=2.0) for step in range(20, 40)]
+    for one in late:
+        one["elapsed_time"] = str(timedelta(seconds=10 * int(str(one["current_steps"])) + 3 * 86_400))
+    path.write_text(text_of(*losses(*range(1, 20)), *late))
+    (finding,) = [one for one in validate([str(path)]).findings if one.requirement == "TS-TEL-033"]
+    assert "3 d" in finding.message
+    path.write_text(text_of(*losses(*range(1, 40))))
+    assert not validate([str(path)]).findings
+
+
+def test_time_goes_on_after_a_restart() -> None:
+    found = read_text(text_of(*losses(10, 20, 30), *losses(30, 40, since=20)), start_us=1_000_000_000)
+    assert [sample.time_us // 1_000_000 for sample in found.samples] == [1100, 1200, 1300, 1400, 1500]
+    assert [head.att for head in found.heads] == [0, 1]
+    assert found.losses.clock == "utc"
+
+
+@pytest.mark.parametrize("lead", [26, -26, 3])
+def test_two_processes_that_write_one_file_are_no_restarts(lead: int) -> None:
+    """Each writes every step with a time of its own, and falls behind or catches up as time goes by."""
+    one = [(1000 * n + n % 7, report(10 * n, 1000 * n + n % 7, loss=3.0)) for n in range(1, 40)]
+    two = [
+        (1000 * n + 40 * n, report(10 * n, 1000 * n + 40 * n + lead, loss=3.001, eval_loss=2.0)) for n in range(1, 40)
+    ]
+    lines = [line for _, line in sorted([*one, *two], key=lambda each: each[0])]
+    again = [line for line in losses(370, 380, 390, since=360) for _ in range(2)]
+    found = read_text(text_of(*lines, *again))
+    assert [head.att for head in found.heads] == [0, 1]
+    assert [sample.step for sample in found.samples] == [*range(10, 400, 10), 370, 380, 390]
+    assert ("incident", "processes") in found.lost
+
+
+def test_a_log_of_a_prediction_is_no_training(tmp_path: Path) -> None:
+    """Its lines count batches, and have neither a value nor an epoch."""
+    names = ("current_steps", "total_steps", "percentage", "elapsed_time", "remaining_time")
+    batches = [{name: report(step, step)[name] for name in names} for step in range(5, 100, 5)]
+    path = tmp_path / "trainer_log.jsonl"
+    path.write_text(text_of(*batches))
+    result = validate([str(path)])
+    assert not result.findings
+    assert [one.reason for one in result.unjudged if "no log of a training" in one.reason]
+    found = read_text(text_of(*losses(10, 20, 30), *batches))
+    assert [sample.step for sample in found.samples] == [10, 20, 30]
+    assert not found.refusals
 
 
 @pytest.mark.parametrize("step", ["ten", None, -1, 1.5, True])

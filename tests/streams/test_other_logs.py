@@ -159,6 +159,29 @@ def test_findings_of_nanogpt_name_no_date_where_the_start_is_not_stated(tmp_path
     assert not [message for message in messages if "1970" in message]
 
 
+def speedrun(*steps: int, slower: float = 1.0) -> list[str]:
+    """Lines of one run, with an evaluation at its start."""
+    lines = [f"step:{step}/90 train_loss:3.0 train_time:{slower * 1000 * step:.0f}ms\n" for step in steps]
+    return ["step:0/90 val_loss:10.8 train_time:0ms step_avg:nanms\n", *lines]
+
+
+def test_several_runs_of_nanogpt_in_one_file_are_not_judged(tmp_path: Path) -> None:
+    one, other = speedrun(*range(1, 60)), speedrun(*range(1, 60), slower=1.1)
+    path = tmp_path / "log.txt"
+    for text in ("".join([*one, *other]), "".join(line for pair in zip(one, other, strict=True) for line in pair)):
+        path.write_text(text)
+        result = validate([str(path)])
+        assert not result.findings
+        assert [each.reason for each in result.unjudged if "is about several runs" in each.reason]
+
+
+def test_one_run_of_nanogpt_is_judged(tmp_path: Path) -> None:
+    """Neither a line that is there twice nor a step that falls makes it several runs."""
+    start, *lines = speedrun(*range(1, 60))
+    for text in ("".join([start, start, *lines]), "".join([start, *lines, *lines[30:]])):
+        assert not [refusal for refusal in read_text(text).refusals if refusal.is_unjudged]
+
+
 def test_a_clock_that_is_set_back_goes_on() -> None:
     found = read_text(NANOGPT, start_us=1_000_000)
     assert [sample.time_us - 1_000_000 for sample in found.samples] == [

@@ -322,6 +322,18 @@ def test_a_job_that_ends_before_it_starts_is_refused(state: str, end: int, num: 
     assert [refusal.message for refusal in found.refusals] == ["job 7 ends before it starts"] * num
 
 
+def test_jobs_that_were_completed_are_runs_of_their_own() -> None:
+    """Where the run is not named; an attempt that fails before one is completed is of the same run."""
+    done = document(entry(7), entry(8, start=1200, end=1300))
+    (refusal,) = read_text(done).refusals
+    assert refusal.is_unjudged
+    assert "2 jobs were completed" in refusal.message
+    assert not read_text(done, run="train").refusals
+    again = read_text(document(entry(7, "FAILED"), entry(8, start=1200, end=1300)))
+    assert not again.refusals
+    assert len([event for event in again.events if event.name == "train.attempt.start"]) == 2
+
+
 @pytest.mark.parametrize(("end", "num"), [("07:59:59", 1), ("09:00:00", 0), ("11:00:00", 0)])
 def test_local_times_are_set_back_by_an_hour(end: str, num: int) -> None:
     text = f"JobID|JobName|State|Start|End\n7|a|COMPLETED|2025-10-26T10:00:00|2025-10-26T{end}\n"

@@ -41,6 +41,34 @@ def test_scalars_of_a_step_are_one_record() -> None:
     assert found.lost["unknown-name", "train/epoch"] == 3
 
 
+@pytest.mark.parametrize(("name", "data"), [("eval/runtime", "eval"), ("eval/code_runtime", "code")])
+def test_the_seconds_of_an_evaluation_are_an_evaluation(name: str, data: str, tmp_path: Path) -> None:
+    """Also in an event file of its own, as where it is the last of the run; it begins after the row before."""
+    steps = [(step, {"train/epoch": 1.0, "train/loss": 3.0}) for step in range(1, 31)]
+    late = [event(START + 4700 + 10 * step, step, scalar("train/loss", 2.0)) for step in range(31, 40)]
+    values = {"eval/loss": 2.5, name: 4700.0, "train/epoch": 1.0}
+    last = [event(START + 5000, 30, scalar(*each)) for each in values.items()]
+    (tmp_path / "events.out.tfevents.1.a.0").write_bytes(rows(*steps) + b"".join(frame(each) for each in late))
+    found = [one.requirement for one in validate([str(tmp_path)]).findings]
+    assert "TS-TEL-033" in found, "a pause that nothing explains"
+    (tmp_path / "events.out.tfevents.1.a.1").write_bytes(event_file(*last))
+    assert not validate([str(tmp_path)]).findings
+    (begin, end) = read_bytes(event_file(event(START, 30, scalar("train/loss", 2.0)), *last)).events
+    assert (begin.name, end.name) == ("train.evaluation.begin", "train.evaluation.end")
+    assert end.time_us - begin.time_us == 4_700_000_000
+    assert begin.a["train.evaluation.set"] == data
+    (begin, end) = read_bytes(event_file(event(START + 4000, 30, scalar("train/loss", 2.0)), *last)).events
+    assert end.time_us - begin.time_us == 1_000_000_000
+
+
+def test_an_evaluation_without_a_value_that_is_known() -> None:
+    """It is one of a run whose steps are known, and makes no records by itself."""
+    values = {"eval/accuracy": 0.5, "eval/runtime": 40.0, "train/epoch": 1.0}
+    last = [event(START + 100, 30, scalar(*each)) for each in values.items()]
+    assert not read_bytes(event_file(*last)).records
+    assert len(read_bytes(event_file(event(START, 30, scalar("train/loss", 2.0)), *last)).events) == 2
+
+
 def test_a_float_of_32_bits_is_the_shortest_number_that_it_stands_for() -> None:
     found = read_bytes(rows((1, {"train/epoch": 0.1, "train/loss": 0.0003, "train/grad_norm": 16777217.0})))
     assert found.values(LOSS) == [0.0003]

@@ -150,6 +150,14 @@ def test_productive_time_is_time_of_updates() -> None:
     assert found == "1 min are productive, and the updates of that time took 48 s"
 
 
+def test_the_update_under_way_can_be_productive_for_as_long_as_the_longest_took() -> None:
+    for end, num in ((69, 0), (75, 1)):
+        stream = spent((10, {"productive": 0.0}), (end, {"productive": end - 10.0}))
+        for step, seconds in enumerate((30, 50), 1):
+            stream.sample(seconds, {"train.step.duration": 20.0}, step=step)
+        assert len(judged("TS-TEL-049", view(stream))) == num
+
+
 @pytest.mark.parametrize(
     ("counts", "first", "interval", "num"),
     [

@@ -65,12 +65,37 @@ def test_a_hang_at_the_end_is_found_by_what_still_lives() -> None:
     beats.every(range(30, 900, 30), {"hw.gpu.utilization": 1.0})
     (found,) = messages("TS-TEL-033", view(counted(*STEPS), beats))
     assert found.endswith("and no event says why; the devices read 100 % busy")
-    assert judged("TS-TEL-033", view(counted(*STEPS), beats, is_live=True)) == []
+    assert len(judged("TS-TEL-033", view(counted(*STEPS), beats, is_live=True))) == 1
 
 
 def test_an_evaluation_that_never_ends_explains_nothing() -> None:
     stream = counted(*STEPS).event(55, "evaluation.begin", {"train.evaluation.set": "v"}, id="e")
     assert len(judged("TS-TEL-033", view(stream, Stream("other").sample(900, {"train.telemetry.dropped": 0})))) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "updates", "num"),
+    [
+        ("checkpoint", 1000, (), 1),
+        ("checkpoint", 590, (), 0),
+        ("checkpoint", 1000, (600, 700), 0),  # the job went on while it was written
+        ("evaluation", 1000, (), 1),
+        ("evaluation", 1000, (600, 700), 1),
+    ],
+)
+def test_a_save_that_takes_ten_times_as_long_as_the_others_explains_nothing(
+    kind: str, length: int, updates: tuple[int, ...], num: int
+) -> None:
+    times = [*range(10, 500, 10), *updates, 510 + length, 520 + length]
+    stream = counted(*[(float(seconds), step) for step, seconds in enumerate(times, 1)])
+    for begin in (100, 200, 300):
+        stream.between(begin, begin + 9, kind)
+    stream.between(500, 500 + length, kind)
+    found = messages("TS-TEL-033", view(stream))
+    what = {"checkpoint": "save"}.get(kind, kind)
+    assert [text.startswith(f"this {what} takes 16.67 min, and half of the others at most 9 s") for text in found] == [
+        True
+    ] * num
 
 
 # --- together -----------------------------------------------------------------------------------------------

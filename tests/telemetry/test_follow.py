@@ -29,7 +29,7 @@ from tests.streams_made.write import by_emitter, together
 from trainspec_validate.cli import following, terminal
 from trainspec_validate.cli.validate import command as gate
 from trainspec_validate.documents.types.stream import encode_record
-from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.finding import Finding, Severity, Span
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.telemetry.fold.build import view_of
 from trainspec_validate.telemetry.fold.engine import Options, circumstances, read_run
@@ -335,7 +335,7 @@ def test_a_signal_in_the_first_look_says_that_it_came_early(tmp_path: Path, monk
     text = next(iter(by_emitter(make_run(SMALL).streams).values()))
     (tmp_path / "job.jsonl").write_bytes(text)
 
-    def interrupt(_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Follower, "_news", interrupt)
@@ -506,3 +506,95 @@ def test_a_file_without_a_head_that_goes_is_not_waited_for(tmp_path: Path) -> No
     path.unlink()
     follower.look([], 0)
     assert not follower.headless
+
+
+# --- while it lasts -----------------------------------------------------------------------------------------
+
+STEADY = replace(SMALL, faults=False, num_steps=400, step_seconds=1.0)
+
+
+class Live:
+    """A run that is written up to a moment, and is looked at then and later."""
+
+    def __init__(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        self.folder, self.follower = folder, Follower(WANTED, INDEX, {})
+        self.begin = min(time_of(text.splitlines()[0]) for text in files.values())
+        self.lines = {name: text.splitlines(keepends=True) for name, text in files.items()}
+
+    def write(self, seconds: float, names: str = "") -> None:
+        """Write all records up to a moment of the run, of the files whose names hold a word."""
+        until = self.begin + round(seconds * 1e6)
+        for name in sorted(name for name in self.lines if names in name):
+            path = self.folder / name
+            path.write_bytes(b"".join(line for line in self.lines[name] if time_of(line) <= until))
+            os.utime(path, ns=(until * 1000, until * 1000))
+
+    def look(self, seconds: float) -> list[Finding]:
+        """What is new at a moment of the run."""
+        return self.follower.look(sorted(self.folder.iterdir()), self.begin + round(seconds * 1e6))[0]
+
+
+def live(folder: Path) -> Live:
+    return Live(folder, by_emitter(make_run(STEADY).streams))
+
+
+def test_a_hang_is_reported_once_while_it_lasts(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(150)
+    assert [f.requirement for f in run.look(150) if f.requirement not in ROUGH] == []
+    assert run.follower.waits == {}
+    run.look(172)
+    (what,) = (what for what in run.follower.waits if what.startswith("no update after step"))
+    assert "no event says why" in run.follower.waits[what]
+    told = [finding for seconds in range(180, 260, 5) for finding in run.look(seconds)]
+    found = [finding for finding in told if finding.requirement == "TS-TEL-033"]
+    assert len(found) == 1
+    assert "no update is completed for" in found[0].message
+    run.write(270)
+    run.look(270)
+    assert not any(what.startswith("no update") for what in run.follower.waits)
+
+
+def test_a_rank_that_falls_silent_is_reported_while_the_others_go_on(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    name = next(name for name in sorted(run.lines) if name.startswith("rank"))
+    told: list[Finding] = []
+    for seconds in range(10, 260, 10):
+        for other in run.lines:
+            if other != name or seconds <= 120:
+                run.write(seconds, other)
+        told += run.look(seconds)
+        if seconds == 150:
+            assert any(what.startswith("nothing from 1 of") for what in run.follower.waits)
+    found = [finding for finding in told if finding.path.endswith(name) and finding.requirement == "TS-TEL-023"]
+    assert len({finding.evidence.series for finding in found if finding.evidence}) == len(found) > 0
+    assert "before now, and attempt 0 continues" in found[0].message
+
+
+def test_a_finding_whose_line_moves_is_the_same_and_one_that_comes_to_it_is_new(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    first, second, third = (finding_at(line) for line in (5, 9, 12))
+    assert list(run.follower._new([first])) == [first]
+    assert list(run.follower._new([second])) == []
+    assert list(run.follower._new([second, third])) == [third]
+    assert list(run.follower._new([third])) == []
+    assert run.follower.withdrawn == [second]
+    assert list(run.follower._new([])) == []
+    assert list(run.follower._new([first])) == [first]
+
+
+def finding_at(line: int) -> Finding:
+    """One finding of a kind."""
+    span = Span(line, 1, line, 2)
+    return Finding("TS-TEL-049", "goodput-closed", Severity.ERROR, f"at line {line}", "job.jsonl", span=span)
+
+
+def test_scopes_are_not_asked_for_before_their_emitters_can_have_come(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    (node,) = (name for name in run.lines if name.startswith("node"))
+    del run.lines[node]
+    told: dict[int, set[str]] = {}
+    for seconds in (5, 30, 90):
+        run.write(seconds)
+        told[seconds] = {finding.requirement for finding in run.look(seconds)}
+    assert ["TS-TEL-071" in told[seconds] for seconds in told] == [False, False, True]

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from trainspec_site.npm import IFRAME_WORKER
+from trainspec_site.search_words import PLACES
 
 WORKER = "iframe-worker.js"
 SEARCH = Path("search", "search_index.json")
 REPEATED = re.compile(r"rules/[A-Z]+/[^#]+(?P<part>#.*)?")
 """Pages of single requirements, whose texts the chapters hold too: they are found by their titles."""
+REQUIREMENT = re.compile(r"v1/[^#]*#TS-")
+EXAMPLES = re.compile(r"<p>(?:Bad|Good):</p>.*", re.DOTALL)
+"""Examples of a requirement: their keys are those of the data model, whose pages explain them."""
 BOOSTS = (
-    (REPEATED, 0.3),
+    (REPEATED, 0.05),
+    (re.compile(r"v1/11-recovery/#how-90-s-are-measured$"), 20),  # one letter, as in "90 s", begins many words
     (re.compile(r"v1/00-[^#]*(?:#.*)?$"), 4),
     (re.compile(r"(?:v1|guide|documents|reference)/[^#]*$"), 2),
 )
@@ -39,7 +45,7 @@ def write_index(site: Path) -> None:
     found by the title of its page and by the words of its chapter, a concept before the requirements that use it.
 
     Raises:
-        ValueError: the theme does not load the index as it did.
+        ValueError: the theme does not load the index as it did, or the site lacks a place that words lead to.
     """
     index = site / SEARCH
     found = json.loads(index.read_text(encoding="utf-8"))
@@ -50,7 +56,10 @@ def write_index(site: Path) -> None:
     for entry in found["docs"]:
         if repeated[entry["location"]]:
             entry["text"] = ""
+        if REQUIREMENT.match(entry["location"]):
+            entry["text"] = EXAMPLES.sub("", entry["text"])
         entry["boost"] = next((boost for pattern, boost in BOOSTS if pattern.match(entry["location"])), 1)
+    _lead(found["docs"])
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     index.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
     index.unlink()
@@ -59,3 +68,12 @@ def write_index(site: Path) -> None:
     if num_places != 1:
         raise ValueError(f"{script.name} loads the index of the search in {num_places} places, not in 1")
     script.write_text(bundle, encoding="utf-8")
+
+
+def _lead(entries: list[dict[str, Any]]) -> None:
+    """Give places the words that lead to them."""
+    known = {entry["location"]: entry for entry in entries}
+    if lost := PLACES.keys() - known.keys():
+        raise ValueError(f"search words lead to places that the site lacks: {', '.join(sorted(lost))}")
+    for place, words in PLACES.items():
+        known[place]["tags"] = list(words)

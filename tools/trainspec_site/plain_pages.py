@@ -20,6 +20,8 @@ _SETTINGS = re.compile(r"\A---\n(?P<settings>.*?)\n---\n+", re.DOTALL)
 _TITLE = re.compile(r"^# +(?P<title>.+?)(?: *\{[^}]*\})?$", re.MULTILINE)
 _ATTRIBUTES = re.compile(r"(?<=\))\{ [^}\n]*\}")
 """Classes of a link, which only MkDocs understands."""
+_FACTS = re.compile(r'^<p class="ts-facts"[^>]*>(?P<facts>.*)</p>$', re.MULTILINE)
+_FACT = re.compile(r'<span class="ts-fact[^>]*>(?P<words>.*?)</span>')
 _MARKS = re.compile(r"[`*\[\]]|\]\([^)]*\)")
 _SENTENCE = re.compile(r"\A(?![#|<>`!\-\[{])(?P<text>[^\n]+(?:\n(?!\n)[^\n]+)*)")
 _MAX_WORDS = 30
@@ -61,7 +63,11 @@ def plain(text: str, page: str, pages: Mapping[str, str]) -> str:
         found = markdown_of(target) if target in pages else target
         return f"]({'../' * depth}{found}{link['rest'] or ''})"
 
-    return outside_fences(text, lambda part: _ATTRIBUTES.sub("", LINK.sub(follow, part)))
+    return outside_fences(text, lambda part: _plain_facts(_ATTRIBUTES.sub("", LINK.sub(follow, part))))
+
+
+def _plain_facts(text: str) -> str:
+    return _FACTS.sub(lambda line: ", ".join(_FACT.findall(line["facts"])), text)
 
 
 def title_of(text: str) -> str:

@@ -31,7 +31,7 @@ class Trace:
         self._attempt = task["attempt"]
         self._path = Path(task["trace_directory"], f"{name}-{os.getpid()}.jsonl")
 
-    def tell(self, k: str, **more: Any) -> None:
+    def record(self, k: str, **more: Any) -> None:
         """Write one record."""
         record = {"k": k, "time_us": time.time_ns() // 1000, "attempt": self._attempt, **more}
         with self._path.open("a", encoding="utf-8") as file:
@@ -49,8 +49,8 @@ def samples(job: dict[str, Any], step: int) -> list[int]:
 def train(task: Task, rank: int, state: State, source: dict[str, Any], others: Barrier) -> None:
     """What one rank does. Your training loop comes here; where this one waits, yours exchanges gradients."""
     trace, job = Trace(task, f"rank-{rank}"), task["job"]
-    trace.tell("process", role="rank", rank=rank, pid=os.getpid())
-    trace.tell("restore", rank=rank, step=state["step"], **source)
+    trace.record("process", role="rank", rank=rank, pid=os.getpid())
+    trace.record("restore", rank=rank, step=state["step"], **source)
     for step in range(state["step"], job["num_steps"]):
         batch = samples(job, step)
         target = sum(batch) / len(batch) / job["samples_per_epoch"]
@@ -59,7 +59,7 @@ def train(task: Task, rank: int, state: State, source: dict[str, Any], others: B
         time.sleep(job["step_seconds"])  # the suite wants steps that last
         others.wait()  # no rank runs ahead of a save, so that a fault loses one interval at most
         mine = batch[rank :: job["num_ranks"]]
-        trace.tell("step", rank=rank, step=step + 1, loss=loss, learning_rate=0.01, sample_ids=mine)
+        trace.record("step", rank=rank, step=step + 1, loss=loss, learning_rate=0.01, sample_ids=mine)
         if rank == 0 and state["step"] % job["checkpoint_interval_steps"] == 0:
             save(task, trace, state)
 
@@ -68,7 +68,7 @@ def save(task: Task, trace: Trace, state: State) -> None:
     """Write a checkpoint so that a crash at any moment leaves the one before: name it only when it is durable."""
     store = Path(task["checkpoint_directory"])
     name = f"step-{state['step']}"
-    trace.tell("save", checkpoint=name, step=state["step"], stage="begin")
+    trace.record("save", checkpoint=name, step=state["step"], stage="begin")
     body = json.dumps(state).encode()
     digest = hashlib.sha256(body).hexdigest()
     half = store / f"half-{name}"
@@ -83,7 +83,7 @@ def save(task: Task, trace: Trace, state: State) -> None:
     half.rename(store / name)
     write(store / "latest.new", name.encode())
     (store / "latest.new").rename(store / "latest")
-    trace.tell("save", checkpoint=name, step=state["step"], stage="committed", digest=f"sha256:{digest}")
+    trace.record("save", checkpoint=name, step=state["step"], stage="committed", digest=f"sha256:{digest}")
     for old in checkpoints(store)[task["job"]["num_kept"] :]:
         shutil.rmtree(old)
 
@@ -112,7 +112,7 @@ def newest(task: Task, trace: Trace) -> tuple[State, dict[str, Any]]:
             source = {"source": "checkpoint", "checkpoint": path.name, "digest": f"sha256:{digest}"}
             return json.loads(body), source
         except (OSError, ValueError, KeyError) as error:
-            trace.tell("refused", checkpoint=path.name, file="state.json", reason=str(error)[:500])
+            trace.record("refused", checkpoint=path.name, file="state.json", reason=str(error)[:500])
     return FIRST, {"source": "initial"}
 
 
@@ -120,7 +120,7 @@ def main(path: str) -> int:
     """The launcher: starts the ranks and watches them. With an error status it asks to be started again."""
     task: Task = json.loads(Path(path).read_text(encoding="utf-8"))
     trace, job = Trace(task, "controller"), task["job"]
-    trace.tell("process", role="controller", pid=os.getpid())
+    trace.record("process", role="controller", pid=os.getpid())
     state, source = newest(task, trace) if task["resume"] else (FIRST, {"source": "initial"})
     forking = multiprocessing.get_context("fork")  # the barrier then needs no process of its own
     others = forking.Barrier(job["num_ranks"])
@@ -133,13 +133,13 @@ def main(path: str) -> int:
         time.sleep(0.02)
         lost = next((rank for rank, one in enumerate(ranks) if one.exitcode not in {None, 0}), None)
         if lost is not None:
-            trace.tell("fault", kind="process", rank=lost, reason=f"its status is {ranks[lost].exitcode}")
+            trace.record("fault", kind="process", rank=lost, reason=f"its status is {ranks[lost].exitcode}")
             for one in ranks:
                 one.kill()
                 one.join()
-            trace.tell("decision", action="restart")
+            trace.record("decision", action="restart")
             return 1
-    trace.tell("end", reason="completed", step=job["num_steps"])
+    trace.record("end", reason="completed", step=job["num_steps"])
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainspec_reference.common.messages import File
 from trainspec_validate.checkpoints import seal
-from trainspec_validate.checkpoints.inventory import STEP_NAME
+from trainspec_validate.checkpoints.save_names import STEP_NAME
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 
 TRAINER_FILE = "trainer.json"

@@ -189,10 +189,12 @@ def _compare_lightning(checkpoint: Checkpoint) -> None:
 
 
 def unexplained(checkpoint: Checkpoint) -> Iterator[str]:
-    """The files of optimizers whose count is not that of the model, or that no count of a model is known for."""
+    """The files of optimizers and schedules whose count is not that of the model, or that none is known for."""
     step = _claimed(checkpoint, MARK) if MARK in checkpoint.files else None
     models = [said.count("global_steps") for path, said in checkpoint.said.items() if _MODEL.search(path)]
     for path, said in checkpoint.said.items():
+        if said.schedule_step and path in checkpoint.doubts and _OF_ACCELERATE.match(path):
+            yield path
         if not said.optimizer_step or _MODEL.search(path) or LIGHTNING in said.values:
             continue
         known = next((one for one in models if one is not None), None) if _OF_DEEPSPEED.search(path) else step

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.format_table import is_bare
 from trainspec_validate.checkpoints.limits import ENTRIES
+from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, OverLimitError
 
+_DIRECTORY_BYTES: Final = 65_536
+_ENTRY: Final = re.compile(rb"PK\x01\x02.{42}([\w./-]{1,100}\.(?:pth|pt|ckpt|pkl|safetensors))", re.DOTALL)
+"""An entry of state in the directory at the end of a zip container, as Stable-Baselines3 writes it.
+
+Those before the last may be of a container in the container.
+"""
+_MESSAGE: Final = re.compile(rb"[\x81-\x8f][\xa1-\xbf\xd9]|[\xde\xdf]\x00")
+"""A mapping with a text as its first key, as Flax saves state under a name without an end."""
 _CONTAINERS: Final = {
     ".pt2": "torch.export",
     ".onnx": "ONNX",
@@ -35,6 +46,23 @@ def unread_container(name: str) -> str:
     return f"is {'an' if kind[:1] == 'O' else 'a'} {kind} container, which is not read" if kind else ""
 
 
+def unnamed_state(path: Path) -> str:
+    """Why a file of state under a name that others use too is not judged: archives of state, and MessagePack."""
+    is_archive = path.name.lower().endswith(".zip")
+    if not is_archive and not is_bare(path.name):
+        return ""
+    try:
+        with open_regular(path) as file:
+            start = file.read(2)
+            if is_archive:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _DIRECTORY_BYTES))
+                found = _ENTRY.findall(file.read(_DIRECTORY_BYTES)) if start == b"PK" else []
+                return f"is an archive with {found[-1].decode()}, and its files are not looked at" if found else ""
+    except OSError:
+        return ""
+    return "is a MessagePack container, which is not read" if _MESSAGE.match(start) else ""
+
+
 def unread_state(directory: Path, members: Collection[Path]) -> Iterator[tuple[Path, str]]:
     """Files with the name of a file of state in no checkpoint that was found, and why nothing judges them."""
     held = {os.path.realpath(member) for member in members}
@@ -44,7 +72,9 @@ def unread_state(directory: Path, members: Collection[Path]) -> Iterator[tuple[P
             entries.add(len(folders) + len(names))
             folders[:] = sorted(name for name in folders if os.path.realpath(Path(folder, name)) not in held)
             for name in sorted(names):
-                if name.lower().endswith(STATE_SUFFIXES) and os.path.realpath(folder) not in held:
+                if (words := unnamed_state(Path(folder, name))) and os.path.realpath(folder) not in held:
+                    yield Path(folder, name), words
+                elif name.lower().endswith(STATE_SUFFIXES) and os.path.realpath(folder) not in held:
                     words = (
                         unread_container(name) or "has the name of a file of state, and is of no format that is read"
                     )

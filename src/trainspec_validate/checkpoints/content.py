@@ -31,7 +31,7 @@ STATE_SUFFIXES: Final = (
 _RAW_SUFFIX: Final = ".bin"
 """Of files that may hold values alone, which may be zeros, unless a program gives the name to a container."""
 _TORCH_NAME: Final = re.compile(
-    r"(?:^|/)(?:diffusion_|)(?:pytorch_model|adapter_model|optimizer|scheduler|training_args)[^/]*\.bin$"
+    r"(?:^|/)(?:diffusion_|)(?:pytorch_model|adapter_model|optimizer|scheduler|training_args|sampler|dl_state_dict)[^/]*\.bin$"
 )
 """Names that Transformers, Diffusers, PEFT and Accelerate give to what `torch.save` writes."""
 _START_BYTES: Final = 512

@@ -83,6 +83,7 @@ FORMATS = (
     CheckpointFormat("deepspeed", suffixes=("_model_states.pt", "_optim_states.pt")),
     CheckpointFormat("megatron"),
     CheckpointFormat("olmo_core"),
+    CheckpointFormat("nanotron"),
     CheckpointFormat("accelerate"),
     CheckpointFormat("orbax", names=_ORBAX, roots=_ORBAX),
     CheckpointFormat("tensorflow"),

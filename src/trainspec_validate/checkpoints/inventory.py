@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,20 +10,18 @@ from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions, trainer_files
 from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, is_of_a_container, kind_of
+from trainspec_validate.checkpoints.flat_saves import saves_side_by_side
 from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
 from trainspec_validate.checkpoints.large_files import START as LARGE_FILE
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
+from trainspec_validate.checkpoints.save_names import STEP_NAME, is_counted
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
 from trainspec_validate.checkpoints.view import Checkpoint
 from trainspec_validate.system.process import memory_of_the_machine
 
-STEP_NAME = re.compile(
-    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
-    re.ASCII,
-)
 POINTERS = frozenset(
     {"latest", "latest_universal", "latest_checkpointed_iteration.txt", "dlrover_latest.txt", "latest_checkpoint.txt"}
 )
@@ -36,6 +33,9 @@ _NAMED_SUFFIXES = (*_SUFFIXES, *(suffix for suffix in STATE_SUFFIXES if suffix !
 """Of a file that was named, so that it need not show by its start what it is."""
 _ZIP_START = b"PK\x03\x04"
 _PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+_PART_NAMES = frozenset({"model", "models", "modeling", "weights", "optim", "optimizer", "optimizers"})
+"""Directories for parts of one save: https://github.com/hpcaitech/ColossalAI/blob/v0.4.9/applications/Colossal-LLaMA/
+colossal_llama/utils/ckpt_io.py, and `weights` of NeMo."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
@@ -74,16 +74,17 @@ def find(directory: Path) -> list[Group]:
             groups.setdefault(directory, Group(directory)).deep.append(current)
             continue
         below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        has_parts = is_counted(current.name) and _has_parts(below)
         is_named = current == directory and STEP_NAME.match(current.name) is not None
         numbered = _bundles(current, entries)
         if numbered:
             groups[current] = Group(current, list(numbered), numbered)
-        is_one = is_checkpoint(entries) or (is_named and _is_or_holds(current))
+        is_one = is_checkpoint(entries) or has_parts or (is_named and _is_or_holds(current))
         members = [current] if is_one and not numbered else []
         if members:
             root = current if current == directory else current.parent
             groups.setdefault(root, Group(root)).members += members
-        if members and (STEP_NAME.match(current.name) or any(entry.name in _ROOTS for entry in entries)):
+        if members and (has_parts or STEP_NAME.match(current.name) or any(entry.name in _ROOTS for entry in entries)):
             continue
         stepped = [path for path in below if STEP_NAME.match(path.name)]
         if any(_is_or_holds(path) for path in stepped):
@@ -121,6 +122,8 @@ def _is_searched(path: Path) -> bool:
 def _bundles(directory: Path, entries: Sequence[os.DirEntry[str]]) -> dict[Path, list[str]]:
     """Checkpoints that are files side by side and not directories, where their names count them."""
     files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    if several := saves_side_by_side(entry.name for entry in files):
+        return {directory / first: names for first, names in several.items()}
     states = bundles.states_of_lightning({entry.name: Path(entry.path) for entry in files})
     is_one = STEP_NAME.match(directory.name) and len(states) < 2
     found: dict[str, list[str]] = {} if is_one else {prefix: [] for prefix in bundles.prefixes(files)}
@@ -147,6 +150,18 @@ def _is_or_holds(path: Path) -> bool:
     entries = _entries(path)
     below = (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     return is_checkpoint(entries) or any(is_checkpoint(_entries(inner)) for inner in below)
+
+
+def _has_parts(folders: Sequence[Path]) -> bool:
+    """Whether some of the directories in one are parts of a save, by their names."""
+    return any(path.name.lower() in _PART_NAMES and is_checkpoint(_entries(path)) for path in folders)
+
+
+def _is_one_save(root: Path) -> bool:
+    """Whether all directories below one are its own."""
+    if not is_counted(root.name):
+        return False
+    return _has_parts([Path(entry.path) for entry in _entries(root) if entry.is_dir(follow_symlinks=False)])
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
@@ -202,7 +217,7 @@ def inventory(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
         return _bundle(root.parent, root.name, names)
     match = STEP_NAME.match(root.name)
     others: set[str] = set()
-    if match is None:
+    if match is None and not _is_one_save(root):
         members = {member for group in find(root) for member in group.members} - {root}
         others = {member.relative_to(root).as_posix() for member in members}
     tree = walk(root)

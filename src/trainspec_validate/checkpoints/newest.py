@@ -9,6 +9,7 @@ counts in names, contradict each other.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,30 +18,28 @@ from typing import Literal
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
+from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
 from trainspec_validate.checkpoints.containers import unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
-from trainspec_validate.checkpoints.inventory import STEP_NAME, Group, find, inventory
+from trainspec_validate.checkpoints.inventory import Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
-from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
-from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
+from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
+from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
+from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
-from trainspec_validate.checkpoints.progress import progress_of
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.save_names import STEP_NAME
 from trainspec_validate.checkpoints.saves import (
-    Saved,
     are_equal,
     are_parts,
     contradiction,
-    is_torch,
-    newest_first,
     states_in,
-    states_of,
     without_optimizer,
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
-from trainspec_validate.checkpoints.twins import borrowed, is_same, stale_weights
-from trainspec_validate.checkpoints.usable import unusable
+from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights
+from trainspec_validate.checkpoints.usable import counted_behind, unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
 from trainspec_validate.model.requirements import load_index
@@ -64,6 +63,9 @@ Code = Literal["listed", "classes", "any"]
 """What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
 _COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
+_BEST = re.compile(r"(?:^|[-_.])best(?=[-_.\d]|$)", re.IGNORECASE)
+"""A save that was the best so far is as old as another one, or older."""
+_TRACKERS = ("latest.txt", "last_checkpoint")
 _NUM_IDS = 16
 """Older checkpoints whose save ids a newer one may not have."""
 _SAVE_ID = ("TS-CKP-074",)
@@ -71,27 +73,6 @@ _SAVE_ID = ("TS-CKP-074",)
 
 class SeveralSeriesError(Exception):
     """Checkpoints are in several directories, or of several runs; the text names them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A checkpoint that was not read yet, and the place that it has in time."""
-
-    root: Path
-    """Its directory; or its directory with what the names of its files have in common."""
-    files: list[str] | None
-    """Names of its files where it is no directory."""
-    step: int | None
-    number: int
-    """What its name counts."""
-    modified_ns: int
-    saved: Saved | None = None
-    """What orders it among files of `torch.save` side by side, or among others without a step."""
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Greater for newer ones."""
-        return (-1 if self.step is None else self.step, self.number, self.modified_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +84,8 @@ class _Terms:
     code: Code
     beside: tuple[Path, ...]
     """Directories of all checkpoints."""
+    is_alone: bool
+    """Whether there is one checkpoint only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +115,19 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     if group is None:
         return
     group = _apart(group)
-    candidates = _candidates(group)
-    terms = _Terms(directory, reads_content, code, tuple(one.root for one in candidates if one.files is None))
+    candidates, others = candidates_of(group)
+    beside = tuple(one.root for one in candidates if one.files is None)
+    terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)
     committed = _committed(group, candidates)
-    aside = (*_unfollowed(group), *_left_out(group, candidates), *_dangling(group, candidates))
+    aside = (*_unfollowed(group), *_left_out(others), *_dangling(group, candidates))
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
-        yield replace(found, notes=(*aside, *_equals(one, candidates[place + 1 :]), *found.notes))
+            _check_left_out(one, others, terms)
+        equals = (*_equals(one, candidates[place + 1 :]), *_tracked(group, one, candidates))
+        yield replace(found, notes=(*aside, *equals, *found.notes))
 
 
 def unjudged_state(directory: Path) -> Iterator[str]:
@@ -165,10 +151,10 @@ def _unfollowed(group: Group) -> Iterator[str]:
             yield f"{link.as_posix()}: a link{'' if link.exists() else ' that leads nowhere'}, which is not followed"
 
 
-def _left_out(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
+def _left_out(others: Sequence[Candidate]) -> Iterator[str]:
     """Checkpoints without a step next to those that have one: which is newer is not known."""
-    for root in sorted({*group.members}.difference(one.root for one in candidates)):
-        yield f"{root.as_posix()}: says no step, so it is not compared with those that do"
+    for one in sorted(others, key=lambda one: one.root):
+        yield f"{one.root.as_posix()}: says no step, so it is not compared with those that do"
 
 
 def _series(directory: Path) -> Group | None:
@@ -218,45 +204,31 @@ def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> 
             raise SeveralSeriesError(f"{words}; name the file to resume from")
 
 
+def _check_left_out(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> None:
+    """Refuse to choose where a whole checkpoint without a step was changed later, and holds the same files."""
+    for other in others:
+        is_later = other.modified_ns > one.modified_ns and not _BEST.search(other.root.name)
+        if is_later and _holds_the_same(one, other) and not _judge(other, (), None, terms).faults:
+            words = f"{other.root.name} says no step, and was changed after {one.root.name}"
+            raise SeveralSeriesError(f"{words}, so which is newer is not known; name one of them")
+
+
+def _holds_the_same(one: Candidate, other: Candidate) -> bool:
+    """Whether two directories hold files of the same names with other content, as two saves do."""
+    held = [inventory(each.root, each.files) for each in (one, other)]
+    state = [forms_of_state(each) for each in held]
+    if state[0] != state[1]:
+        return False
+    paths = [path for path in held[0].files if path in held[1].files]
+    return not all(is_same(one.root / path, other.root / path) for path in paths)
+
+
 def _equals(one: Candidate, others: Sequence[Candidate]) -> Iterator[str]:
     """Other states of the same step, before which the time of the last change decides."""
     for other in others:
         words = are_equal(one.saved, other.saved) if one.saved and other.saved else ""
         if words and not is_same(one.root, other.root):
             yield f"{words}; the one that was changed last is taken"
-
-
-def _ordered(group: Group) -> list[Candidate]:
-    """Files of `torch.save` side by side, from the newest on; empty where there are other members."""
-    if any([root.name] != group.files.get(root) or not is_torch(root.name) for root in group.members):
-        return []
-    found = {root.name: _candidate(root, group.files[root]) for root in group.members}
-    saved = [Saved(name, progress_of(one.root), one.modified_ns) for name, one in found.items()]
-    return [replace(found[one.name], saved=one) for one in newest_first(states_of(saved))]
-
-
-def _candidates(group: Group) -> list[Candidate]:
-    """From the newest on; where some have a step, those without one are left out."""
-    if ordered := _ordered(group):
-        return ordered
-    found = [_candidate(root, group.files.get(root)) for root in group.members]
-    if any(one.step is not None for one in found):
-        found = [one for one in found if one.step is not None]
-    return sorted(found, key=lambda one: (one.order, one.root.name), reverse=True)
-
-
-def _candidate(root: Path, files: list[str] | None) -> Candidate:
-    """The content is asked for its step where the name says none, or counts something else."""
-    match = STEP_NAME.match(root.name)
-    step = bundles.step_of(root.name) if files else int(match["step"]) if match else None
-    if step is None or files:
-        checkpoint = read_checkpoint(root, files)
-        said = {claim.step for claim in checkpoint.claims}
-        step = max(said) if said else None if bundles.counts_saves(root.name) else checkpoint.step
-    facts = [fact_of(root.parent / name, name) for name in files] if files else [fact_of(root, root.name)]
-    modified_ns = max((fact.modified_ns for fact in facts if fact is not None), default=0)
-    named = Saved(root.name, None, modified_ns)
-    return Candidate(root, files, step, named.number, modified_ns, named if step is None else None)
 
 
 def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, int] | None:
@@ -269,6 +241,19 @@ def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, 
         if step is not None and Path(pointer.name).name in _COMMITTED_BY:
             return pointer, step
     return None
+
+
+def _tracked(group: Group, one: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Files by which nanotron, MMEngine and Detectron2 find the newest checkpoint, that name another one."""
+    for name in _TRACKERS:
+        path = group.root / name
+        try:
+            text = read_small(path, POINTER_BYTES).decode("utf-8").strip() if path.is_file() else ""
+        except (UnreadableError, UnicodeDecodeError):
+            continue
+        named = text.rpartition("/")[2]
+        if named != one.root.name and any(named == other.root.name for other in candidates):
+            yield f"{path.as_posix()}: names {named}, from which its program resumes until it is changed"
 
 
 def _dangling(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -284,7 +269,7 @@ def _judge(
     one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, terms: _Terms
 ) -> Judgement:
     checkpoint = read_checkpoint(one.root, one.files)
-    path = _path(checkpoint)
+    path = _path(checkpoint, is_alone=terms.is_alone)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
     faults += _functions(checkpoint) if terms.code == "classes" else ()
     found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
@@ -297,17 +282,20 @@ def _judge(
     if not faults:
         faults += unusable(checkpoint, (read_checkpoint(one.root, one.files) for one in older[:NUM_COMPARED]))
     if not faults:
-        lacks = lacking(checkpoint, [one.root for one in older[:NUM_COMPARED] if one.files is None])
+        lacks = lacking(checkpoint, [(each.root, each.files) for each in older[:NUM_COMPARED]])
         faults += (f"{checkpoint.name}: {words}" for words in lacks)
     if not faults:
         faults += _copied(checkpoint, older)
         faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
+        faults += (f"{checkpoint.name}: {words}" for words in copied_from(checkpoint, [each.root for each in older]))
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
         faults += _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
+        before = (read_checkpoint(each.root, each.files) for each in older[:1])
+        notes += [f"{checkpoint.place(place)}: {words}" for place, words in counted_behind(checkpoint, before)]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, [each.root for each in older])]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
@@ -316,12 +304,12 @@ def _judge(
     return Judgement(path, tuple(faults), tuple(notes))
 
 
-def _path(checkpoint: Checkpoint) -> str:
-    """The directory; the file where one file is all that a loader takes."""
+def _path(checkpoint: Checkpoint, *, is_alone: bool) -> str:
+    """The directory; the file where one file is all that there is."""
     if checkpoint.is_bundle:
         return checkpoint.name
     own = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
-    is_alone = checkpoint.step is None and len(own) == 1 and "/" not in own[0]
+    is_alone = is_alone and checkpoint.step is None and len(own) == 1 and "/" not in own[0]
     is_one_file = not {"Hugging Face Trainer", "PyTorch DCP", "DeepSpeed", "Orbax"}.intersection(checkpoint.formats)
     return f"{checkpoint.name}/{own[0]}" if is_alone and is_one_file and len(checkpoint.files) == 1 else checkpoint.name
 
@@ -356,6 +344,10 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+    elif checkpoint.manifest is None and not checkpoint.pieces and not checkpoint.value_bytes:
+        archives = (path for path in checkpoint.unread if path.lower().endswith(".zip"))
+        named = [f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in archives]
+        yield from (f"{words}, and no file with tensors is next to it" for words in named[:1])
 
 
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:

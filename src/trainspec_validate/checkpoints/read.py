@@ -10,7 +10,9 @@ from trainspec_validate.checkpoints.formats.manifest import listed_in
 from trainspec_validate.checkpoints.inventory import Group, inventory
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
 from trainspec_validate.checkpoints.pointers import note_unreached, pointers
+from trainspec_validate.checkpoints.saves import Saved, in_order
 from trainspec_validate.checkpoints.twins import stale_weights
+from trainspec_validate.checkpoints.usable import counted_behind
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep, Series
 
 _NUM_OTHERS = 16
@@ -47,7 +49,7 @@ def read_group(
     roots = [one.root for one in found if one.step is not None and one.formats and not one.is_bundle]
     for place, root in enumerate(roots):
         _note_weights(next(one for one in found if one.root == root), roots[max(0, place - _NUM_OTHERS) : place])
-    _note_lacking([one for one in found if one.step is not None and one.formats and not one.is_bundle])
+    _note_lacking(group, found)
     return Series(group.root, group.root.as_posix(), tuple(found), beside, saved, reads_values)
 
 
@@ -57,13 +59,24 @@ def _note_weights(checkpoint: Checkpoint, before: Sequence[Path]) -> None:
         checkpoint.doubts[""] = (f"may be of two saves: {words}", "look for a file of another save")
 
 
-def _note_lacking(stepped: Sequence[Checkpoint]) -> None:
+def _note_lacking(group: Group, found: Sequence[Checkpoint]) -> None:
     """Note what the newest checkpoint lacks of those before it, which a model that was saved for use may lack."""
-    if stepped:
-        newest = stepped[-1]
-        before = [one.root for one in reversed(stepped[:-1])][:NUM_COMPARED]
+    known = [one for one in found if one.formats]
+    stepped = [one for one in known if one.step is not None and not one.is_bundle]
+    if not stepped:
+        by_name = {one.label: one for one in known if one.step is None}
+        stepped = [by_name[one.name] for one in in_order(Saved(name, None, 0) for name in by_name)][::-1]
+    for newest in stepped[-1:]:
+        for path, words in counted_behind(newest, stepped[-2:-1]):
+            newest.doubts[path] = (words, "look for a file of another save, unless the optimizer was made anew")
+        before = [_place(group, one) for one in reversed(stepped[:-1])][:NUM_COMPARED]
         for words in lacking(newest, before):
-            newest.doubts[""] = (f"is none to resume from: {words}", "resume from an earlier checkpoint")
+            newest.doubts[""] = (f"may be none to resume from: {words}", "resume from an earlier checkpoint")
+
+
+def _place(group: Group, one: Checkpoint) -> tuple[Path, Sequence[str] | None]:
+    root = one.root / one.bundle if one.bundle else one.root
+    return root, group.files.get(root)
 
 
 def _note_cover(checkpoint: Checkpoint, top: Path, listed: dict[Path, frozenset[str]]) -> None:

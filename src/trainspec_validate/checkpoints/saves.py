@@ -15,8 +15,9 @@ from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
-from trainspec_validate.checkpoints.inventory import STEP_NAME, inventory
+from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.progress import EPOCH_KEYS, GLOBAL_KEYS, LOCAL_KEYS, Progress, progress_of
+from trainspec_validate.checkpoints.save_names import DATE, STEP_NAME, WORDS, agree, counts_in
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt")
@@ -25,18 +26,11 @@ _SLOT = re.compile(r"(?:^|(?<=[-_.]))(?:best|last|latest|final)(?=[-_.]|$)", re.
 """Words that programs name a state after in place of its step."""
 _STATES = re.compile(r"^(?:model|checkpoint|ckpt|weights|epoch|step|iter|save|state|net|network)?$", re.IGNORECASE)
 """What is left of such a name without that word and without numbers."""
+_KEPT = re.compile("best|last|latest|final|ave", re.IGNORECASE)
 _RANK = re.compile(
     r"(?:^|[-_.])(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?\d",
     re.IGNORECASE,
 )
-_COUNT = re.compile(
-    r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|global_?step|step|iter|iteration|update|save)[-_=]?"
-    r"(?P<number>\d{1,12}(?:_\d{1,12})?)(?!\d|\.\d)",
-    re.ASCII | re.IGNORECASE,
-)
-_LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})$", re.ASCII)
-_WORDS = ("globalstep", "step", "iteration", "iter", "update", "epoch", "checkpoint", "ckpt", "save")
-"""Words of counts in names, from those that decide first."""
 _NUM_PAIRED = 100
 """States that are compared with each other to see whether there are several."""
 _LEADING = ("last", "latest", "final")
@@ -54,13 +48,7 @@ class Saved:
     @property
     def numbers(self) -> dict[str, tuple[int, ...]]:
         """What its name counts, by the word before the number; by the form of the name where there is no word."""
-        stem = _END.sub("", self.name)
-        found = {
-            match["word"].lower().replace("_", ""): tuple(map(int, match["number"].split("_")))
-            for match in _COUNT.finditer(stem)
-        }
-        last = _LAST.search(stem)
-        return found or ({form_of(stem): (int(last["number"]),)} if last else {})
+        return counts_in(self.name)
 
     @property
     def number(self) -> int:
@@ -85,7 +73,8 @@ def states_in(root: Path) -> list[str]:
     if STEP_NAME.match(root.name) or len(names) < 2 or not all(map(_is_alone, names)) or _has_index(checkpoint):
         return []
     saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
-    return [one.name for one in states_of(saved)] if _are_several(saved) else []
+    are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved)
+    return [one.name for one in states_of(saved)] if are_apart else []
 
 
 def is_torch(name: str) -> bool:
@@ -130,6 +119,29 @@ def _are_several(saved: Sequence[Saved]) -> bool:
     return False
 
 
+def _are_dated(saved: Sequence[Saved]) -> bool:
+    """Whether files hold the same model, and their names differ in a date."""
+    return all(map(_are_of_one_model, saved, saved[1:])) and len({one.numbers.get(DATE) for one in saved} - {None}) > 1
+
+
+def _are_exports(saved: Sequence[Saved]) -> bool:
+    """Whether one file is a whole state, and the others are models out of it that were kept for use."""
+    whole = [one for one in saved if one.progress and one.progress.has_optimizer and one.progress.tensors]
+    rest = [one for one in saved if one not in whole]
+    return len(whole) == 1 and bool(rest) and all(_is_export(one, whole[0]) for one in rest)
+
+
+def _is_export(one: Saved, whole: Saved) -> bool:
+    """Whether a file holds the tensors of the model in a state, and its name says of which save they are."""
+    if not (one.numbers or _KEPT.search(one.name)) or whole.progress is None:
+        return False
+    if one.progress is None:
+        return True
+    inner = {name.partition(".")[2] for name in whole.progress.tensors}
+    names = one.progress.tensors
+    return not one.progress.has_optimizer and bool(names) and (names <= inner or names <= whole.progress.tensors)
+
+
 def _are_whole(one: Saved, other: Saved) -> bool:
     """Whether each has the whole of one model and an optimizer, and names in which more than a number differs.
 
@@ -149,19 +161,27 @@ def _differ(one: Saved, other: Saved) -> bool:
 
 
 def _rank(word: str) -> int:
-    return _WORDS.index(word) if word in _WORDS else len(_WORDS)
+    return WORDS.index(word) if word in WORDS else len(WORDS)
 
 
 def _sign(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     return (one > other) - (one < other)
 
 
+def _begins_anew(one: Saved, other: Saved, epoch: str, step: str) -> bool:
+    """Whether steps in names begin anew in each epoch, as those of ColossalAI do: time agrees with the epochs."""
+    signs = [_sign(one.numbers[word], other.numbers[word]) for word in (epoch, step)]
+    return signs[0] == -signs[1] == _sign((one.modified_ns,), (other.modified_ns,)) != 0
+
+
 def _of_names(one: Saved, other: Saved) -> Iterator[Sign]:
     words = [one.numbers, other.numbers]
     shared = words[0].keys() & words[1].keys()
+    if (pair := agree(shared)) and _begins_anew(one, other, *pair):
+        shared -= {*pair[1:]}
     for word in sorted(shared, key=_rank):
         numbers = (each[word][-1] for each in words)
-        what = f"{word} in their names is" if word in _WORDS else "the numbers in their names are"
+        what = f"{word} in their names is" if word in WORDS else "the numbers in their names are"
         yield Sign(_sign(words[0][word], words[1][word]), "{} {:,} and {:,}".format(what, *numbers))
 
 
@@ -199,6 +219,11 @@ def newest_first(saved: Iterable[Saved]) -> list[Saved]:
     """In the order in which they are tried; files that cannot be read are tried, and refused, before others."""
     found = sorted(saved, key=cmp_to_key(_compared), reverse=True)
     return sorted(found, key=lambda one: one.progress is not None or bool(one.numbers))
+
+
+def in_order(saved: Iterable[Saved]) -> list[Saved]:
+    """Directories of saves, from the newest on."""
+    return sorted(saved, key=cmp_to_key(_compared), reverse=True)
 
 
 def contradiction(one: Saved, other: Saved) -> str:

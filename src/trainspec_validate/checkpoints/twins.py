@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from trainspec_validate.checkpoints.agreement import unexplained
-from trainspec_validate.checkpoints.inventory import STEP_NAME
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.checkpoints.save_names import STEP_NAME, counts_in
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _BLOCK_BYTES = 1 << 20
@@ -17,13 +18,16 @@ _MOST_BLOCKS = 8
 """Of weights at the start, and as many at the end."""
 _NUM_BESIDE = 16
 """Other checkpoints whose files are compared, those next in step first."""
+_ANY = (*STATE_SUFFIXES, ".distcp")
 _NUM_BEFORE = 2
 """Checkpoints before one whose shards are compared with its own."""
 _WEIGHTS = re.compile(
-    r"(?:^|/)(?:[^/]*\.safetensors|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
+    r"(?:^|/)(?:[^/]*\.safetensors|(?:model|modeling|weights)/(?:[^/]+/)*[^/]+\.(?:pt|pth|bin)|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
 )
 
 _STATE = re.compile(rf"{_WEIGHTS.pattern}|\.distcp$")
+_STORE = "manifest.ocdbt"
+"""The names of files with values in a store of OCDBT are made by chance, and its manifest holds them."""
 
 
 def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[str, str]]:
@@ -75,7 +79,8 @@ def _shared(checkpoint: Checkpoint, other: Path, paths: Sequence[str]) -> Iterat
 def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
     """Whether a file that two checkpoints share is of this one: it says this step, or none and this is the earlier.
 
-    A file that counts the step of neither may be of both.
+    A file that counts the step of neither may be of both, where a checkpoint says its step. Where none does, names may
+    number saves, as those of Accelerate do, and the file is of the earlier one.
     """
     match = STEP_NAME.match(other.name)
     if match is None or checkpoint.step is None:
@@ -83,8 +88,49 @@ def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
     said = checkpoint.said.get(path)
     counts = [claim.step for claim in checkpoint.claims if claim.path == path]
     counts += [said.optimizer_step] if said and said.optimizer_step is not None else []
-    here, there = (sum(abs(count - step) <= 1 for count in counts) for step in (checkpoint.step, int(match["step"])))
-    return here > there if counts else checkpoint.step < int(match["step"])
+    steps = (checkpoint.step, int(match["step"]))
+    here, there = (sum((abs(count - step) <= 1) + (count == step) for count in counts) for step in steps)
+    if here or there or (counts and checkpoint.claims):
+        return here > there
+    return checkpoint.step < int(match["step"])
+
+
+def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
+    """The earlier save that a checkpoint is a copy of, whose optimizer no update has changed; in words.
+
+    Args:
+        checkpoint: as it was read.
+        others: directories of other checkpoints, or files that are one.
+    """
+    counted = any(said.optimizer_step for said in checkpoint.said.values())
+    held = [path for path in checkpoint.files if path.lower().endswith(_ANY) or path.endswith(_STORE)]
+    if not held or not (counted or checkpoint.moments or any(path.endswith(_STORE) for path in held)):
+        return
+    shards = [path for path in held if path.endswith(".distcp")]
+    held = shards if shards and checkpoint.moments else held
+    own = checkpoint.root / checkpoint.bundle if checkpoint.is_bundle else checkpoint.root
+    before = [other for other in others if other != own and _is_earlier(other.name, checkpoint.label)]
+    for other in sorted(before, key=lambda other: -_number(other.name))[:_NUM_BEFORE]:
+        if checkpoint.is_bundle:
+            pairs = [(own, other)] if len(checkpoint.files) == 1 else []
+        else:
+            pairs = [(own / path, other / _there(path, checkpoint, other)) for path in held]
+        if pairs and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):
+            yield f"it is a copy of {other.name}, byte for byte: no update has changed its optimizer"
+            return
+
+
+def _number(name: str) -> int:
+    return next((counts[-1] for counts in counts_in(name).values()), -1)
+
+
+def _is_earlier(name: str, other: str) -> bool:
+    """Whether one name counts less than another that counts the same."""
+    counts = counts_in(name), counts_in(other)
+    shared = counts[0].keys() & counts[1].keys()
+    return any(counts[0][word] < counts[1][word] for word in shared) and not any(
+        counts[0][word] > counts[1][word] for word in shared
+    )
 
 
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:

@@ -38,6 +38,23 @@ def unusable(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[st
         yield from hinted
 
 
+def counted_behind(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[tuple[str, str]]:
+    """Optimizers that count less than the name says, where those of older checkpoints count what their names say.
+
+    An optimizer that was made anew counts less too, so it is said and decides nothing.
+    """
+    behind = {path: said.optimizer_step for path, said in checkpoint.said.items() if said.optimizer_step}
+    step = checkpoint.step or 0
+    behind = {path: count for path, count in behind.items() if count + _INDEX < step and path not in checkpoint.doubts}
+    for other in older if behind else ():
+        for path, count in behind.items():
+            said = other.said.get(path)
+            if said is not None and said.optimizer_step is not None and said.optimizer_step == other.step:
+                counts = f"it counts {count:,} updates, and that of {other.label} as many as its name says"
+                yield path, f"may be of another step than the rest, or was made anew: {counts}"
+        return
+
+
 def _settings(checkpoint: Checkpoint) -> Iterator[str]:
     """Settings of a model that are no JSON."""
     for path, fact in checkpoint.files.items():

@@ -76,7 +76,7 @@ class Trouble:
     help: str = ""
 
 
-OWN_STEPS = ("step", "global_step", "current_step", "iteration", "iter_num")
+OWN_STEPS = ("step", "global_step", "current_step", "iteration", "iter_num", "step_count", "step_nr", "num_updates")
 """Keys by which programs save the step of a state."""
 
 

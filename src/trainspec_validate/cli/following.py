@@ -26,6 +26,8 @@ from trainspec_validate.telemetry.follow import Follower
 
 LOST_SECONDS = 60.0
 """How long another stream is waited for once every stream that was followed is gone."""
+_LAST_SECONDS = 1.0
+"""How long the last records of other emitters are waited for when the run has said that it ends."""
 _MOST_NAMED = 5
 
 
@@ -46,18 +48,20 @@ def follow(request: Request, interval_seconds: float) -> int:
     follower = Follower(wanted, index, beside)
     told = _Told(follower)
     lost_since: float | None = None
+    has_ended_before = False
     try:
         while True:
             new, judgement = follower.look(_streams(request, told), time_ns() // 1_000)
             told.tell(new, judgement, follower.refused)
-            if follower.has_ended:
+            if follower.has_ended and (has_ended_before or not follower.is_growing):
                 break
+            has_ended_before = follower.has_ended
             is_lost = follower.is_lost or (bool(request.paths) and told.refused.keys() >= set(request.paths))
             lost_since = (lost_since or monotonic()) if is_lost else None
             if lost_since is not None and monotonic() - lost_since >= LOST_SECONDS:
                 terminal.tell(f"Error: no stream is left to follow, and none came in {LOST_SECONDS:g} s")
                 break
-            sleep(interval_seconds)
+            sleep(min(interval_seconds, _LAST_SECONDS) if follower.has_ended else interval_seconds)
     except KeyboardInterrupt:  # a signal that ends the process is one too
         told.is_stopped = True
         with suppress(Failure):  # nothing was judged, which the code of the signal says
@@ -71,25 +75,35 @@ class _Told:
     """What was told so far: findings, and files that cannot be read."""
 
     follower: Follower
-    worst_rank: int = -1
     judgement: CheckResult | None = None
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Files that were found and are not followed, and why."""
     documents: dict[str, None] = field(default_factory=dict)
     """Names of documents that were found."""
+    waits: dict[str, str] = field(default_factory=dict)
+    """What the run waits for."""
     is_stopped: bool = False
     """Whether a signal ended the command, maybe in the middle of a look."""
 
     def tell(self, findings: list[Finding], judgement: CheckResult | None, refused: Mapping[str, str]) -> None:
         """One line for each new finding and for each file that is refused, at once."""
         self.judgement = judgement or self.judgement
-        self.worst_rank = max([self.worst_rank, *(finding.severity.rank for finding in findings)])
-        if findings:
-            text = render(Report(findings=tuple(findings)), "concise")
-            terminal.emit("".join(f"{line}\n" for line in text.splitlines()[: len(findings)]))
+        terminal.emit("".join(f"{line}\n" for line in _lines(findings)))
+        for line in _lines(self.follower.withdrawn):
+            terminal.emit(f"no longer: {line}\n")
+        self._tell_waits(self.follower.waits)
         for name, reason in refused.items():
             self.refuse(name, reason)
+
+    def _tell_waits(self, now: Mapping[str, str]) -> None:
+        """One line when a run begins to wait for something, and one when that is over."""
+        for what, details in now.items():
+            if what not in self.waits:
+                terminal.emit(printable(f"now: {what}, {details}") + "\n")
+        for what in () if self.follower.has_ended else self.waits.keys() - now.keys():
+            terminal.emit(printable(f"over: {what}") + "\n")
+        self.waits = dict(now)
 
     def refuse(self, name: str, reason: str) -> None:
         """Tell once that a file cannot be judged, or not any further."""
@@ -118,7 +132,8 @@ class _Told:
         if UNJUDGED in words_of(request.fail_on) and (unjudged or any(one.absent for one in self.judgement.outcomes)):
             return terminal.FINDINGS
         threshold = threshold_of(request.fail_on)
-        failed = threshold is not None and self.worst_rank >= threshold.rank
+        worst_rank = max((finding.severity.rank for finding in self.judgement.findings), default=-1)
+        failed = threshold is not None and worst_rank >= threshold.rank
         return terminal.FINDINGS if failed else terminal.OK
 
     def _not_followed(self, paths: Sequence[str]) -> Iterator[str]:
@@ -148,6 +163,10 @@ class _Told:
         for name, offset, num_bytes, has_line_end in self.follower.unjudged_ends():
             reason = late if has_line_end else "no line end is there"
             yield f"not judged: {name}: the last {num_bytes:,} bytes, from byte {offset:,} on; {reason}"
+
+
+def _lines(findings: Sequence[Finding]) -> list[str]:
+    return render(Report(findings=tuple(findings)), "concise").splitlines()[: len(findings)] if findings else []
 
 
 def _some(names: Sequence[str]) -> str:

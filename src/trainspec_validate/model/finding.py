@@ -247,6 +247,8 @@ class Coverage:
     num_checks_judged: int = 0
     lacks: tuple[str, ...] = ()
     """Why the streams are no complete account of a run, such as `no completed step`; empty where nothing says so."""
+    incidents: tuple[str, ...] = ()
+    """What the streams themselves say went wrong with the run, such as a fault or the status `failed`."""
 
     @property
     def seconds(self) -> float:

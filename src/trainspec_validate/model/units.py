@@ -5,6 +5,8 @@ from __future__ import annotations
 from trainspec_validate.model.quantities import written
 
 _DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BEYOND_PREFIXES = 1e21
+"""From here on a number with the largest prefix is longer than one without."""
 _TIME = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
@@ -21,7 +23,13 @@ def base(value: float) -> str:
 
 
 def prefixed(value: float, unit: str) -> str:
-    """A value with a decimal prefix: `prefixed(989e12, "FLOP/s")` is 989 TFLOP/s."""
+    """A value with a decimal prefix, where one makes it short.
+
+    >>> prefixed(989e12, "FLOP/s"), prefixed(1e26, "B")
+    ('989 TFLOP/s', '1e26 B')
+    """
+    if abs(value) >= _BEYOND_PREFIXES:
+        return f"{base(float(f'{value:.4g}'))} {unit}"
     for factor, prefix in _DECIMAL:
         if abs(value) >= factor:
             return f"{value / factor:.4g} {prefix}{unit}"

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import claims, document_within, is_document
-from trainspec_validate.pipeline.files import QUOTING_SUFFIXES, is_document_name
+from trainspec_validate.pipeline.files import QUOTING_SUFFIXES, is_document_name, may_be_renamed
 from trainspec_validate.pipeline.layers import (
     MOST_LAYERS,
     PACKED,
@@ -28,7 +28,7 @@ from trainspec_validate.pipeline.layers import (
 )
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import OverLimitError
-from trainspec_validate.system.packings import unpacked_name
+from trainspec_validate.system.packings import is_archive, unpacked_name
 
 _MOST_BYTES: Final = 4 * 1024**2
 """Size of the largest archive that is looked at."""
@@ -38,6 +38,7 @@ _MOST_DOCUMENTS: Final = 100
 _MOST_ENTRIES: Final = 10_000
 _START_BYTES: Final = 262_144
 _START_OF_FILE: Final = 8
+_TAR, _TAR_PLACE = b"ustar", 257
 _ZIP_END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
 _MOST_END_BYTES: Final = 65_535 + 42
 """Bytes from the locator of a large container to the end of the longest comment."""
@@ -159,13 +160,17 @@ def _packed_in(below: Layered, packed: BinaryIO, *, quotes: bool = False) -> Ite
 
 
 def _documents(name: str, content: bytes, level: int = 1) -> Iterator[tuple[str, bytes]]:
-    """The document of ours in an entry of an archive, which can be compressed by itself."""
-    if not content.startswith((ZIP, *PACKED)):
-        if is_document(content):
-            yield name, content
-    elif level < MOST_LAYERS:
+    """The document of ours in an entry of an archive, which can be compressed or an archive by itself."""
+    if content.startswith((ZIP, *PACKED)):
+        if level >= MOST_LAYERS:
+            raise TooDeepError
         file = io.BytesIO(content)
         yield from ((name, found) for _, found in _packed_in(innermost(file, "", level), file))
+    elif content.startswith(_TAR, _TAR_PLACE):
+        found = document_within(content)
+        yield from [(name, found)] if found else []
+    elif is_document(content):
+        yield name, content
 
 
 def _has_small_directory(file: BinaryIO) -> bool:
@@ -197,4 +202,5 @@ def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _may_be_document(name: str) -> bool:
-    return is_document_name(unpacked_name(PurePath(name).name)) or name.lower().endswith(".zip")
+    name = unpacked_name(PurePath(name).name)
+    return is_document_name(name) or may_be_renamed(name) or is_archive(name)

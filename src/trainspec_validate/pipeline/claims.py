@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import io
 import json
 import re
 import unicodedata
@@ -11,21 +12,25 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.load.outline import outline_of
 from trainspec_validate.documents.types import KINDS
 from trainspec_validate.pipeline.files import SUFFIXES
 from trainspec_validate.pipeline.foreign import HELD, has_our_keys, has_our_kind, why_foreign
+from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import open_regular
 
 _PIECE_BYTES: Final = 65_536
 _START_BYTES: Final = 262_144
+_END_BYTES: Final = 1024**2
 _FIRST_BYTES: Final = 4_096
 _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 """What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
 _VERSION_START: Final = b"trainspec/"
+_EBCDIC: Final = "trainspec/v".encode("cp037")
+"""Our version as mainframes write it: these characters have the same codes in every code page of EBCDIC for Latin."""
 _ESCAPE: Final = re.compile(rb"\\(?:(?:x|u00|U000000)([0-9a-f]{2})|\r?\n[ \t]*+|(/))", re.IGNORECASE)
 """A character of a quoted text that is written as its code, or a line of it that goes on on the next one."""
 _VERSION: Final = re.compile(rb"trainspec/v\d")
@@ -152,11 +157,20 @@ def claimed(path: Path) -> bytes:
     try:
         with open_regular(path) as file:
             start = file.read(_START_BYTES)
-            content = start + (file.read(MAX_BYTES) if may_be_text(start) else b"")
+            content = start + (_rest(file) if may_be_text(start) else b"")
     except OSError:
         return b""
-    is_ours = claims(start.replace(b"\0", b"")) or _names_version(content.replace(b"\0", b""))
+    plain = content.replace(b"\0", b"")
+    is_ours = claims(start.replace(b"\0", b"")) or _names_version(plain) or _EBCDIC in plain
     return content if is_ours else b""
+
+
+def _rest(file: BinaryIO) -> bytes:
+    """The rest of a text up to the size of a document, and the end of a longer one, before which it may be padded."""
+    found, place = file.read(MAX_BYTES), file.tell()
+    end = max(place, file.seek(0, io.SEEK_END) - _END_BYTES)
+    file.seek(end)
+    return found + (b"\n" if end > place else b"") + file.read(_END_BYTES)
 
 
 def may_be_text(start: bytes) -> bool:
@@ -244,8 +258,8 @@ def why_no_document(path: Path) -> str | None:
     if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
         is_whole = b"\0" in content or _names_schema(content, _SCHEMA_AT_TOP)
         return None if is_whole else why_foreign(content, _names_us)
-    if not content.strip():
-        return "is empty"
+    if is_blank(content):
+        return "is empty" if not content else "is blank"
     reason = _no_text(content, is_whole=not is_longer)
     is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
     if not reason and is_open and _KIND.search(content):

@@ -16,6 +16,7 @@ from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document
 from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.pipeline.run_tables import is_run_table
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
+from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.system.packings import unpacked_name
@@ -40,7 +41,7 @@ _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
-_LOGS = (".log", ".out", ".err")
+_LOGS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt", ".md", ".rst")
 """Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
@@ -231,17 +232,20 @@ def detect(file: File) -> Source:
 
 def _looked_further(file: File, start: bytes) -> Source | None:
     """A log whose first record comes after more output of other programs than the start of a file; None otherwise."""
-    if len(start) < _START_BYTES or is_document_name(file.name) or b"\0" in start or _format_of(file.name, start):
+    if len(start) < _START_BYTES or is_document_name(file.name) or b"\0" in start:
         return None
-    from trainspec_validate.telemetry.formats.format import detect_beyond  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.format import FORMATS, detect_beyond  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
 
+    first = FORMATS.get(_format_of(file.name, start))
+    if first and not first.is_of_engine:
+        return None
     if not file.found:
-        found = detect_beyond(pieces_of(file.path))
+        found = detect_beyond(pieces_of(file.path), first)
         return Source("stream", file, found.name) if found else None
     begin_file(file.path.stat().st_size)
     try:
-        found = detect_beyond(counted(pieces_of(file.path)))
+        found = detect_beyond(counted(pieces_of(file.path)), first)
     except OverLimitError:
         return Source("other", file, unread=NOT_LOOKED_INTO)
     return Source("stream", file, found.name) if found else None
@@ -281,7 +285,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("other", file, unread=SACCT)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
-        is_stream = bool(not file.found or is_own) or not start.strip() or _has_record(start)
+        is_stream = bool(not file.found or is_own) or is_blank(start) or _has_record(start)
         return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
         return _of_named(file, start, is_compressed=is_compressed)

@@ -53,6 +53,11 @@ QUOTING_SUFFIXES: Final = _OTHER_SUFFIXES | frozenset(
     )
 )
 """Ends of names of programs and documentation, which may quote documents and lines of a log."""
+_RENAMED: Final = re.compile(
+    r"(?:\.(?:j2|jinja2?|tmpl|tpl|template|in|dist|example|sample|bak|backup|disabled|off|old|orig|save)|~|\s)+$"
+)
+"""Ends of names of templates and of what is kept next to a document."""
+_TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
 _MOST_STDIN: Final = Limit("a stream on standard input", 4 * 1024**3, "bytes")
 _PIECE_BYTES = 8_000_000
@@ -249,6 +254,12 @@ def kept(start: bytes, rest: BinaryIO, name: str) -> Iterator[File]:
 def is_document_name(name: str) -> bool:
     """Whether a name is one of a document."""
     return PurePath(name).suffix.lower() in SUFFIXES
+
+
+def may_be_renamed(name: str) -> bool:
+    """Whether a name is one of a template, a text, or what is kept next to a document."""
+    name = name.lower()
+    return PurePath(name).suffix.strip() in _TEXT_SUFFIXES or is_document_name(_RENAMED.sub("", name))
 
 
 def is_stream_name(name: str) -> bool:

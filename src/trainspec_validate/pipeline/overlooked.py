@@ -41,6 +41,7 @@ from trainspec_validate.pipeline.files import (
     is_document_name,
     is_stream_name,
     linked_matches,
+    may_be_renamed,
 )
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
@@ -58,10 +59,6 @@ _READ_PACKINGS: Final = (".gz", ".zst")
 """Ends of names of compressed streams that are read."""
 _ODD_SUFFIXES: Final = frozenset({".otlp", ".metrics"})
 """Ends of names that exporters give to streams, and other programs to other files."""
-_RENAMED: Final = re.compile(
-    r"(?:\.(?:j2|jinja2?|tmpl|tpl|template|in|dist|example|sample|bak|backup|disabled|off|old|orig|save)|~|\s)+$"
-)
-"""Ends of names of templates and of what is kept next to a document."""
 _PROGRAM: Final = re.compile(rb"#!|(?:[^\n]{0,1000}\n){0,100}?#(?:SBATCH|PBS|BSUB|PJM|COBALT)[ \t]")
 """How a program begins: with its interpreter, or with what it asks of a scheduler."""
 _COMMENT: Final = re.compile(rb"^[ \t]{0,100}(?:#|//)[^\n]*\n?", re.MULTILINE)
@@ -69,7 +66,6 @@ _MOST_QUOTED: Final = 5
 """Lines of a log that a program holds at most; the output of a job can begin with its program."""
 _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
-_TEXT_SUFFIXES: Final = frozenset({"", ".txt", ".json5", ".jsonc", ".conf", ".cfg"})
 PACKED_DOCUMENT: Final = "is a compressed document"
 UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here"
 _YAML: Final = (".yaml", ".yml")
@@ -286,7 +282,7 @@ class _Tree:
         Links in a checkpoint that was judged, and links into one, leave nothing out.
         """
         from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
-        from trainspec_validate.checkpoints.inventory import STEP_NAME  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.save_names import STEP_NAME  # noqa: PLC0415 - start-up
 
         if not left_out(link.name) and (link.exists() or not STEP_NAME.match(link.name)):
             return False
@@ -315,12 +311,6 @@ def is_of_a_tool(entry: os.DirEntry[str]) -> bool:
 def link_reason(link: Path) -> str:
     """Why a link is left out."""
     return "is a link, which is not followed" if link.exists() else "is a link that leads nowhere"
-
-
-def may_be_renamed(name: str) -> bool:
-    """Whether a name is one of a template, a text, or what is kept next to a document."""
-    name = name.lower()
-    return Path(name).suffix.strip() in _TEXT_SUFFIXES or is_document_name(_RENAMED.sub("", name))
 
 
 def _is_ours_by_name(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from trainspec_validate.pipeline.archives import documents_in, packed_documents
 from trainspec_validate.pipeline.claims import claimed, claims, names_kind
-from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name, is_stream_name
+from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name, is_stream_name, may_be_renamed
 from trainspec_validate.pipeline.layers import TooDeepError
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
@@ -20,7 +20,6 @@ from trainspec_validate.pipeline.overlooked import (
     is_of_a_tool,
     is_packed_document,
     link_reason,
-    may_be_renamed,
     packed_reason,
 )
 from trainspec_validate.pipeline.texts import Text

@@ -126,12 +126,10 @@ def _incomplete(path: str, result: CheckResult) -> Iterator[Unjudged]:
 
 
 def _of_several_runs(view: RunView) -> Iterator[Unjudged]:
-    """The files that are about several runs, so that there is no run to judge."""
+    """The files that are about several runs or no training, so that there is no run to judge."""
     for damage in view.damage:
         if damage.is_unjudged:
-            yield Unjudged(
-                view.files[damage.location.file].path, f"is about several runs: {damage.message}", damage.help, ()
-            )
+            yield Unjudged(view.files[damage.location.file].path, damage.message, damage.help, ())
 
 
 def _without_zone(view: RunView) -> Iterator[Unjudged]:

@@ -9,6 +9,9 @@ from trainspec_validate.model.finding import Coverage, Evidence
 
 _MAX_NAMES = 6
 _MAX_REASONS = 12
+_MAX_STATED = 2
+_UNKNOWN_RUN = "unknown"
+"""Run of records that name none, as readers of other formats write it."""
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -52,10 +55,26 @@ def coverage_line(coverage: Coverage) -> str:
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
     return (
-        f"coverage of run {coverage.run or '(unnamed)'}: {len(coverage.metrics_seen)} metrics{absent}; "
+        f"coverage of {_name(coverage)}: {len(coverage.metrics_seen)} metrics{absent}; "
         f"ranks {ranks}; devices {devices}; {_length(coverage)}{coverage.num_records:,} records; "
-        f"{len(coverage.not_judged)} not judged"
+        f"{len(coverage.not_judged)} not judged{_stated(coverage)}"
     )
+
+
+def _name(coverage: Coverage) -> str:
+    """The run, or its files where they name none."""
+    if coverage.run not in {"", _UNKNOWN_RUN} or not coverage.files:
+        return f"run {coverage.run or '(unnamed)'}"
+    more = len(coverage.files) - 1
+    return f"{coverage.files[0]}{f' and {more:,} more' if more else ''}, which names no run"
+
+
+def _stated(coverage: Coverage) -> str:
+    """What the streams say went wrong, the first two of it."""
+    if not coverage.incidents:
+        return ""
+    more = len(coverage.incidents) - _MAX_STATED
+    return f"; the run states: {'; '.join(coverage.incidents[:_MAX_STATED])}{f'; {more} more' if more > 0 else ''}"
 
 
 def _length(coverage: Coverage) -> str:
@@ -66,7 +85,7 @@ def _length(coverage: Coverage) -> str:
 
 def coverage_lines(coverage: Coverage) -> Iterator[str]:
     """What was seen of a run, one fact on each line."""
-    yield f"coverage of run {coverage.run or '(unnamed)'}"
+    yield f"coverage of {_name(coverage)}"
     size = _size(coverage.num_bytes)
     files = f"{len(coverage.files)} file{'' if len(coverage.files) == 1 else 's'}"
     yield f"  read: {files}, {size}, {coverage.num_records:,} records, {coverage.num_samples:,} values"
@@ -75,6 +94,7 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
         span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}"
         stated = f"{span}, {coverage.seconds:,.0f} s" if coverage.first_time_us >= 0 else "not stated"
         yield f"  time: {stated} in {attempts}"
+    yield from (f"  the run states: {text}" for text in coverage.incidents)
     yield f"  metrics: {_metrics(coverage)}"
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)

@@ -78,9 +78,11 @@ def _share(report: Report) -> str:
 
 
 def _lacks(report: Report) -> str:
-    """What makes the streams incomplete."""
+    """How much the streams say went wrong, and what makes them incomplete."""
     lacks = dict.fromkeys(lack for run in report.coverage for lack in run.lacks)
-    return f"; incomplete: {', '.join(lacks)}" if lacks else ""
+    incomplete = f"; incomplete: {', '.join(lacks)}" if lacks else ""
+    num_incidents = sum(len(run.incidents) for run in report.coverage)
+    return (f"; the streams state {_count(num_incidents, 'incident')}" if num_incidents else "") + incomplete
 
 
 def _not_run(report: Report) -> int:

@@ -21,6 +21,7 @@ _MEMORY_TOLERANCE = 0.1
 """Model of an accelerator that the sources of a published profile do not name."""
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
+_MOST_TIMES_THE_LARGEST = 10
 _POWER_SHARE = (0.4, 1.25)
 _FLOPS_PER_BYTE = (1, 5000)
 """Operations of a 16-bit peak for each byte of memory bandwidth; a factor of nine outside what makers publish."""
@@ -192,12 +193,20 @@ def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-CLU-062")
 def memory_read_time(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Memory over memory bandwidth of an accelerator that the catalog does not have is plausible."""
+    """Memory, and memory over its bandwidth, of an accelerator that the catalog does not have is plausible."""
     judged, (low, high) = False, _READ_SECONDS
+    most = _MOST_TIMES_THE_LARGEST * max(entry.memory_bytes for entry in accelerators().values())
     for i, group in enumerate(cluster.node_groups):
         own = group.accelerator
         size, rate = own.memory_bytes, own.memory_bandwidth_bytes_per_second
-        if listed(group) is not None or size is None or rate is None or size < _SMALLEST_DRAM:
+        if listed(group) is not None or size is None:
+            continue
+        if size > most:
+            judged = True
+            place = at(cluster, "node_groups", i, "accelerator", "memory_bytes")
+            usual = f"up to {units.bytes_(most)} is plausible{units.slipped_prefix(size, most / 1000, most)}"
+            yield Violation(place, f"{units.bytes_(size)} of memory for an accelerator", usual)
+        if rate is None or size < _SMALLEST_DRAM or size > most:
             continue
         judged = True
         if not low <= size / rate <= high:

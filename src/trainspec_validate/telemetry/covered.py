@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from trainspec_validate.documents.types import ClusterProfile, Document
 from trainspec_validate.model.finding import Coverage, CutRecord, Outcome, Verdict
@@ -10,8 +11,10 @@ from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._rows import has_times
+from trainspec_validate.telemetry.incidents import incidents
 from trainspec_validate.telemetry.view.run_view import RunView
 
+_MAX_NAMED, _MAX_NAME = 4, 40
 _NOT_JUDGED = frozenset({Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN})
 
 
@@ -27,7 +30,6 @@ def coverage_of(
     unsupported = {name for name in owed - seen if view.unsupported(name)}
     ranks, devices, hosts = _subjects(view)
     answers = list(outcomes)
-    timed = has_times(view)
     not_judged = [outcome for outcome in answers if outcome.verdict in _NOT_JUDGED]
     return Coverage(
         run=view.run,
@@ -35,9 +37,7 @@ def coverage_of(
         num_bytes=sum(file.num_bytes for file in view.files),
         num_records=view.num_records,
         num_samples=view.num_samples,
-        first_time_us=view.first_time_us if timed else -1,
-        last_time_us=view.last_time_us if timed else -1,
-        covered_seconds=sum(attempt.seconds for attempt in view.attempts) if timed else 0.0,
+        **_times(view),
         num_attempts=len(view.attempts),
         metrics_seen=tuple(sorted(seen)),
         metrics_absent=tuple(sorted(owed - seen - unsupported)),
@@ -54,7 +54,17 @@ def coverage_of(
         num_checks=len(answers),
         num_checks_judged=len(answers) - len(not_judged),
         lacks=tuple(_lacks(view, seen)),
+        incidents=incidents(view),
     )
+
+
+def _times(view: RunView) -> dict[str, Any]:
+    """The times that the records span; none where their source states no times."""
+    if not has_times(view):
+        return {"first_time_us": -1, "last_time_us": -1, "covered_seconds": 0.0}
+    covered_seconds = sum(attempt.seconds for attempt in view.attempts)
+    times = {"first_time_us": view.first_time_us, "last_time_us": view.last_time_us}
+    return {**times, "covered_seconds": covered_seconds}
 
 
 def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
@@ -64,7 +74,10 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
     if not _has_step(view):
         yield "no completed step"
     if len(seen) <= 1:
-        yield f"{len(seen)} readable metric{'s' * (not seen)}"
+        unknown = list(dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unknown_names))
+        more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
+        why = f" (the catalog has none for {', '.join(unknown[:_MAX_NAMED])}{more})" if unknown else ""
+        yield f"{len(seen)} readable metric{'s' * (not seen)}{why}"
     ended = last_end(view)
     status = word(ended, "train.run.status") if ended is not None else None
     if status not in {None, "completed"} and not view.events_named("train.fault.detected"):

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from trainspec_validate.documents.types import Document
 from trainspec_validate.model.finding import CheckResult, Finding
 from trainspec_validate.model.requirements import Index, Requirement
@@ -25,12 +27,17 @@ from trainspec_validate.telemetry.fold.engine import Options, circumstances, run
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES
 from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, head_of
 from trainspec_validate.telemetry.judge import judge_view
+from trainspec_validate.telemetry.waiting import waits
 
 _PIECE_BYTES: Final = 1_000_000
 _ANEW: Final = "what was read counts, the rest is not judged; run the command again"
 _REPLACED: Final = f"another file has taken the place of the one that was followed; {_ANEW}"
-Told = tuple[str, str, int, str]
-"""What distinguishes findings while their numbers grow: requirement, file, line and series."""
+_NEWEST: Final = 0.2
+"""Weight of the newest time between two growths of a file."""
+_USUAL_US: Final = 10_000_000
+"""Between two looks that find something new in a file, where nothing holds records back."""
+Kind = tuple[str, str, str]
+"""What a finding keeps while its numbers grow and its line moves: requirement, file and series."""
 
 
 @dataclass(slots=True)
@@ -43,6 +50,16 @@ class _Followed:
     read: tuple[int, Any] = field(default_factory=lambda: (0, blake2b(digest_size=16)))
     """Bytes that were read, whole lines, and their hash: one value, since a signal can come between two."""
     judged_bytes: int = 0
+    grown_us: int = -1
+    """When it was last seen to have grown."""
+    usual_us: float = 0.0
+    """Mean time between two growths, the newest ones first."""
+
+    def grows(self, now_us: int) -> None:
+        """Note that records were read, at the time of the look."""
+        if self.grown_us >= 0:
+            self.usual_us += (now_us - self.grown_us - self.usual_us) * (_NEWEST if self.usual_us else 1.0)
+        self.grown_us = now_us
 
     @property
     def offset(self) -> int:
@@ -59,6 +76,7 @@ class _Followed:
         status = _status(self.file.path)
         if not os.path.samestat(status, self.status):
             raise SourceError(_REPLACED)
+        self.status = status
         if status.st_size < self.offset:
             raise SourceError(f"the file has become shorter than what was read of it; {_ANEW}")
         found = []
@@ -95,7 +113,14 @@ class Follower:
     documents: Mapping[type[Document], Document]
     digest: Digest = field(default_factory=Digest)
     followed: dict[str, _Followed] = field(default_factory=dict)
-    told: set[Told] = field(default_factory=set)
+    judged: dict[Kind, list[Finding]] = field(default_factory=dict)
+    """Findings that are true as of the last look, by kind."""
+    withdrawn: list[Finding] = field(default_factory=list)
+    """Findings that the last look found to be true no longer."""
+    is_growing: bool = False
+    """Whether the last look found new records."""
+    waits: dict[str, str] = field(default_factory=dict)
+    """What the run waits for as of the last look, by what stays the same as long as it lasts."""
     headless: dict[str, Path] = field(default_factory=dict)
     """Files whose first line has no end yet."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -114,13 +139,22 @@ class Follower:
                 self._begin(path)
         if not self.followed:
             return [], None
-        self.digest.add(in_order(join(self._news())))
+        self.digest.add(in_order(join(self._news(now_us))))
         judgement = self._judged(now_us)
         for one in self.followed.values():
             one.judged_bytes = one.offset
-        new = [finding for finding in judgement.findings if _identity(finding) not in self.told]
-        self.told |= {_identity(finding) for finding in new}
-        return new, judgement
+        return list(self._new(judgement.findings)), judgement
+
+    def _new(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Findings that were not reported before; one that has only moved, as its numbers grow, was."""
+        before, self.judged = self.judged, {}
+        for finding in findings:
+            self.judged.setdefault(_kind(finding), []).append(finding)
+        self.withdrawn = []
+        for kind in before.keys() | self.judged.keys():
+            old, now = before.get(kind, []), self.judged.get(kind, [])
+            yield from _more(now, old)
+            self.withdrawn += _more(old, now)
 
     @property
     def is_lost(self) -> bool:
@@ -166,16 +200,22 @@ class Follower:
             return next((name for name, one in self.followed.items() if os.path.samestat(one.status, status)), None)
         return None
 
-    def _news(self) -> list[Batch]:
+    def _news(self, now_us: int) -> list[Batch]:
         found: list[Batch] = []
+        self.is_growing = False
         for name, one in self.followed.items():
             if name in self.refused:
                 continue
             try:
                 with untrusted(SourceError):
-                    found += one.news()
+                    new = one.news()
             except SourceError as error:
                 self.refused[name] = str(error)
+                continue
+            found += new
+            if new:
+                self.is_growing = True
+                one.grows(now_us)
         return found
 
     def _begin(self, path: Path) -> None:
@@ -203,9 +243,22 @@ class Follower:
 
     def _judged(self, now_us: int) -> CheckResult:
         files = [one.file for one in self.followed.values()]
-        options = Options(is_live=True, now_us=now_us)
+        options = Options(is_live=True, now_us=now_us, watched_until_us=self._watched_until_us(now_us))
         view = view_of(self.digest, circumstances(files, self.digest, options))
+        self.waits = {one.what: one.details for one in waits(view)}
         return judge_view(view, files, self.requirements, self.index, self.documents, is_followed=True)
+
+    def _watched_until_us(self, now_us: int) -> int:
+        """Up to when records would have been seen, by the clocks that wrote them.
+
+        That is the newest record plus the time since a file last grew, so that clocks of other machines do not matter,
+        less what a file system or writer holds back.
+        """
+        newest_us = int(self.digest.writers["last_time_us"].max(initial=-1))
+        written_us = max((int(one.status.st_mtime_ns // 1_000) for one in self.followed.values()), default=now_us)
+        held_us = float(np.median([one.usual_us for one in self.followed.values()]))
+        since_us = now_us - written_us - max(0, round(held_us) - _USUAL_US)
+        return newest_us + max(0, since_us) if newest_us > 0 else -1
 
 
 def _status(path: Path) -> os.stat_result:
@@ -221,6 +274,17 @@ def _has_line_end(path: Path, offset: int) -> bool:
         return any(b"\n" in piece for piece in iter(lambda: opened.read(_PIECE_BYTES), b""))
 
 
-def _identity(finding: Finding) -> Told:
-    line = finding.span.line if finding.span else 0
-    return finding.requirement, finding.path, line, finding.evidence.series if finding.evidence else ""
+def _kind(finding: Finding) -> Kind:
+    return finding.requirement, finding.path, finding.evidence.series if finding.evidence else ""
+
+
+def _more(some: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """As many of some findings of a kind as there are more of than of others, by their lines."""
+    lines = {_line(finding) for finding in others}
+    num = max(0, len(some) - len(others))
+    unlike = [finding for finding in some if _line(finding) not in lines]
+    return unlike[max(0, len(unlike) - num) :] if num else []
+
+
+def _line(finding: Finding) -> int:
+    return finding.span.line if finding.span else 0

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from datetime import date
 
 
+_MOST_SEARCHED = 100
+"""Patterns without a judged file that are looked up on the disk, to say that no file has such a name."""
+
+
 @dataclass(frozen=True, slots=True)
 class WaiverFile:
     """The waivers of one file, with their places in its list."""
@@ -115,13 +119,18 @@ def _idle(
     file: WaiverFile, active: Iterable[_Active], run: Run, relative: Iterable[tuple[str, str]]
 ) -> Iterator[Complaint]:
     names, exists = list(relative), cache(partial(_exists, file.directory))
+    searched = set[str]()
     for waiver in active:
-        place = ("waivers", waiver.index)
-        covered = [path for path, name in names if waiver.pattern.fits(name)]
         if waiver.used:
             continue
-        if not covered and not exists(waiver.waiver.file):
-            message = f"no file is called {waiver.waiver.file!r}, seen from the directory of the waivers"
+        place, name = ("waivers", waiver.index), waiver.waiver.file
+        covered = [path for path, name in names if waiver.pattern.fits(name)]
+        if not covered and WILDCARDS & set(name):
+            searched.add(name)
+            if len(searched) > _MOST_SEARCHED:  # each may walk over all directories
+                continue
+        if not covered and not exists(name):
+            message = f"no file is called {name!r}, seen from the directory of the waivers"
             yield Complaint(UNUSED, file.path, message, "correct the path or remove the waiver", (*place, "file"))
         elif covered and all(run.judged(waiver.requirement, path) for path in covered):
             message = f"the waiver of {waiver.requirement} silences nothing: there is no such finding"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
-from trainspec_validate.checkpoints.inventory import STEP_NAME
-from trainspec_validate.checkpoints.twins import borrowed
+from trainspec_validate.checkpoints.save_names import STEP_NAME
+from trainspec_validate.checkpoints.twins import borrowed, copied_from
 from trainspec_validate.checkpoints.view import StepClaim
 
 _AGREE = "resume from a checkpoint whose parts agree"
@@ -40,6 +40,7 @@ def step_agreement(series: Series) -> Iterator[Violation]:
 def _mixed(series: Series) -> Iterator[Violation]:
     """Parts that count other steps than the rest, and those that are of another checkpoint next to it."""
     roots = [one.root for one in series.checkpoints if not one.is_bundle]
+    places = [one.root / one.bundle if one.is_bundle else one.root for one in series.checkpoints]
     for one in series.checkpoints:
         told = [trouble for trouble in one.troubles if trouble.aspect == "step"]
         yield from (Violation(one.place(each.path), each.message, each.help) for each in told)
@@ -47,6 +48,7 @@ def _mixed(series: Series) -> Iterator[Violation]:
         for path, words in borrowed(one, roots):
             if path not in known:
                 yield Violation(one.place(path), words, _AGREE)
+        yield from (Violation(one.name, words, _AGREE) for words in copied_from(one, places))
 
 
 def _step_of_name(one: Checkpoint) -> int | None:

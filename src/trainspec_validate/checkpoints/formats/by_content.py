@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.containers import unread_container
+from trainspec_validate.checkpoints.containers import unnamed_state, unread_container
 from trainspec_validate.checkpoints.content import JUDGED, PICKLED, STATE_SUFFIXES, TAR, is_blank, kind_of_start
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
@@ -73,6 +73,8 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
         torch_zip.read_archive(checkpoint, Archive(path), lambda _, __: None)
+        if words := unnamed_state(checkpoint.root / path):
+            checkpoint.unread[path] = words
     elif not is_named and start[:2] in torch_zip.PICKLE_STARTS:
         checkpoint.examined |= {"container", "limits", "code"}
         torch_zip.read_bare(checkpoint, path)

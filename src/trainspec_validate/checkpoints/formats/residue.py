@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from trainspec_validate.checkpoints.leftovers import forgiven
+from trainspec_validate.checkpoints.save_names import is_unfinished
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _RESIDUE = re.compile(
@@ -17,9 +18,10 @@ _FULL = re.compile(r"^tmp-checkpoint-|(\.tmp|\.orbax-checkpoint-tmp.*)$")
 def read(checkpoint: Checkpoint) -> None:
     """Report files of staging, and a directory that itself is one."""
     checkpoint.examined.add("residue")
-    if _FULL.search(checkpoint.root.name):
-        words = "the directory still has the name that it is written under"
-        checkpoint.report("residue", "", words, "the save was not committed; remove it")
+    if _FULL.search(checkpoint.root.name) or is_unfinished(checkpoint.label):
+        what = "file" if checkpoint.is_bundle else "directory"
+        words = f"the {what} still has the name that it is written under"
+        checkpoint.report("residue", "", words, "the save was not committed; remove it, or rename it if it is whole")
     told = set(forgiven(checkpoint))
     for path in (*checkpoint.folders, *checkpoint.files):
         if path not in told and _RESIDUE.search(path) and not any(path.startswith(f"{folder}/") for folder in told):

@@ -185,7 +185,7 @@ def summary(files: Iterable[Told]) -> str:
             lines.append(f"{file.num_refused - len(file.refused):,} more of {file.shown} are refused")
         for loss in file.losses[: _MAX_TOLD * 3]:
             times = f" ({loss.num:,} times)" if loss.num > 1 else ""
-            lines.append(f"lost: {file.shown}: {loss.message}{times}")
+            lines.append(f"{'incident' if loss.reason == 'incident' else 'lost'}: {file.shown}: {loss.message}{times}")
         more = len(file.losses) - _MAX_TOLD * 3
         if more > 0:
             lines.append(f"{more:,} more things of {file.shown} are lost")

@@ -107,6 +107,8 @@ def load_text(
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """
     text = _decode(text)
+    if not text.strip():
+        text = ""  # a tab or a no-break space is no error of its own where there is nothing else
     if format == "yaml":
         return _load_yaml(path, text, older=older)
     if format == "json" or path.lower().endswith(".json"):

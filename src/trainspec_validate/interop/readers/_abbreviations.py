@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from trainspec_validate.interop.readers._huggingface_training import is_example
 from trainspec_validate.interop.readers._plan_parts import Draft
-from trainspec_validate.interop.readers._shell_options import PROGRAM, Option, Started
+from trainspec_validate.interop.readers._shell_found import PROGRAM, Option
+from trainspec_validate.interop.readers._shell_options import Started
 
 _TRAINER_FIELDS = """
     accelerator_config adafactor adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size

@@ -12,7 +12,8 @@ from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER
 from trainspec_validate.interop.readers._plan_parts import Draft, is_count, shown, word_value
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_options import PROGRAM, Option, Started
+from trainspec_validate.interop.readers._shell_found import PROGRAM, Option
+from trainspec_validate.interop.readers._shell_options import Started
 from trainspec_validate.model.finding import Pointer
 
 ACCELERATE, DEEPSPEED = "accelerate.", "deepspeed."

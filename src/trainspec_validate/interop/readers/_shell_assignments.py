@@ -16,6 +16,8 @@ from trainspec_validate.interop.readers._shell_words import Piece, Token, as_ite
 ASSIGNS = re.compile(rf"({NAME})(\+?)=")
 _ENTRY = re.compile(rf"({NAME})\[[^\]]*\]\+?=")
 _ENTRY_OF = re.compile(rf"\$\{{({NAME})\[[^\]@*]*\]\}}")
+_EVERY = re.compile(rf"\$[@*]|\$\{{{NAME}\[[@*]\]\}}")
+"""Every word of the caller, or every item of an array, that is not known."""
 _JOIN = frozenset({"eval", "ssh", "pdsh", "clush", "parallel"})
 """Commands that make one text of their words, which a shell cuts again."""
 _ECHOED = re.compile(r"\$\([ \t]*echo[ \t]+\"?(\$\{?[A-Za-z_]\w{0,99}\}?)\"?[ \t]*\)")
@@ -97,11 +99,15 @@ def _is_one_word(items: Items | None, value: str) -> bool:
     return not _is_pair(value)
 
 
-def _may_hold_options(script: Script, value: str) -> bool:
-    """Whether a choice has a text in which options follow an option, and which a program gets as one word."""
-    texts = script.choices.flat(value)[0] if only_marks(value) else ()
-    several = (text.text for text in texts if len(text.text.split()) > 1 and not _is_pair(text.text))
-    return any(word.startswith("--") for text in several for word in cut_words(text))
+def _each_one_word(script: Script, value: str) -> str:
+    """A choice between quotes, of which a program gets every text as one word."""
+    texts, more = script.choices.flat(value) if only_marks(value) else ((), False)
+    kept = [text.text if _is_pair(text.text) else as_item(text.text) for text in texts]
+    if all(text.text == one for text, one in zip(texts, kept, strict=True)):
+        return value
+    values = [Value(text, one.line) for text, one in zip(kept, texts, strict=True)]
+    rest = [Value(unknown_words("quotes"), 0)] if more else []
+    return script.choices.mark([*values, *rest], unknown_words("quotes"))
 
 
 def _is_entry_of_options(script: Script, value: str) -> bool:
@@ -137,10 +143,13 @@ def _words(script: Script, token: Token, keep_quoted: bool, after_program: bool)
     if after_program and _is_one_word(items, value):
         yield Word(without_joints(value), token.line)
         return
-    is_choice = is_quoted(token) and _may_hold_options(script, value)
-    if after_program and (is_choice or _is_entry_of_options(script, value)):
+    if after_program and _is_entry_of_options(script, value):
         yield Word(unknown_words("quotes"), token.line)
         return
+    if after_program and is_quoted(token) and items and items.whole and not items.listed:
+        value = _each_one_word(script, value)
+    if after_program and _EVERY.fullmatch(value):
+        value = value.replace("@", "*") if is_quoted(token) and "*" in token.text else value.replace("*", "@")
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in cut_words(value) if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"

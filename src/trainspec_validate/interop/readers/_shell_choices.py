@@ -172,3 +172,8 @@ def only_marks(word: str) -> bool:
 def split_marks(word: str) -> list[str]:
     """The marks of a word that is nothing else."""
     return [found[0] for found in _MARK.finditer(word)]
+
+
+def without_marks(word: str) -> str:
+    """What a word has besides marks."""
+    return _MARK.sub("", word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, LAUNCHER_OPTIONS, LAUNCHER_SIZE, launcher_of
@@ -13,12 +13,24 @@ from trainspec_validate.interop.readers._quoted_commands import commands_in
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
 from trainspec_validate.interop.readers._shell_choices import (
     ABSENT,
-    OUTSIDE,
     Alternatives,
     Value,
     has_marks,
     only_marks,
     split_marks,
+    without_marks,
+)
+from trainspec_validate.interop.readers._shell_found import (
+    MORE,
+    PROGRAM,
+    UNRESOLVED,
+    Found,
+    Option,
+    Options,
+    Possible,
+    cut,
+    distinct,
+    either,
 )
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
@@ -40,97 +52,8 @@ _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
-PROGRAM = "$program"
-"""Under which the name of the program appears among its options."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
-_UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """The value of an option and where it is."""
-
-    value: object
-    line: int
-
-
-Options = Mapping[str, Option]
-_Possible = list[Option]
-"""The values that an option may have; `ABSENT` among them where it may not be given."""
-
-
-@dataclass(slots=True)
-class Found:
-    """What words say: every option with the values that it may have."""
-
-    options: dict[str, _Possible] = field(default_factory=dict)
-    ways: dict[str, tuple[int, tuple[object, ...]]] = field(default_factory=dict)
-    """Options that one branch alone decides, with the value for each way through it."""
-    doubled: list[tuple[str, int]] = field(default_factory=list)
-    """Options that are given twice with different values, which no branch explains."""
-    is_list: bool = False
-    """Whether the words are lists that no command of the script uses."""
-    outside: dict[str, int] = field(default_factory=dict)
-    """Words from outside the script that may hold further options, with their lines."""
-    further: list[str] = field(default_factory=list)
-    """Those of them that can be nothing else."""
-    overriding: bool = False
-    """Whether such a word may give again what was given before it."""
-
-    def set(self, name: str, possible: _Possible, ways: tuple[int, tuple[object, ...]] | None = None) -> None:
-        """Give an option its values; a later one goes before an earlier one where it is given."""
-        lone = name not in self.options or all(option.value is not ABSENT for option in possible)
-        self.ways.pop(name, None)
-        if ways is not None and lone:
-            self.ways[name] = ways
-        before = self.given(name)
-        here = [option for option in possible if option.value is not ABSENT]
-        whole = len(here) == len(possible)
-        given = before[0].value
-        if whole and len(here) == len(before) == 1 and given is not ABSENT and given != here[0].value:
-            self.doubled.append((name.replace("_", "-"), here[0].line))
-        self.options[name] = here if whole else _distinct([*here, *before])
-
-    def given(self, name: str) -> _Possible:
-        """The values that an option may have so far."""
-        return self.options.get(name, [Option(ABSENT, 0), *([Option("$(more)", 0)] if self.overriding else [])])
-
-    def override(self, line: int) -> None:
-        """A word may give every option again that was given before it; one of a launcher ends with the launcher."""
-        self.overriding = True
-        for name in self.options.keys() - {PROGRAM, LAUNCHER} - LAUNCHER_OPTIONS:
-            self.options[name] = _distinct([*self.options[name], Option("$(more)", line)])
-            self.ways.pop(name, None)
-
-    def settings(self, outside: str = OUTSIDE) -> dict[str, Option]:
-        """Every option with its one value, or with its alternatives; `outside` names what else may set one."""
-        return {name: self._one(name, possible, outside) for name, possible in self.options.items()}
-
-    def _one(self, name: str, possible: _Possible, outside: str) -> Option:
-        one = _one(possible, outside)
-        if name not in self.ways or not isinstance(one.value, Alternatives):
-            return one
-        event, ways = self.ways[name]
-        return Option(replace(one.value, event=event, ways=ways), one.line)
-
-
-def _distinct(options: Iterable[Option]) -> _Possible:
-    return list({(type(option.value), repr(option.value)): option for option in options}.values())
-
-
-def _one(possible: _Possible, outside: str) -> Option:
-    distinct = _distinct(possible)
-    known = [option for option in distinct if not _is_open(option.value)]
-    if len(distinct) == 1 or not known:
-        return distinct[0]
-    values = tuple(option.value for option in known)
-    free = len(known) < len(distinct)
-    return Option(Alternatives(values, tuple(option.line for option in known), free, outside=outside), known[0].line)
-
-
-def _is_open(value: object) -> bool:
-    return isinstance(value, str) and bool(_UNRESOLVED.search(value))
 
 
 class Reader:
@@ -152,7 +75,7 @@ class Reader:
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
             for value in filter(self._holds_options, values):
-                found.outside.setdefault(_cut(value), line)
+                found.outside.setdefault(cut(value), line)
                 found.override(line)
         return found
 
@@ -161,12 +84,12 @@ class Reader:
         texts = self.script.choices.flat(value)[0] if has_marks(value) else ()
         return any(word.startswith("--") for text in texts for word in cut_words(text.text)[1:])
 
-    def _launchers(self, words: list[Word]) -> _Possible:
+    def _launchers(self, words: list[Word]) -> Possible:
         """What may start the program, in every branch."""
         end = next(k for k, word in enumerate(words) if word.text.endswith(".py"))
         texts, more = self.script.choices.flat(" ".join(word.text for word in words[:end]))
         found = [Option(launcher_of(text.text), words[0].line) for text in texts]
-        return _distinct([*found, Option("$(more)", words[0].line)] if more else found)
+        return distinct([*found, Option(MORE, words[0].line)] if more else found)
 
     def _ways(self, name: str, values: list[str]) -> tuple[int, tuple[object, ...]] | None:
         """The branch that decides the value of an option, with the value for each way."""
@@ -208,7 +131,7 @@ class Reader:
                 laid(found)
                 continue
             if self._is_further(word.text) and not (name and not values and ONE_OF_THEM.fullmatch(word.text)):
-                found.outside.setdefault(_cut(word.text), word.line)
+                found.outside.setdefault(cut(word.text), word.line)
                 continue
             pair = self._pair(word.text)
             if pair is not None:
@@ -252,16 +175,16 @@ class Reader:
     def _names_are_open(self, text: str) -> bool:
         """Whether a word is an option whose name a choice or the outside decides, as in `--${PRECISION}`."""
         stem = text[2:].partition("=")[0]
-        return not self._pairs and text.startswith("--") and (has_marks(stem) or bool(_UNRESOLVED.search(stem)))
+        return not self._pairs and text.startswith("--") and (has_marks(stem) or bool(UNRESOLVED.search(stem)))
 
     def _leading(self, word: Word) -> list[str]:
         """The value of the option before a choice of options, where that begins with one in some way."""
         texts, more = self.script.choices.flat(word.text)
         firsts = [(cut_words(one.text) or ["--"])[0] for one in texts]
         known = [first for first in firsts if not first.startswith(("--", "$", "`"))]
-        rest = ["$(more)"] if more or len(known) < len(firsts) else []
+        rest = [MORE] if more or len(known) < len(firsts) else []
         values = [Value(text, word.line) for text in [*known, *rest]]
-        return [self.script.choices.mark(values, "$(more)")] if known and not self._pairs else []
+        return [self.script.choices.mark(values, MORE)] if known and not self._pairs else []
 
     def _laid_over(self, word: Word) -> Callable[[Found], None] | None:
         """What lays the options that a word holds over those before it; None for a word that is one option or value."""
@@ -276,13 +199,13 @@ class Reader:
         texts, more = self.script.choices.flat(word.text)
         for text in texts:
             pair = self._pair(text.text)
-            if pair is None or _UNRESOLVED.search(pair[0]):
+            if pair is None or UNRESOLVED.search(pair[0]):
                 more = True
             else:
                 given = Option(_value(pair[0], [pair[1]] if pair[1] else []), text.line or word.line)
                 found.set(pair[0], [given, Option(ABSENT, 0)] if len(texts) > 1 or more else [given])
         if more:
-            found.outside.setdefault(_cut(word.text), word.line)
+            found.outside.setdefault(cut(word.text), word.line)
         if CHANGED_NAME.match(word.text):
             found.override(word.line)
 
@@ -306,12 +229,15 @@ class Reader:
         read = [self.read(Word(text, value.line or line) for text in cut_words(value.text)) for value in values]
         return either(read, decided[0] if decided else None)
 
-    def _possible(self, name: str, values: list[str], line: int) -> _Possible:
-        if not any(map(has_marks, values)):
+    def _possible(self, name: str, values: list[str], line: int) -> Possible:
+        several = name in SEVERAL
+        if not any(map(has_marks, values if several else values[:1])):
             return [Option(_value(name, values), line)]
-        texts, more = self.script.choices.flat(" ".join(values) if name in SEVERAL else values[0])
-        found = [Option(_value(name, cut_words(text.text) or [""]), text.line or line) for text in texts]
-        return _distinct([*found, Option("$(more)", line)] if more else found)
+        texts, more = self.script.choices.flat(" ".join(values) if several else values[0])
+        is_one = not several and " " in without_marks(values[0])
+        words = [[text.text] if is_one else cut_words(text.text) or [""] for text in texts]
+        found = [Option(_value(name, each), text.line or line) for each, text in zip(words, texts, strict=True)]
+        return distinct([*found, Option(MORE, line)] if more else found)
 
 
 def _ended(name: str, line: int, values: list[str]) -> Iterator[tuple[str, int, list[str]]]:
@@ -322,14 +248,9 @@ def _ended(name: str, line: int, values: list[str]) -> Iterator[tuple[str, int, 
 
 def _note(word: Word, found: Found, *, is_further: bool) -> None:
     """Keep a word that is not known among those that may hold further options."""
-    if _UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
-        found.outside.setdefault(_cut(word.text), word.line)
-        found.further += [_cut(word.text)] if is_further else []
-
-
-def _cut(text: str) -> str:
-    """The beginning of a word; one with marks stays whole, since half a mark is none."""
-    return text if has_marks(text) else text[:40]
+    if UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
+        found.outside.setdefault(cut(word.text), word.line)
+        found.further += [cut(word.text)] if is_further else []
 
 
 def _value(name: str, values: list[str]) -> object:
@@ -434,7 +355,7 @@ def _take_launcher(script: Script, reader: Reader, found: Found) -> None:
     for words in lists:
         for name, possible in reader.read(words).options.items():
             if name in LAUNCHER_SIZE:
-                found.options[name] = _distinct([*found.options.get(name, []), *possible])
+                found.options[name] = distinct([*found.options.get(name, []), *possible])
 
 
 def tell_outside(draft: Draft, script: Script, found: Found) -> None:
@@ -475,25 +396,6 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
     # A command that is only shown lacks its launcher.
     picked = [read[k] for k in near if script.commands[k][0].text not in _SHOWS] or [read[k] for k in near]
     return picked[0] if len(picked) == 1 else either(picked, script.choices.event())
-
-
-def either(picked: list[Found], event: int | None) -> Found:
-    """What one of several lists of words says; `event` is the branch that picks one."""
-    whole = Found()
-    for found in picked:
-        whole.doubled.extend(found.doubled)
-        whole.outside.update(found.outside)
-        whole.further += found.further
-        whole.overriding = whole.overriding or found.overriding
-    for name in dict.fromkeys(name for found in picked for name in found.options):
-        every = [found.given(name) for found in picked]
-        ways = None
-        if event is not None and all(len(options) == 1 for options in every):
-            ways = event, tuple(options[0].value for options in every)
-        whole.options[name] = _distinct(option for options in every for option in options)
-        if ways is not None:
-            whole.ways[name] = ways
-    return whole
 
 
 def _fits(pattern: re.Pattern[str], name: str) -> bool:

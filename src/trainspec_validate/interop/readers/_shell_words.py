@@ -19,7 +19,9 @@ _LONGEST_SUM = 1024
 _MAY_ASSIGN = re.compile(r"=|\+\+|--")
 _BLANK_INSIDE = "\ue002"
 """A blank inside of an item of an array."""
-_MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD, 0xE002: 0xFFFD}
+_EMPTY_ITEM = "\ue003"
+"""An item that is empty."""
+_MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD, 0xE002: 0xFFFD, 0xE003: 0xFFFD}
 """Characters that `_shell_choices` or this module has a meaning for."""
 _CUTS = re.compile(r"\s+|\$[({]|`")
 _INNER_BLANK = re.compile(r"\s")
@@ -334,8 +336,8 @@ def cut_words(text: str) -> list[str]:
 
     >>> cut_words("--data-path $(python3 make.py -p $(pwd) a) `date +%s` --bf16"), cut_words("$(open a")
     (['--data-path', '$(python3 make.py -p $(pwd) a)', '`date +%s`', '--bf16'], ['$(open', 'a'])
-    >>> cut_words("--lr ${@: -1} " + as_item("a b"))
-    ['--lr', '${@: -1}', 'a b']
+    >>> cut_words("--lr ${@: -1} " + as_item("a b") + " " + as_item(""))
+    ['--lr', '${@: -1}', 'a b', '']
     """
     words, start, at = list[str](), 0, 0
     while found := _CUTS.search(text, at):
@@ -356,17 +358,17 @@ def cut_words(text: str) -> list[str]:
 
 def as_item(text: str) -> str:
     """A text that stays one word where it is joined with others by blanks."""
-    return _INNER_BLANK.sub(_BLANK_INSIDE, text)
+    return _INNER_BLANK.sub(_BLANK_INSIDE, text) or _EMPTY_ITEM
 
 
 def has_joints(text: str) -> bool:
-    """Whether a text has items with blanks inside."""
-    return _BLANK_INSIDE in text
+    """Whether a text has items with blanks inside, or empty ones."""
+    return _BLANK_INSIDE in text or _EMPTY_ITEM in text
 
 
 def without_joints(text: str) -> str:
     """A text with plain blanks alone."""
-    return text.replace(_BLANK_INSIDE, " ")
+    return text.replace(_BLANK_INSIDE, " ").replace(_EMPTY_ITEM, "")
 
 
 def _end_of_expansion(text: str, start: int) -> int:

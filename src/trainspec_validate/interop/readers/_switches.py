@@ -22,8 +22,9 @@ FURTHER: Final = re.compile(
     r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
 )
 """Words that are further options, by what they are called."""
-ONE_OF_THEM: Final = re.compile(r"\$\{@:(?: -1|[ ]?[1-9][0-9]{0,2}:1)\}")
-"""A part of the words of the caller that is one word."""
+ONE_OF_THEM: Final = re.compile(r"\$\{@:(?: -1|[ ]?[1-9][0-9]{0,2}:1)\}|\$\*|\$\{\w+\[\*\]\}|\$\{@:?-[^-{}][^{}]*\}")
+"""A part of the words of the caller that is one word, or all words or items as one word, or words with a value to use
+where there are none."""
 _SWITCH: Final = re.compile(
     r"(?:no|use|disable|enable|untie|overlap|apply|skip|calculate|check|accumulate|reset|eod|mock|log|add|init_method)_\w+"
     r"|bf16|fp16|fp8|swiglu|squared_relu|finetune|sequence_parallel|group_query_attention|multi_latent_attention"

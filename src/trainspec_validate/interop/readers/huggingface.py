@@ -52,11 +52,8 @@ from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._setting_places import place_of
 from trainspec_validate.interop.readers._shell_documents import written_mapping
-from trainspec_validate.interop.readers._shell_options import (
-    PROGRAM,
-    Started,
-    options_of_script,
-)
+from trainspec_validate.interop.readers._shell_found import PROGRAM
+from trainspec_validate.interop.readers._shell_options import Started, options_of_script
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer

@@ -23,11 +23,8 @@ from trainspec_validate.interop.readers._plan_identities import complete, keep_m
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
-from trainspec_validate.interop.readers._shell_options import (
-    Found,
-    Option,
-    Reader,
-)
+from trainspec_validate.interop.readers._shell_found import Found, Option
+from trainspec_validate.interop.readers._shell_options import Reader
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._slurm_script import script_of

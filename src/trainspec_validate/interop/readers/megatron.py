@@ -25,14 +25,8 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
 from trainspec_validate.interop.readers._shell_choices import Alternatives
 from trainspec_validate.interop.readers._shell_documents import written_mapping
-from trainspec_validate.interop.readers._shell_options import (
-    PROGRAM,
-    Option,
-    Options,
-    Started,
-    draft_of,
-    options_of_script,
-)
+from trainspec_validate.interop.readers._shell_found import PROGRAM, Option, Options
+from trainspec_validate.interop.readers._shell_options import Started, draft_of, options_of_script
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
 from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled

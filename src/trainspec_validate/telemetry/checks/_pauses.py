@@ -9,6 +9,7 @@ import numpy as np
 
 from trainspec_validate.model.metrics import Metric
 from trainspec_validate.telemetry.checks._intervals import intervals
+from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, PlacedEvent, RunView
 
 BLOCKING = "train.checkpoint.duration{train.checkpoint.phase=blocking}"
@@ -115,17 +116,31 @@ def _standstills(run: RunView, *, evaluated: bool = True) -> Iterator[Pause]:
         for interval in intervals(run, name):
             if interval.closed:
                 yield Pause(interval.opened.time_us, interval.closed.time_us, f"a {reason} runs")
+            elif can_close(run, interval.opened):
+                yield Pause(interval.opened.time_us, end_us(run.attempts[-1]), f"a {reason} runs")
     for save in intervals(run, "train.checkpoint.begin"):
-        if save.closed:
-            begin, end = save.opened.time_us, save.closed.time_us
-            yield Pause(begin, min(end, begin + _blocking_us(run, save.closed, end - begin)), "a save blocks")
+        begin = save.opened.time_us
+        end = save.closed.time_us if save.closed else end_us(run.attempts[-1]) if can_close(run, save.opened) else begin
+        yield Pause(begin, min(end, begin + _blocking_us(run, save.closed, end - begin)), "a save blocks")
     for span in run.attempts:
         yield from _warmup(run, span)
 
 
 def end_us(span: AttemptSpan) -> int:
-    """When an attempt ends: as its event says, else with its last record."""
-    return span.ended.time_us if span.ended else span.last_time_us
+    """When an attempt ends: as its event says, else with its last record, or now where it continues."""
+    return span.ended.time_us if span.ended else max(span.last_time_us, span.watched_until_us)
+
+
+def before_end(span: AttemptSpan, time_us: int) -> str:
+    """How long a moment is before the end of an attempt, in words."""
+    length = seconds_in_words((end_us(span) - time_us) / 1e6)
+    is_open = span.ended is None and span.watched_until_us >= span.last_time_us
+    return f"{length} before {'now, and' if is_open else 'the end of'} attempt {span.number}{' continues' * is_open}"
+
+
+def can_close(run: RunView, event: PlacedEvent) -> bool:
+    """Whether an event is of the attempt that is still followed, so that what it opens can still be closed."""
+    return run.is_live and event.attempt == run.attempts[-1].number and run.attempts[-1].ended is None
 
 
 def _begin_us(span: AttemptSpan) -> int:
@@ -142,12 +157,14 @@ def _mended_us(run: RunView, fault: PlacedEvent) -> int:
     if ends:
         return ends[-1].time_us
     starts = [_begin_us(span) for span in run.attempts if span.number > fault.attempt]
+    if not starts and can_close(run, fault):
+        return end_us(run.attempts[-1])
     return min(starts, default=fault.time_us)
 
 
-def _blocking_us(run: RunView, end: PlacedEvent, whole_us: int) -> int:
+def _blocking_us(run: RunView, end: PlacedEvent | None, whole_us: int) -> int:
     """How long training stands for a save: as its commit says, else as the run says of its saves, else all of it."""
-    said = end.value(BLOCKING)
+    said = end.value(BLOCKING) if end else None
     if said is None and BLOCKING in run.job and len(run.job[BLOCKING]):
         said = float(np.nanmax(run.job[BLOCKING].value))
     return whole_us if said is None or not np.isfinite(said) else round(said * 1e6)

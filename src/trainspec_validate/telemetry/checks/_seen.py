@@ -8,6 +8,7 @@ import numpy as np
 
 from trainspec_validate.model.metrics import by_name, events
 from trainspec_validate.telemetry.checks import RunView
+from trainspec_validate.telemetry.checks._rows import source_format
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, PlacedHead, Trouble
 
 WITH_HEADS = frozenset({"metric-stream", "parquet"})
@@ -22,9 +23,14 @@ def is_own(run: RunView, place: Location) -> bool:
 
 
 def owing_heads(run: RunView, attempt: int) -> list[PlacedHead]:
-    """The heads of an attempt in files whose format can carry every metric."""
-    of_others = {number for number, file in enumerate(run.files) if file.format not in OWING}
-    return [head for head in heads_of(run, attempt) if head.location.file not in of_others]
+    """The heads of an attempt whose records were written in a format that can carry every metric."""
+    return [head for head in heads_of(run, attempt) if owes(run, head)]
+
+
+def owes(run: RunView, head: PlacedHead) -> bool:
+    """Whether the format can carry every metric that the records of a head were written in, before a conversion."""
+    found = source_format(run, head)
+    return found is None or found.name in OWING
 
 
 def owing(run: RunView) -> bool:

@@ -9,8 +9,9 @@ import numpy as np
 
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
-from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt, silences
+from trainspec_validate.telemetry.checks._intervals import Interval, intervals
+from trainspec_validate.telemetry.checks._pauses import Pauses, can_close, end_us, evaluations, of_attempt, silences
+from trainspec_validate.telemetry.checks._progress import Progress
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView
 
@@ -26,8 +27,8 @@ LEAST_SECONDS = 600.0
 LEAST_START_SECONDS = 7200.0
 """Compilation, warm-up and the first reading of data of large jobs take up to an hour."""
 LONGER_START = 20.0
-LONGER_EVALUATION = 10.0
-FEWEST_EVALUATIONS = 4
+LONGER_PAUSE = 10.0
+FEWEST_ALIKE = 4
 HELP = "write what the job does instead: an evaluation, a save, a fault with its recovery, or train.telemetry.gap"
 
 
@@ -108,17 +109,40 @@ def signs_of(run: RunView, span: AttemptSpan) -> Signs:
     return Signs(run, span)
 
 
-def long_evaluations(run: RunView) -> Iterator[Violation]:
-    """Evaluations that take many times as long as the others, which a stall within them explains."""
-    closed = [i for i in intervals(run, "train.evaluation.begin") if i.closed is not None]
-    lengths = [(i.closed.time_us - i.opened.time_us) / 1e6 for i in closed if i.closed]
-    for interval, length in zip(closed, lengths, strict=True) if len(closed) >= FEWEST_EVALUATIONS else ():
-        usual = float(np.median([other for other in lengths if other is not length]))
-        if length > max(LONGER_EVALUATION * usual, LEAST_SECONDS):
+def long_pauses(run: RunView, updates: Progress | None) -> Iterator[Violation]:
+    """Evaluations, and saves without an update, that take many times as long as the others: a stall explains them."""
+    for name, what in (("train.evaluation.begin", "evaluation"), ("train.checkpoint.begin", "save")):
+        lengths = [(interval, _seconds(run, interval)) for interval in intervals(run, name)]
+        known = [(interval, length) for interval, length in lengths if length is not None]
+        for interval, length in known if len(known) >= FEWEST_ALIKE else ():
+            usual = float(np.median([other for another, other in known if another is not interval]))
+            if length <= max(LONGER_PAUSE * usual, LEAST_SECONDS):
+                continue
+            if what == "save" and _updates_within(updates, interval, length):
+                continue
+            takes = "takes" if interval.closed else "has taken"
             yield Violation(
                 interval.opened.location,
-                f"this evaluation takes {seconds_in_words(length)}, and half of the others at most "
+                f"this {what} {takes} {seconds_in_words(length)}, and half of the others at most "
                 f"{seconds_in_words(usual)}",
-                "look for a rank that hangs; an evaluation that is larger by design has a set of its own",
+                "look for a rank that hangs; an evaluation that is larger by design has a set of its own"
+                if what == "evaluation"
+                else "look for a rank that hangs, and for storage that does",
                 Evidence(first_time_us=interval.opened.time_us, last_time_us=interval.opened.time_us),
             )
+
+
+def _seconds(run: RunView, interval: Interval) -> float | None:
+    """How long an interval took, or has taken so far; None where nothing closes it and nothing can."""
+    if interval.closed is not None:
+        return (interval.closed.time_us - interval.opened.time_us) / 1e6
+    return (end_us(run.attempts[-1]) - interval.opened.time_us) / 1e6 if can_close(run, interval.opened) else None
+
+
+def _updates_within(updates: Progress | None, interval: Interval, seconds: float) -> bool:
+    """Whether the job went on during a save, as it does where the save is asynchronous."""
+    opened = interval.opened
+    if updates is None:
+        return False
+    found = updates.first(opened.attempt, after_us=opened.time_us + 1)
+    return found is not None and found.time_us < opened.time_us + seconds * 1e6 / 2

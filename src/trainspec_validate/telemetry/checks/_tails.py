@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt
+from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_us, of_attempt
 from trainspec_validate.telemetry.checks._rows import has_times
 from trainspec_validate.telemetry.checks._seen import steps_by_attempt
 from trainspec_validate.telemetry.checks._words import seconds_in_words
@@ -49,7 +49,7 @@ def tails(run: RunView, standing: Pauses) -> tuple[list[Violation], bool]:
     found: list[Violation] = []
     judged = False
     highest = steps_by_attempt(run)
-    for span in run.attempts[:-1] if run.is_live else run.attempts:
+    for span in run.attempts:
         last_step = max(highest.get(span.number, (-1, -1))[1], run.event_facts.last_step.get(span.number, -1))
         for reports in (*_series(run, span), *_evaluations(run, span)):
             if len(reports.times_us) >= FEWEST:
@@ -94,8 +94,7 @@ def _stops(reports: _Reports, span: AttemptSpan, last_step: int, standing: Pause
         usual = float(np.percentile(standing.left_us(times[:-1], times[1:]), USUAL)) / 1e6
         if left <= max(INTERVALS * usual, LEAST_SECONDS):
             return
-        length = seconds_in_words((end_us(span) - last_us) / 1e6)
-        words = f"has its last value {length} before the end of attempt {span.number}"
+        words = f"has its last value {before_end(span, last_us)}"
         words += f", after one about every {seconds_in_words(usual)}"
     verb = words.replace("has its last value", "come last") if reports.name.startswith("the ") else words
     evidence = Evidence(reports.name, "", last_us, end_us(span))

@@ -104,7 +104,7 @@ def goodput_closed(run: RunView) -> Iterator[Violation]:
     duration, productive = run.job.get(DURATION), run.job.get(PRODUCTIVE)
     if duration is None or productive is None:
         return
-    taken = _time_of_updates(run, duration, first, last)
+    taken = _time_of_updates(run, duration, first, last) + _under_way(duration, last)
     claimed = _grown(productive, first)
     if taken and claimed > (1 + GOODPUT_TOLERANCE) * taken:
         yield Violation(
@@ -127,6 +127,17 @@ def _place_at(categories: Sequence[JobSeries], time_us: int) -> Location:
         series.location(int(index)) for series in categories for index in np.flatnonzero(series.time_us == time_us)
     )
     return min(places, default=Location(-1, -1))
+
+
+def _under_way(duration: JobSeries, last_us: int) -> float:
+    """Seconds that the update may have taken which was under way at a moment: no more than the longest one."""
+    before = np.flatnonzero((duration.time_us <= last_us) & np.isfinite(duration.value))
+    if not len(before):
+        return 0.0
+    newest = int(before[np.argmax(duration.time_us[before])])
+    mine = before[duration.attempt[before] == duration.attempt[newest]]
+    longest = float(np.max(duration.value[mine]))
+    return min((last_us - int(duration.time_us[newest])) / 1e6, longest)
 
 
 def _time_of_updates(run: RunView, duration: JobSeries, first_us: int, last_us: int) -> float:

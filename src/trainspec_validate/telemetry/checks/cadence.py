@@ -13,7 +13,7 @@ from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
-from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
+from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_us, pauses_of, silences, standstills
 from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, timed_rows, violations_by_emitter
 from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._tails import tails
@@ -245,13 +245,10 @@ def _silent_series(run: RunView) -> Iterator[Violation]:
     """Series with a cadence that have no value in the last three of them.
 
     Raises:
-        NotApplicable: no series has a cadence, or the run continues.
+        NotApplicable: no series has a cadence.
     """
     timed = timed_rows(run, least=1)
-    ends = {span.number: end_us(span) for span in (run.attempts[:-1] if run.is_live else run.attempts)}
-    timed = timed[np.isin(Columns(run, timed)["attempt"], list(ends))]
-    if not len(timed):
-        raise NotApplicable("the run continues")
+    ends = {span.number: end_us(span) for span in run.attempts}
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]
@@ -262,13 +259,13 @@ def _silent_series(run: RunView) -> Iterator[Violation]:
     silent = silent[absences.told_us(run, silent) < run.series.rows["last_time_us"][silent]]
 
     def fault(series: Series) -> Fault:
-        length = seconds_in_words((ends[series.attempt] - series.last_time_us) / 1e6)
+        span = run.attempt(series.attempt)
+        where = before_end(span, series.last_time_us) if span else ""
         return Fault(
             key=series.key,
             subject=series.subject,
             location=series.last_location,
-            message=f"{series_in_words(series.key, series.subject)} has its last value {length} before the end of "
-            f"attempt {series.attempt}",
+            message=f"{series_in_words(series.key, series.subject)} has its last value {where}",
             help="write it until the attempt ends, or an event that says what was lost",
             first_time_us=series.last_time_us,
             last_time_us=ends[series.attempt],

@@ -16,6 +16,7 @@ from trainspec_validate.telemetry.checks._seen import (
     carried,
     heads_of,
     num_updates,
+    owes,
     owing_heads,
     own_heads,
     steps_by_attempt,
@@ -114,11 +115,14 @@ def _scopes(names: frozenset[str]) -> frozenset[str]:
 @check("TS-TEL-071")
 def scopes_covered(run: RunView) -> Iterator[Violation]:
     """The emitters of a run write every scope with required metrics."""
-    if not own_heads(run):
+    own = own_heads(run)
+    if not any(owes(run, head) for head in own):
         raise NotApplicable("no head that names scopes")
     if any(damage.location.offset == 0 for damage in run.damage):
         raise NotApplicable("a head cannot be read")
-    named = {scope for head in own_heads(run) for scope in head.record.scopes}
+    if run.is_live and all(_is_short(run, span.number) for span in run.attempts):
+        raise NotApplicable("the run has just begun, and emitters can still come")
+    named = {scope for head in own for scope in head.record.scopes}
     absent = [scope for scope in SCOPES if scope not in named]
     if absent:
         message = f"no head names the scope{'s' * (len(absent) > 1)} {', '.join(absent)}"
@@ -224,7 +228,8 @@ def _absent(run: RunView, profile: str) -> Iterator[Violation]:
 
 def _why_nothing_is_owed(run: RunView) -> str:
     if run.heads and not any(owing_heads(run, span.number) for span in run.attempts):
-        formats = ", ".join(sorted({file.format for file in run.files}))
+        known = {found.name for head in run.heads if (found := source_format(run, head))}
+        formats = ", ".join(sorted(known or {file.format for file in run.files}))
         return f"a log of the format {formats} requires no metric"
     return "no attempt is long enough to require a metric of the scopes that its heads name"
 

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attem
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress, progress
 from trainspec_validate.telemetry.checks._rows import Columns, finite, refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._seen import advice
-from trainspec_validate.telemetry.checks._signs import long_evaluations, signs_of
+from trainspec_validate.telemetry.checks._signs import long_pauses, signs_of
 from trainspec_validate.telemetry.checks._words import (
     damaged,
     few,
@@ -169,15 +169,13 @@ def no_progress(run: RunView) -> Iterator[Violation]:
     refuse_timeless(run)
     known = find_progress(run)
     pauses = standstills(run)
-    found: list[Violation] = list(long_evaluations(run))
+    found: list[Violation] = list(long_pauses(run, known))
     judged = False
     for span in run.attempts:
         mine = of_attempt(known.series, span.number) if known else slice(0, 0)
-        is_open = run.is_live and span is run.attempts[-1]
         if known is not None and mine.stop - mine.start >= FEWEST_REPORTS:
             judged = True
-            last = int(known.series.time_us[mine][-1])
-            found += _stands(run, known, mine, pauses, last if is_open else end_us(span))
+            found += _stands(run, known, mine, pauses, end_us(span))
         signs = signs_of(run, span)
         judged |= signs.show_rhythm
         found += signs.late_start()

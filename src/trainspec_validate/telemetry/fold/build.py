@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,12 +43,15 @@ class Circumstances:
     snapshot: bool = False
     has_order: bool = True
     now_us: int | None = None
+    watched_until_us: int = -1
+    """Up to when a run that is followed would have shown more records, by its own clock."""
     capabilities: frozenset[str] = frozenset()
 
 
 def view_of(digest: Digest, around: Circumstances) -> RunView:
     """What checks see of a run."""
     events = digest.events.placed(partial(_placed, digest.names))
+    has_ended = digest.events.has_ended
     emitters = tuple(sorted(_emitters(digest), key=lambda span: (span.attempt, span.emitter)))
     heads = _heads(digest)
     first = min((span.first_time_us for span in emitters), default=-1)
@@ -57,7 +60,7 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
         run=_run_name(digest, heads),
         files=around.files,
         heads=heads,
-        attempts=tuple(_attempts(emitters, heads, events)),
+        attempts=_watched(tuple(_attempts(emitters, heads, events)), -1 if has_ended else around.watched_until_us),
         events=events,
         keys=tuple(_keys(digest)),
         series=tabled.series(digest),
@@ -73,7 +76,7 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
         num_samples=digest.num_samples,
         first_time_us=first,
         last_time_us=last,
-        is_live=around.is_live and not digest.events.has_ended,
+        is_live=around.is_live and not has_ended,
         snapshot=around.snapshot,
         has_order=around.has_order,
         now_us=around.now_us,
@@ -128,6 +131,13 @@ def _skips(skips: Any) -> tuple[tuple[tuple[int, int, Location], ...], tuple[tup
         tuple((int(skip["seq"]), int(skip["num"]), place_of(skip, "here")) for skip in missing),
         tuple((int(skip["seq"]), place_of(skip, "here")) for skip in repeated),
     )
+
+
+def _watched(attempts: tuple[AttemptSpan, ...], until_us: int) -> tuple[AttemptSpan, ...]:
+    """The attempts, of which the last one continues unless its event says that it has ended."""
+    if not attempts or attempts[-1].ended is not None:
+        return attempts
+    return *attempts[:-1], replace(attempts[-1], watched_until_us=until_us)
 
 
 def _attempts(

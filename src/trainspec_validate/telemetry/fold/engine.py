@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import TogetherUnreadableError
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
 from trainspec_validate.telemetry.decode.reader import batches, have_order
+from trainspec_validate.telemetry.decode.rows import FileFacts
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch, check_facts
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
-from trainspec_validate.telemetry.formats.items import Given
+from trainspec_validate.telemetry.formats.items import Given, Loss
 from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
@@ -44,6 +46,8 @@ class Options:
     """`local`, or `spark` for the Spark session of this process."""
     is_live: bool = False
     now_us: int | None = None
+    watched_until_us: int = -1
+    """Up to when a run that is followed would have shown more records, by its own clock."""
 
 
 def run_file(number: int, path: Path, name: str) -> RunFile:
@@ -57,8 +61,8 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     if b"\n" not in start and b'"head"' in start:
         start = head_of(path, MAX_LINE_BYTES + 2)
     found = detect(start)
-    if found is None and len(start) >= HEAD_BYTES:
-        found = detect_beyond(pieces_of(path))
+    if (found is None or found.is_of_engine) and len(start) >= HEAD_BYTES:
+        found = detect_beyond(pieces_of(path), found)
     if found is not None and found.name == "parquet":
         from trainspec_validate.telemetry.decode.arrow import first_head  # noqa: PLC0415
         from trainspec_validate.telemetry.formats.parquet import text_bytes  # noqa: PLC0415
@@ -67,6 +71,8 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
         return RunFile(number, path, name, found.name, size, head, least_text_bytes=text_bytes(path))
     head = _head(start)
     if found is None and not head and not holds_record(start):
+        if is_blank(start):
+            raise SourceError("the file is blank, and holds no record" if size else "the file is empty")
         raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
     kind = NATIVE if head or found is None else found.name
     run = None if head else run_named(start, kind, path)
@@ -145,7 +151,13 @@ def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) ->
         snapshot=bool(files) and all(FORMATS[file.format].snapshot for file in files),
         has_order=have_order(files),
         now_us=options.now_us,
+        watched_until_us=options.watched_until_us,
     )
+
+
+def _lost(facts: FileFacts, *, is_incident: bool) -> list[Loss]:
+    losses = facts.losses.entries if facts.losses else ()
+    return [loss for loss in losses if (loss.reason == "incident") == is_incident]
 
 
 def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) -> Iterator[StreamFile]:
@@ -162,5 +174,10 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             tail_bytes=facts.tail[1] if facts.tail else 0,
             tail_offset=facts.tail[0] if facts.tail else -1,
             clock=facts.losses.clock if facts.losses else "utc",
-            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in facts.losses.entries) if facts.losses else (),
+            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts, is_incident=False)),
+            unknown_names=tuple(loss.what for loss in _lost(facts, is_incident=False) if loss.reason == "unknown-name"),
+            incidents=tuple(
+                f"{loss.message} ({loss.num:,} times)" if loss.num > 1 else loss.message
+                for loss in _lost(facts, is_incident=True)
+            ),
         )

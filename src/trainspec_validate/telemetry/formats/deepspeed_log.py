@@ -24,6 +24,8 @@ _TOGETHER_US = 5_000_000
 _MOST_GROUPS = 100
 _START = "[Rank 0] DeepSpeed info: version="
 """What each process writes when its engine is initialized; several engines of one process are before its first step."""
+_LAUNCH = "] WORLD INFO DICT: "
+"""What the launcher writes before it starts the processes of a node."""
 _SKIPPED = keys.join("train.step.skipped", {"train.skip.reason": "overflow"})
 
 
@@ -35,6 +37,8 @@ class Reader(Console):
         self._last: tuple[int, int] | None = None
         self._counted = -1
         """Steps of the last line, with those that were skipped."""
+        self._is_launched = False
+        """Whether processes were launched since the last engine was initialized."""
         self._is_of_another = False
         """Whether the last line with a step was of another engine than the one that is read."""
 
@@ -53,7 +57,10 @@ class Reader(Console):
                     ),
                 )
             else:
-                if _START in text:
+                self._is_launched = self._is_launched or _LAUNCH in text
+                # Before the first step of a process it is a further engine, such as a reference model.
+                if _START in text and (self._counted > 0 or self._is_launched):
+                    self._is_launched = False
                     self._counted, self._is_of_another = -1, False
                     self.rows.restart(
                         offset, "DeepSpeed is initialized again; inferred: a restart, which begins an attempt"
@@ -78,7 +85,7 @@ class Reader(Console):
             return
         self._is_of_another = step == self._counted
         if self._is_of_another:
-            message = "the line repeats a step for another engine, such as that of a critic, and is left out"
+            message = "the line repeats a step, as for another engine, such as that of a critic, and is left out"
             self.transcript.lose("meaning", "engine", message, offset)
             return
         self._counted = step

@@ -45,6 +45,8 @@ class Dialect:
     """Names that are no value of a step, with the reason."""
     not_at_first: frozenset[str] = frozenset()
     """Names whose value at the first step is of another interval than it says."""
+    evaluation_seconds: re.Pattern[str] | None = None
+    """Names of the seconds that an evaluation took, which ended with the row; `set` is the part that names its data."""
     step_names: tuple[str, ...] = ()
     """Names under which the step is a value of its own."""
 
@@ -80,6 +82,7 @@ HUGGINGFACE = Dialect(
         "num_input_tokens_seen": "counts tokens with or without padding; the file does not say which",
         "global_step": "is the step of the record itself",
     },
+    evaluation_seconds=re.compile(r"eval(?:_(?P<set>.{1,200}))?_runtime"),
     step_names=("train/global_step",),
 )
 _MEGATRON = Dialect(

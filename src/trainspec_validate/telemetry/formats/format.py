@@ -48,6 +48,7 @@ _SCALAR_METRICS = frozenset(
 _TRAINER_METRICS = frozenset(
     {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
 )
+_NEMO_METRICS = (_NANOGPT_METRICS - {"train.evaluation.loss"}) | {"train.learning_rate", "train.flops.utilization"}
 _INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
 _EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
 _SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
@@ -78,6 +79,8 @@ class StreamFormat:
     """Whether users name the values, so that a sound file may hold none that is known."""
     is_binary: bool = False
     """Whether a file has no lines: places in it are numbers of records."""
+    is_of_engine: bool = False
+    """Whether its lines are of an engine that other programs run, whose lines say more and can come later."""
     mark: bytes = b""
     """What each of its lines holds, among the output of other programs; empty where a file has no other lines."""
     metrics: frozenset[str] | None = None
@@ -296,7 +299,7 @@ _FORMATS = (
     StreamFormat(
         *("tensorboard", "scalars of TensorBoard, event file", _is_event_file),
         metrics=_SCALAR_METRICS,
-        events=frozenset(),
+        events=_EVALUATIONS,
         has_rhythm=True,
         has_free_names=True,
         is_binary=True,
@@ -314,7 +317,7 @@ _FORMATS = (
     StreamFormat(
         *("wandb-history", "exported history of Weights & Biases, CSV or JSON Lines", _is_history),
         metrics=_SCALAR_METRICS,
-        events=frozenset(),
+        events=_EVALUATIONS,
         has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
@@ -358,6 +361,7 @@ _FORMATS = (
         ),
         events=frozenset(),
         has_rhythm=True,
+        is_of_engine=True,
         mark=b"[Rank 0] step=",
         module="deepspeed_log",
     ),
@@ -382,12 +386,7 @@ _FORMATS = (
     StreamFormat(
         *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE, b"completed step: ")),
         clock="none",
-        metrics=frozenset(
-            {
-                *("train.step.count", "train.step.duration", "train.loss.mean", "train.token.rate"),
-                *("train.flops.utilization", "train.learning_rate"),
-            }
-        ),
+        metrics=_NEMO_METRICS | {"train.token.rate"},
         events=frozenset(),
         has_rhythm=True,
         mark=b"completed step: ",
@@ -400,12 +399,7 @@ _FORMATS = (
             _search(_NEMO_LINE, b"reduced_train_loss"),
         ),
         clock="none",
-        metrics=frozenset(
-            {
-                *("train.step.count", "train.step.duration", "train.loss.mean", "train.learning_rate"),
-                "train.flops.utilization",
-            }
-        ),
+        metrics=_NEMO_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"reduced_train_loss",
@@ -474,20 +468,23 @@ def holds_record(head: bytes) -> bool:
     return _IS_RECORD(head)
 
 
-def detect_beyond(pieces: Iterable[bytes]) -> StreamFormat | None:
-    """The format of a log whose first record comes after other output; None where no piece of the text has one.
+def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) -> StreamFormat | None:
+    """The format of a log whose first record comes after other output; `found` where no piece of the text has one.
 
-    Lines that are cut between two pieces do not count, which leaves the format to the next record.
+    `found` is of an engine, whose lines come before those of the program that runs it. Lines that are cut between two
+    pieces do not count, which leaves the format to the next record.
 
     >>> detect_beyond([b"+ shift" + bytes([10]) * 9, b':::MLLOG {"key": "init_start"}']).name
     'mllog'
     """
     marked = [entry for entry in _FORMATS if entry.mark]
     for piece in pieces:
-        for entry in marked:
-            if entry.mark in piece and entry.looks_like(piece):
-                return entry
-    return None
+        before = marked[: marked.index(found)] if found else marked
+        fits = next((entry for entry in before if entry.mark in piece and entry.looks_like(piece)), None)
+        if fits and not fits.is_of_engine:
+            return fits
+        found = fits or found
+    return found
 
 
 def detect(head: bytes) -> StreamFormat | None:

@@ -32,12 +32,13 @@ RefusalCode = Literal[
     "step",
     "duration",
     "several-runs",
+    "no-training",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
 end, a required key, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
-run does, a position that others contradict, a time of updates that the clock contradicts, or entries of
-several runs, of which none was chosen."""
+run does, a position that others contradict, a time of updates that the clock contradicts, entries of
+several runs, of which none was chosen, or no optimizer step, as in the log of a prediction."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "time": "TS-TEL-016",
     "interval": "TS-TEL-043",
@@ -57,7 +58,7 @@ _REQUIREMENTS: Mapping[RefusalCode, str] = {
 }
 """Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[
-    "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text"
+    "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text", "incident"
 ]
 
 
@@ -78,8 +79,8 @@ class Refusal:
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether it says that a file is about several runs, and not that anything in it is wrong."""
-        return self.code == "several-runs"
+        """Whether it says that a file is about several runs or no training, and not that anything in it is wrong."""
+        return self.code in {"several-runs", "no-training"}
 
 
 Found = tuple[int, Record | Refusal]

@@ -71,7 +71,7 @@ class Reader:
         runs = {report.run for report in self._pods}
         if len(runs) > 1:
             shown = ", ".join(sorted(runs)[:_MOST_NAMED]) + (" and more" if len(runs) > _MOST_NAMED else "")
-            message = f"the list has pods of {len(runs):,} jobs, and no run was named: {shown}"
+            message = f"is about several runs: the list has pods of {len(runs):,} jobs, and no run was named: {shown}"
             remedy = "name the run by a job or a pod: trainspec import FILE --known run=NAME"
             return Refusal(message, remedy, "several-runs")
         objects = {report.name for report in self._events}

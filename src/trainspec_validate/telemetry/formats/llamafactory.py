@@ -12,6 +12,7 @@ from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
 from trainspec_validate.telemetry.formats.row_copies import RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
+from trainspec_validate.telemetry.formats.step_rows import SECOND_US
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _STEP, _RATE = "current_steps", "lr"
@@ -21,6 +22,11 @@ _LEFT_OUT = {
     "total_tokens": "counts tokens with or without padding; the file does not say which",
 }
 _ELAPSED = re.compile(r"(?:(?P<days>\d{1,6}) days?, )?(?P<hours>\d{1,2}):(?P<minutes>\d\d):(?P<seconds>\d\d)")
+_OF_PREDICTION = frozenset({_STEP, "total_steps", "percentage", "elapsed_time", "remaining_time"})
+_PREDICTION = "the lines have no value and no epoch, as those of a prediction, whose current_steps counts batches"
+_TRAINING = "give the log of a training"
+_RESTART = "elapsed_time falls; inferred: a restart, which begins an attempt; the time between the two is not known"
+_ANOTHER = "steps repeat while elapsed_time increases, as of another process that writes the same file; left out"
 _EXAMPLE = '{"current_steps": 10, "total_steps": 100, "loss": 2.5}'
 
 
@@ -31,7 +37,17 @@ class Reader:
         self._transcript = transcript
         self._scalars = Scalars(transcript, HUGGINGFACE)
         self._copies = RowCopies()
+        self._since_us = transcript.given.start_us or 0
+        """Moment that the program of the last line started at, as far as its lines show."""
         self._elapsed_seconds = 0
+        self._is_timed = False
+        self._is_shared = False
+        """Whether another program was seen to write into the file since the last start."""
+        self._step = -1
+        self._names: set[str] = set()
+        """Values that the last step has so far."""
+        self._first_of_prediction: int | None = None
+        self._has_training = False
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
@@ -44,31 +60,67 @@ class Reader:
             shown = str(found.get(_STEP))[:40]
             yield offset, Refusal(f"{_STEP} is {shown!r}", "optimizer steps completed, a whole number from 0", "value")
             return
-        self._follow(offset, found)
+        if all(value is None for name, value in found.items() if name not in _OF_PREDICTION):
+            self._first_of_prediction = offset if self._first_of_prediction is None else self._first_of_prediction
+            self._transcript.lose("meaning", "prediction", _PREDICTION, offset)
+            return
+        self._has_training = True
         if copy := self._copies.row(step, found):
             yield offset, copy
-        lose = self._transcript.lose
-        lose("time", "time", "lines have no times; each counts as a second", offset)
         for name in _LEFT_OUT.keys() & found.keys():
-            lose("meaning", name, f"{name} {_LEFT_OUT[name]}", offset)
+            self._transcript.lose("meaning", name, f"{name} {_LEFT_OUT[name]}", offset)
         outside = _PLACES | _LEFT_OUT.keys()
         values = {
             ("learning_rate" if name == "lr" else name): value for name, value in found.items() if name not in outside
         }
-        yield from self._scalars.row((offset, None, step, values))
-
-    def _follow(self, offset: int, row: Mapping[str, Any]) -> None:
-        """Note a restart, after which the program counts its time from zero."""
-        elapsed = elapsed_seconds(row.get("elapsed_time"))
-        if elapsed is None:
+        elapsed = elapsed_seconds(found.get("elapsed_time"))
+        if elapsed is not None and not self._follow(offset, step, elapsed, values):
             return
-        if elapsed < self._elapsed_seconds:
-            self._scalars.restart(offset, "elapsed_time falls; inferred: a restart, which begins an attempt")
-        self._elapsed_seconds = elapsed
+        yield from self._scalars.row((offset, self._time_us(offset, elapsed), step, values))
+
+    def _follow(self, offset: int, step: int, elapsed: int, values: Mapping[str, Any]) -> bool:
+        """Whether a line is of the program that is read; a restart is noted, after which it counts from zero.
+
+        A program that starts again has counted little time at its first line. Steps that fall while the time
+        increases are of another program that writes into the same file; its lines have no other sign.
+        """
+        is_again = step < self._step or (step == self._step and not self._names.isdisjoint(values))
+        is_back = elapsed < self._elapsed_seconds
+        is_far_back = 2 * elapsed < self._elapsed_seconds
+        if is_back and (is_far_back or not (is_again or self._is_shared)):
+            self._since_us += self._elapsed_seconds * SECOND_US
+            self._elapsed_seconds = 0
+            self._names, self._step, self._is_shared = set(), -1, False
+            self._scalars.restart(offset, _RESTART)
+        elif is_again:
+            self._is_shared = True
+            self._transcript.lose("incident", "processes", _ANOTHER, offset)
+            return False
+        self._names = self._names | values.keys() if step == self._step else set(values)
+        self._step = step
+        self._elapsed_seconds = max(elapsed, self._elapsed_seconds)
+        return True
+
+    def _time_us(self, offset: int, elapsed: int | None) -> int | None:
+        """The time of a line; None in a file whose lines have none."""
+        if elapsed is None and not self._is_timed:
+            self._transcript.lose("time", "time", "lines have no times; each counts as a second", offset)
+            return None
+        if not self._is_timed:
+            self._is_timed = True
+            self._transcript.clock = "relative" if self._transcript.given.start_us is None else "utc"
+        if elapsed is None:
+            self._transcript.lose("time", "time", "lines without elapsed_time count as of the one before", offset)
+        return fit.time_us(self._since_us + self._elapsed_seconds * SECOND_US)
 
     def end(self) -> Iterator[Found]:
-        """Nothing that waits."""
+        """What says that a log is of a prediction alone."""
         yield from self._scalars.end()
+        if self._first_of_prediction is not None and not self._has_training:
+            yield (
+                self._first_of_prediction,
+                Refusal(f"is no log of a training: {_PREDICTION}", _TRAINING, "no-training"),
+            )
 
 
 def elapsed_seconds(told: object) -> int | None:

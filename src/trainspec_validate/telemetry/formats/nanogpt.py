@@ -25,6 +25,10 @@ _KEYS = {
 }
 
 
+_SEVERAL = "is about several runs: step 0 comes again, and the program resumes no run"
+_APART = "cut the log before each first line with step:0/, and judge each run by itself"
+
+
 class Reader:
     """Reads the lines of one log; those without step: are passed over."""
 
@@ -38,6 +42,12 @@ class Reader:
         self._started = False
         self._first_nan = self._num_nan = self._num_late = 0
         self._has_mean = False
+        self._last_of: dict[str, int] = {}
+        """Step of the last line, by what it has: train, val or nothing."""
+        self._num_starts = self._num_again = 0
+        """Lines of step 0 that come again, and all lines whose step does not rise."""
+        self._is_over = False
+        """Whether the log is known to be of several runs, so that nothing more is read."""
         self._is_set_back = False
         """Whether the clock was set back after the first steps, as the program does once."""
         self._unread: tuple[int, str, int] | None = None
@@ -45,9 +55,15 @@ class Reader:
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
+        if self._is_over:
+            self._transcript.lose("meaning", "run", "the rest is of several runs, which are left out", offset)
+            return
         if not text.startswith("step:"):
             self._transcript.lose("text", "text", "the file has lines without step:, which are passed over", offset)
             return
+        yield from self._of_step(offset, text)
+
+    def _of_step(self, offset: int, text: str) -> Iterator[Found]:
         match = _LINE.fullmatch(text.strip())
         loss = fit.number(match["loss"]) if match and match["kind"] else None
         amount = fit.number(match["time"]) if match else None
@@ -68,6 +84,9 @@ class Reader:
             self._transcript.lose(
                 "unknown-name", match["rest"].strip()[:60], "the catalog has no metric for it", offset
             )
+        if self._is_of_another_run(step, match["kind"] or ""):
+            yield offset, Refusal(_SEVERAL, _APART, "several-runs")
+            return
         if not self._started:
             yield offset, self._head()
         # The log leaves its first steps out of the mean that it prints, which is not a number until then.
@@ -81,6 +100,16 @@ class Reader:
         warm = is_nan and match["kind"] != "val"
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
+
+    def _is_of_another_run(self, step: int, kind: str) -> bool:
+        """Whether a line shows that the log is of several runs: step 0 comes again, at once with another step."""
+        is_again = step <= self._last_of.get(kind, -1)
+        self._num_starts += step == 0 and is_again
+        self._num_again += is_again
+        is_late = step == 0 and is_again and max(self._last_of.values()) > 0
+        self._last_of[kind] = step
+        self._is_over = is_late or (self._num_starts > 0 and self._num_again > 1)
+        return self._is_over
 
     def _is_nan(self, offset: int, average: str | None) -> bool:
         """Whether the mean of a line is not a number, which is noted; a line without one has none."""

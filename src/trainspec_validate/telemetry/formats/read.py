@@ -8,6 +8,7 @@ from typing import BinaryIO, Final, Protocol, cast
 
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.copies import without_copies
+from trainspec_validate.telemetry.formats.ends import with_ends
 from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.frames import frames
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
@@ -69,6 +70,7 @@ def read(
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
         lines = without_copies(lines, format.mark)
+        lines = with_ends(lines, transcript) if format.mark else lines
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, format.mark)
         if format.has_rhythm:

@@ -22,6 +22,7 @@ _OF_A_STEP = (_LOSS, "train.learning_rate", "train.gradient.norm", "train.step.d
 """A row with one of these is of a completed optimizer step."""
 _MOST_HELD = 1_000
 _MOST_NAMES = 10_000
+_MOST_SECONDS = 1e9
 _STEP_WORDS = {
     "index": "steps are indices from 0; 1 is added",
     "samples": "the axis of the scalars is samples, not optimizer steps, which the file does not count",
@@ -105,7 +106,11 @@ class Scalars:
         self, spoken: _Spoken, offset: int, time_us: int | None, number: int | None, row: Mapping[str, Any]
     ) -> Iterator[Found]:
         number = spoken.number(row, number)
-        values = spoken.values(offset, row, number)
+        evaluations = spoken.evaluations(row) if time_us is not None else {}
+        values = spoken.values(offset, {name: row[name] for name in row if name not in evaluations}, number)
+        # A file of evaluations without a value that is known stays one without records.
+        for name, seconds in evaluations.values() if values or self._rows.is_started else ():
+            yield from self._rows.evaluation(offset, time_us or 0, seconds, number, name)
         if not values:
             return
         is_of_a_step = any(key.partition("{")[0] in _OF_A_STEP for key in values)
@@ -179,6 +184,17 @@ class _Spoken:
         self._has_left = self._has_left or number > self._first
         self._is_again = self._is_again or (self._has_left and number <= self._first)
         return self._is_again
+
+    def evaluations(self, row: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
+        """The set and the seconds of evaluations that end with a row, by the name of their value."""
+        form = self.dialect.evaluation_seconds
+        found: dict[str, tuple[str, float]] = {}
+        for name in row if form else ():
+            match = form.fullmatch(self.dialect.plain(name)) if form else None
+            seconds = fit.number(row[name]) if match else None
+            if match and isinstance(seconds, float) and 0 < seconds < _MOST_SECONDS:
+                found[name] = keys.attribute_text(match["set"] or "eval"), seconds
+        return found
 
     def values(self, offset: int, row: Mapping[str, Any], number: int | None) -> dict[str, MetricValue]:
         """The values of a row by their key."""

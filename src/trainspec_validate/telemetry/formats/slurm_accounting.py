@@ -131,15 +131,21 @@ class Reader:
             jobs = mine or jobs
         ids, names = {job.id for job in jobs}, {job.name for job in jobs}
         if named is None and len(ids) > 1 and (len(names) > 1 or None in names):
-            message = f"the file has {len(ids):,} jobs, and no run was named: {_listed(ids)}"
+            message = f"is about several runs: the file has {len(ids):,} jobs, and no run was named: {_listed(ids)}"
             return Refusal(
                 message,
                 f"name the run by a job or the name of jobs: {_CHOOSES}=NAME",
                 "several-runs",
             )
         if pair := _at_once(jobs):
-            message = f"jobs {pair[0].id} and {pair[1].id} run at the same time, so they are no attempts of one run"
+            ids_of_pair = f"jobs {pair[0].id} and {pair[1].id}"
+            message = f"is about several runs: {ids_of_pair} run at the same time, so they are no attempts of one run"
             return Refusal(message, f"name the run by the number of its job: {_CHOOSES}=ID", "several-runs")
+        if named is None and len(done := sorted({job.id for job in jobs if job.state == "COMPLETED"})) > 1:
+            message = f"is about several runs: {len(done):,} jobs were completed, each of which ends a run: "
+            message += _listed(done)
+            remedy = f"name the run by a job, or its attempts by the name of their jobs: {_CHOOSES}=NAME"
+            return Refusal(message, remedy, "several-runs")
         if len(ids) > 1:
             message = "jobs are taken for attempts of one run, in the order of their starts"
             self._transcript.lose("meaning", "JobID", message, 0, len(jobs))

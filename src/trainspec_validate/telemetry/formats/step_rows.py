@@ -25,13 +25,17 @@ class StepRows:
         self._attempt = transcript.given.attempt
         self._step = -1
         self._num_rows = 0
+        self._time_us = 0
+        """Time of the last record."""
         self._fitting: dict[str, bool] = {}
         """Whether a metric has the scope of the rows, by its name."""
-        self._is_started = self._is_restarted = False
+        self.is_started = False
+        """Whether the stream header was written."""
+        self._is_restarted = False
 
     def restart(self, offset: int, message: str) -> None:
         """Note that the program was started again: the next completed step begins an attempt."""
-        if self._step >= 0 and self._is_started and not self._is_restarted:
+        if self._step >= 0 and self.is_started and not self._is_restarted:
             self._is_restarted = True
             self._transcript.lose("step", "attempt", message, offset)
 
@@ -62,15 +66,31 @@ class StepRows:
             values = {**values, STEPS: float(step)}
         if not values:
             return
-        if not self._is_started:
-            self._is_started = True
+        yield from self._begin(offset, time_us)
+        self._time_us = time_us
+        yield offset, self._transcript.sample(time_us, values, step=step, a=dict(a or {}), **self._place())
+
+    def evaluation(self, offset: int, end_us: int, seconds: float, step: int | None, name: str) -> Iterator[Found]:
+        """The events of an evaluation that has ended, and took so long; it began after the last record."""
+        begin_us = max(self._time_us, end_us - round(seconds * SECOND_US))
+        if begin_us >= end_us:
+            return
+        yield from self._begin(offset, begin_us)
+        self._time_us = end_us
+        a: dict[str, AttributeValue] = {"train.evaluation.set": name}
+        more = {"id": f"evaluation-{name}-{end_us}", "step": step, **self._place()}
+        yield offset, self._transcript.event(begin_us, "train.evaluation.begin", a=a, **more)
+        a = {**a, "train.evaluation.outcome": "completed"}
+        yield offset, self._transcript.event(end_us, "train.evaluation.end", a=a, **more)
+
+    def _begin(self, offset: int, time_us: int) -> Iterator[Found]:
+        """The stream header, before the first record."""
+        if not self.is_started:
+            self.is_started = True
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
-        more = {
-            "att": self._attempt,
-            "emitter": self._head.get("emitter") or self._transcript.emitter,
-            "a": dict(a or {}),
-        }
-        yield offset, self._transcript.sample(time_us, values, step=step, **more)
+
+    def _place(self) -> dict[str, Any]:
+        return {"att": self._attempt, "emitter": self._head.get("emitter") or self._transcript.emitter}
 
     def _is_of_scope(self, offset: int, key: str) -> bool:
         """Whether a value is of what the rows are of; one of a rank, such as memory, is not one of the job."""
@@ -86,7 +106,7 @@ class StepRows:
     def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before, or the program was started again."""
         is_next = self._is_restarted
-        if step < self._step and self._is_started:
+        if step < self._step and self.is_started:
             message = f"the step falls from {self._step:,} to {step:,}; inferred: a restart, which begins an attempt"
             self._transcript.lose("step", "attempt", message, offset)
             is_next = True

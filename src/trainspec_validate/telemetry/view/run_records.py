@@ -80,6 +80,8 @@ class AttemptSpan:
     """From the event that starts it, else from a head; None where neither says so."""
     started: PlacedEvent | None
     ended: PlacedEvent | None
+    watched_until_us: int = -1
+    """Up to when a run that is followed would have shown more of it; -1 where it is not followed, or has ended."""
 
     @property
     def seconds(self) -> float:
@@ -159,7 +161,7 @@ class Damage:
     is_accepted: bool = False
     """Whether the rules of the program that wrote the file let it be."""
     is_unjudged: bool = False
-    """Whether the file is about several runs, so that none of it was judged and nothing in it is wrong."""
+    """Whether the file is of several runs or no training, so that none of it was judged and nothing in it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +185,7 @@ class StreamFile:
     """What its times are: `utc`, `local` of an unknown zone, `relative` to some start, or `none`: made up."""
     losses: tuple[str, ...] = ()
     """What was lost when another format became records, in words, each once."""
+    unknown_names: tuple[str, ...] = ()
+    """Names of values in it for which the catalog has no metric."""
+    incidents: tuple[str, ...] = ()
+    """What lines of other programs in it say of the end of the training program, in words, each once."""

@@ -1,0 +1,106 @@
+"""Reads what the name of a save counts, and whether it is one that programs write under or that a copy has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from trainspec_validate.checkpoints.bundles import form_of
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+
+STEP_NAME = re.compile(
+    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
+    re.ASCII,
+)
+_END = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(STATE_SUFFIXES, key=len, reverse=True)))})$", re.IGNORECASE)
+_NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>[kKMB](?![A-Za-z\d])|e\d{1,2}(?![A-Za-z\d]))?"
+_COUNT = re.compile(
+    r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save)[-_=]?"
+    rf"{_NUMBER}(?!\d|\.\d)",
+    re.ASCII | re.IGNORECASE,
+)
+_BEFORE = re.compile(
+    r"(?<![A-Za-z\d.])(?P<number>\d{1,30})(?P<unit>[kKMB])?[-_]?(?P<word>epoch|step|iter|iteration|update)s?(?![A-Za-z\d])",
+    re.ASCII | re.IGNORECASE,
+)
+"""A number before its word, as in `9epoch.pth` and `model_9000_steps.pt`."""
+_LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})$", re.ASCII)
+_DATE = re.compile(
+    r"(?<!\d)(?P<number>(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01]))(?!\d)", re.ASCII
+)
+DATE = "date"
+"""Word of a day, which some names have in place of a count."""
+_STEPS = ("globalstep", "step", "iteration", "iter", "update", "batch", "ba")
+EPOCHS = ("epoch", "ep")
+WORDS = (*_STEPS, *EPOCHS, "checkpoint", "ckpt", "save", DATE)
+"""Words of counts in names, from those that decide first."""
+_UNITS = {"k": 3, "m": 6, "b": 9}
+_UNFINISHED = (
+    r"(?:tmp|temp|part|partial|incomplete|in_?progress|unfinished|uploading|downloading|download|crdownload|filepart"
+    r"|gstmp|swp|corrupt(?:ed)?|broken|trash|deleted)"
+)
+_BEGINS = re.compile(rf"^[._]?{_UNFINISHED}[-_.](?P<rest>.+)$", re.IGNORECASE)
+_ENDS = re.compile(rf"^(?P<rest>.+?)[-_.]{_UNFINISHED}\d*$", re.IGNORECASE)
+
+
+def counts_in(name: str) -> dict[str, tuple[int, ...]]:
+    """What a name counts, by the word next to the number; by the form of the name where there is no word.
+
+    >>> counts_in("epoch-1_step-1k"), counts_in("9epoch.pth")
+    ({'epoch': (1,), 'step': (1000,)}, {'epoch': (9,)})
+    """
+    stem = _END.sub("", name)
+    matches = [*_COUNT.finditer(stem), *_BEFORE.finditer(stem)]
+    found = {match["word"].lower().replace("_", ""): _numbers(match) for match in reversed(matches)}
+    found = {word: found[word] for word in sorted(found)}
+    if not found and (match := _DATE.search(stem)):
+        return {DATE: (int(re.sub(r"\D", "", match["number"])),)}
+    last = _LAST.search(stem)
+    return found or ({form_of(stem): (int(last["number"]),)} if last else {})
+
+
+def _numbers(match: re.Match[str]) -> tuple[int, ...]:
+    word, text, unit = match["word"].lower().replace("_", ""), match["number"].replace(",", ""), match["unit"]
+    if word in _STEPS and re.fullmatch(r"\d{1,3}_000", text):
+        text = text.replace("_", "")  # thousands
+    numbers = tuple(map(int, text.split("_")))
+    exponent = 0 if not unit else _UNITS.get(unit.lower()) or int(unit[1:])
+    return (*numbers[:-1], numbers[-1] * 10**exponent)
+
+
+def step_in(name: str) -> int | None:
+    """The optimizer step that a name says next to other words; None where it counts something else, or nothing.
+
+    >>> step_in("step3000-unsharded"), step_in("best-5"), step_in("epoch-3")
+    (3000, None, None)
+    """
+    found = counts_in(name)
+    return next((found[word][-1] for word in (*_STEPS, "checkpoint", "ckpt") if word in found), None)
+
+
+def is_counted(name: str) -> bool:
+    """Whether a name has a word of saves with a number, as those of ColossalAI and NeMo have among others.
+
+    >>> [is_counted(name) for name in ("epoch-1_step-100", "model--val_loss=1.00-step=9-last", "weights")]
+    [True, True, False]
+    """
+    return not counts_in(name).keys().isdisjoint(WORDS[:-1])
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether the name of a save has a word by which programs and people mark what is no whole one.
+
+    >>> [is_unfinished(name) for name in ("step_9_tmp.pt", "checkpoint-9.partial", "tmp-run", "checkpoint-9.bak")]
+    [True, True, False, False]
+    """
+    stem = _END.sub("", name)
+    match = _BEGINS.match(stem) or _ENDS.match(stem)
+    return match is not None and (is_counted(match["rest"]) or STEP_NAME.match(match["rest"]) is not None)
+
+
+def agree(words: Iterable[str]) -> tuple[str, str] | None:
+    """The word of an epoch and that of a step among words of a name that has both."""
+    held = set(words)
+    epoch = next((word for word in EPOCHS if word in held), None)
+    step = next((word for word in _STEPS if word in held), None)
+    return (epoch, step) if epoch and step else None

@@ -1,0 +1,107 @@
+"""Says what a run that is followed waits for now: updates, a save, or emitters that are silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks._intervals import intervals
+from trainspec_validate.telemetry.checks._pauses import can_close, end_us, of_attempt
+from trainspec_validate.telemetry.checks._progress import find_progress
+from trainspec_validate.telemetry.checks._words import moment, seconds_in_words
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, RunView
+
+_STEPS: Final = 5.0
+"""Median updates without progress that are worth a line."""
+_LEAST_SECONDS: Final = 20.0
+"""Two cadences of a heartbeat."""
+_LONGER: Final = 3.0
+"""Times the longest one of its kind that a save, or an evaluation, takes."""
+_WORK: Final = {
+    "train.evaluation.begin": "an evaluation",
+    "train.checkpoint.begin": "a save",
+    "train.checkpoint.restore.begin": "a restore",
+    "train.recovery.begin": "a recovery",
+}
+_FEWEST_RECORDS: Final = 2
+_MOST_NAMED: Final = 3
+_SECOND_US: Final = 1_000_000
+
+
+class Wait(NamedTuple):
+    """One thing that a run waits for."""
+
+    what: str
+    """The same as long as it lasts."""
+    details: str
+
+
+def waits(run: RunView) -> Iterator[Wait]:
+    """What the attempt that is followed waits for; nothing where it does not."""
+    span = run.attempts[-1] if run.is_live and run.attempts else None
+    if span is None or span.ended is not None or span.watched_until_us < 0:
+        return
+    work = list(_open_work(run, span))
+    yield from _no_update(run, span, [what for what, _ in work])
+    yield from (Wait(what, details) for what, details in work if details)
+    yield from _silent(run, span)
+
+
+def _open_work(run: RunView, span: AttemptSpan) -> Iterator[tuple[str, str]]:
+    """Work that is under way, and what is said of it where it takes longer than ever before."""
+    for name, word in _WORK.items():
+        all_of_kind = intervals(run, name)
+        longest = max((i.closed.time_us - i.opened.time_us for i in all_of_kind if i.closed), default=0) / 1e6
+        for interval in all_of_kind:
+            if interval.is_open and can_close(run, interval.opened):
+                seconds = (end_us(span) - interval.opened.time_us) / 1e6
+                is_long = longest > 0 and seconds > max(_LONGER * longest, _LEAST_SECONDS)
+                told = f"after {seconds_in_words(seconds)}; the longest before took {seconds_in_words(longest)}"
+                yield (
+                    f"{word} since {moment(interval.opened.time_us // _SECOND_US * _SECOND_US)}",
+                    told if is_long else "",
+                )
+
+
+def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wait]:
+    known = find_progress(run)
+    mine = of_attempt(known.series, span.number) if known else slice(0, 0)
+    if known is None or mine.stop - mine.start < 2:
+        return
+    steps, times = known.steps[mine], known.series.time_us[mine]
+    new = np.concatenate([[0], np.flatnonzero(np.diff(steps) > 0) + 1])
+    usual = float(np.median(np.diff(times[new]))) / 1e6 if len(new) > 1 else 0.0
+    seconds = (end_us(span) - int(times[new[-1]])) / 1e6
+    if seconds > max(_STEPS * usual, _LEAST_SECONDS):
+        step = int(steps[new[-1]])
+        why = f"under way: {', '.join(work)}" if work else "no event says why"
+        often = f", one about every {seconds_in_words(usual)} before" if usual else ""
+        yield Wait(f"no update after step {step:,}", f"for {seconds_in_words(seconds)}{often}; {why}")
+
+
+def _silent(run: RunView, span: AttemptSpan) -> Iterator[Wait]:
+    """Emitters without a record for two cadences of a heartbeat, and for several times what they usually take.
+
+    That of the job is left out: it writes with the updates.
+    """
+    of_job = {head.record.emitter for head in run.heads if "job" in head.record.scopes}
+    mine = [
+        each
+        for each in run.emitters
+        if each.attempt == span.number and each.num_records > _FEWEST_RECORDS and each.emitter not in of_job
+    ]
+    late = []
+    for each in mine:
+        seconds = (end_us(span) - each.last_time_us) / 1e6
+        usual = (each.last_time_us - each.first_time_us) / 1e6 / (each.num_records - 1)
+        if seconds > max(_LEAST_SECONDS, _LONGER * usual):
+            late.append((each.emitter, seconds))
+    if late:
+        names = ", ".join(name for name, _ in late[:_MOST_NAMED])
+        more = f" and {len(late) - _MOST_NAMED:,} more" if len(late) > _MOST_NAMED else ""
+        longest = max(seconds for _, seconds in late)
+        yield Wait(
+            f"nothing from {len(late):,} of {len(mine):,} emitters", f"for {seconds_in_words(longest)}: {names}{more}"
+        )

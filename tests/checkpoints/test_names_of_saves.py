@@ -1,0 +1,162 @@
+"""The names of saves say which is newer, which files are one save, and which are left by a copy or a save under way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.trees import build
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.pipeline.validation import validate
+
+MODEL = "model.safetensors  safetensors w=F32[8]"
+WHOLE = "torch w=F32[4] step:{}"
+
+
+def invoke(directory: Path) -> Result:
+    return CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(directory)])
+
+
+def chosen(directory: Path) -> str | int:
+    """The path that is printed, or the exit status."""
+    result = invoke(directory)
+    return Path(result.stdout.strip()).relative_to(directory).as_posix() if result.stdout else result.exit_code
+
+
+def folders(directory: Path, names: tuple[str, ...]) -> None:
+    """Directories of one model each, from the oldest on."""
+    for place, name in enumerate(names):
+        build(directory / name, f"{MODEL}\n")
+        content = bytearray((directory / name / "model.safetensors").read_bytes())
+        content[-1] = place
+        (directory / name / "model.safetensors").write_bytes(content)
+        os.utime(directory / name, (10**9 + place, 10**9 + place))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("step-999", "step-1k"),
+        ("step-999", "step-1e3"),
+        ("step-999", "step-1,000"),
+        ("step5", "step-18446744073709551617"),
+        ("step2000-unsharded", "step2000", "step3000-unsharded"),
+        ("global_step-0100", "global_step-0200-final"),
+        (
+            "model--val_loss=1.00-step=99-consumed_samples=800.0",
+            "model--val_loss=0.90-step=199-consumed_samples=1600.0",
+        ),
+        ("step-1000-of-9999", "step-2000-of-9999"),
+        ("iter-9b", "iter-10b"),
+    ],
+)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_the_number_in_a_name_decides(tmp_path: Path, names: tuple[str, ...], is_reversed: bool) -> None:
+    folders(tmp_path, names[::-1] if is_reversed else names)
+    assert chosen(tmp_path) == names[-1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("step-30.partial", "step-30.incomplete", "step-30_tmp", "step-30-tmp"),
+        *("step-30.part", "tmp.step-30", "trash-step-30", "step-30.corrupt"),
+    ],
+)
+def test_a_name_that_a_save_under_way_has_is_not_chosen(tmp_path: Path, name: str) -> None:
+    folders(tmp_path, ("step-10", "step-20", name))
+    assert chosen(tmp_path) == "step-20"
+    found = {one.path for one in validate([tmp_path]).findings if one.requirement == "TS-CKP-081"}
+    assert found == {f"{tmp_path}/{name}"}
+
+
+@pytest.mark.parametrize("name", ["step-20.bak", "step-20-copy", "_step-20"])
+def test_of_two_with_one_step_the_plain_name_is_chosen(tmp_path: Path, name: str) -> None:
+    folders(tmp_path, ("step-10", "step-20", name))
+    assert chosen(tmp_path) == "step-20"
+
+
+def test_a_later_save_without_a_step_chooses_nothing(tmp_path: Path) -> None:
+    folders(tmp_path, ("step-10", "step-20", "final"))
+    assert chosen(tmp_path) == 2
+    assert "final says no step, and was changed after step-20" in invoke(tmp_path).stderr
+    (tmp_path / "best").mkdir()
+    (tmp_path / "final/model.safetensors").rename(tmp_path / "best/model.safetensors")
+    (tmp_path / "final").rmdir()
+    assert chosen(tmp_path) == "step-20", "the best one is as old as another, or older"
+
+
+RANKS = tuple(f"ep{epoch}-ba{step}-rank{rank}.pt" for epoch, step in ((0, 10), (0, 20), (1, 30)) for rank in (0, 1))
+NANOCHAT = tuple(
+    name.format(step)
+    for step in (100, 200, 300)
+    for name in ("meta_{:06}.json", "model_{:06}.pt", "optim_{:06}_rank0.pt")
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "newest", "before"),
+    [
+        (RANKS, "ep1-ba30-rank0.pt", "ep0-ba20-rank0.pt"),
+        (NANOCHAT, "model_000300.pt", "model_000200.pt"),
+    ],
+)
+def test_files_of_one_save_side_by_side(tmp_path: Path, names: tuple[str, ...], newest: str, before: str) -> None:
+    for place, name in enumerate(names):
+        build(
+            tmp_path,
+            f"{name}  json {{}}\n" if name.endswith(".json") else f"{name}  torch w{place % 2}=F32[{place + 4}]\n",
+        )
+    assert chosen(tmp_path) == newest
+    os.truncate(tmp_path / names[1], 9)
+    assert chosen(tmp_path) == newest, "an older save that is damaged refuses no newer one"
+    for name in names[-3 if "nano" in newest or "model" in newest else -2 :]:
+        if name == newest:
+            continue
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).unlink()
+        assert chosen(tmp_path) == before, name
+        remarks = " ".join(one.reason for one in validate([tmp_path]).unjudged if one.path.endswith(newest))
+        assert "missing" in remarks, name
+        (tmp_path / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("model_0.pt", "optim_0.pt", "model_1.pt", "optim_1.pt"),
+        ("model_rank0.pt", "model_rank1.pt", "optim_rank0.pt", "optim_rank1.pt"),
+    ],
+)
+def test_numbers_of_ranks_make_no_saves(tmp_path: Path, names: tuple[str, ...]) -> None:
+    build(tmp_path, "".join(f"{name}  torch {name[:5]}=F32[4]\n" for name in names))
+    assert chosen(tmp_path) == "."
+
+
+def test_fewer_ranks_are_whole_where_the_checkpoint_says_so(tmp_path: Path) -> None:
+    for step, size in ((10, 4), (20, 4), (30, 2)):
+        for rank in range(size):
+            build(tmp_path, f"step_{step}/rank{rank}.pt  torch w=F32[4] world_size:{size}\n")
+            build(tmp_path, f"named/global_step_{step}/model_world_size_{size}_rank_{rank}.pt  torch w=F32[4]\n")
+    for folder in (tmp_path / "named", tmp_path):
+        if folder == tmp_path:
+            (tmp_path / "named").rename(tmp_path.parent / f"{tmp_path.name}-named")
+        assert chosen(folder) == f"{'global_' if folder != tmp_path else ''}step_30"
+    (tmp_path / "step_30/rank1.pt").unlink()
+    assert chosen(tmp_path) == "step_20"
+    assert "it has 1 files rank#.pt, and says that 2 ranks saved it" in invoke(tmp_path).stderr
+
+
+def test_models_for_use_next_to_a_whole_state(tmp_path: Path) -> None:
+    """As ESPnet keeps them."""
+    build(tmp_path, "checkpoint.pth  torch model=F32[4] optimizer:1\n")
+    build(tmp_path, "8epoch.pth  torch model=F32[4]\n9epoch.pth  torch model=F32[5]\n")
+    assert chosen(tmp_path) == "checkpoint.pth"
+
+
+def test_files_that_differ_in_a_date(tmp_path: Path) -> None:
+    build(tmp_path, "model_20240201.pt  torch w=F32[4]\nmodel_20240101.pt  torch w=F32[4]\n")
+    assert chosen(tmp_path) == "model_20240201.pt"
