@@ -221,6 +221,7 @@ def test_what_would_run_a_function_is_passed_over(name: str, place: str, tmp_pat
 
 
 def test_only_plain_state_is_taken_where_that_is_asked(tmp_path: Path) -> None:
+    placed("my_trainer.settings", Settings)
     for step, state in ((10, states()), (20, {"args": Settings()})):
         torch.save(state, tmp_path / f"ckpt_{step}.pt")
     assert newest(tmp_path).stdout == f"{tmp_path / 'ckpt_20.pt'}\n"
