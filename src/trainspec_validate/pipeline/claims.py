@@ -29,8 +29,11 @@ _FIRST_BYTES: Final = 4_096
 _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 """What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
 _VERSION_START: Final = b"trainspec/"
-_EBCDIC: Final = "trainspec/v".encode("cp037")
-"""Our version as mainframes write it: these characters have the same codes in every code page of EBCDIC for Latin."""
+_EBCDIC: Final = bytes.fromhex("a399818995a297858361a5")
+"""`trainspec/v` as mainframes write it: these characters have the same codes in every code page of EBCDIC for Latin.
+
+In a browser Python has no codec for it.
+"""
 _ESCAPE: Final = re.compile(rb"\\(?:(?:x|u00|U000000)([0-9a-f]{2})|\r?\n[ \t]*+|(/))", re.IGNORECASE)
 """A character of a quoted text that is written as its code, or a line of it that goes on on the next one."""
 _VERSION: Final = re.compile(rb"trainspec/v\d")
