@@ -598,3 +598,24 @@ def test_scopes_are_not_asked_for_before_their_emitters_can_have_come(tmp_path: 
         run.write(seconds)
         told[seconds] = {finding.requirement for finding in run.look(seconds)}
     assert ["TS-TEL-071" in told[seconds] for seconds in told] == [False, False, True]
+
+
+def test_a_clock_that_is_wrong_makes_no_hang_and_no_silence(tmp_path: Path) -> None:
+    """One writer is ten minutes ahead of the others; that its clock is wrong is another finding."""
+    run = live(tmp_path)
+    name = next(name for name in sorted(run.lines) if name.startswith("rank"))
+    run.lines[name] = [
+        re.sub(rb'"time_us":(\d+)', lambda found: b'"time_us":%d' % (int(found[1]) + 600_000_000), line)
+        for line in run.lines[name]
+    ]
+    told: set[str] = set()
+    for seconds in range(20, 200, 20):
+        run.write(seconds)
+        path = run.folder / name
+        until = run.begin + (seconds + 600) * 1_000_000
+        path.write_bytes(b"".join(line for line in run.lines[name] if time_of(line) <= until))
+        os.utime(path, ns=((until - 600_000_000) * 1000,) * 2)
+        told |= {finding.requirement for finding in run.look(seconds)}
+        assert run.follower.waits == {}
+    assert not told & {"TS-TEL-023", "TS-TEL-033"}
+    assert "TS-TEL-016" in told

@@ -76,7 +76,6 @@ class _Followed:
         status = _status(self.file.path)
         if not os.path.samestat(status, self.status):
             raise SourceError(_REPLACED)
-        self.status = status
         if status.st_size < self.offset:
             raise SourceError(f"the file has become shorter than what was read of it; {_ANEW}")
         found = []
@@ -87,6 +86,7 @@ class _Followed:
             summed.update(block.content)
             self.read = block.offset + len(block.content), summed
             found.append(self.decode(block))
+        self.status = status if found else self.status
         return found
 
     def was_changed(self) -> bool:
@@ -248,17 +248,22 @@ class Follower:
         self.waits = {one.what: one.details for one in waits(view)}
         return judge_view(view, files, self.requirements, self.index, self.documents, is_followed=True)
 
-    def _watched_until_us(self, now_us: int) -> int:
-        """Up to when records would have been seen, by the clocks that wrote them.
+    def _watched_until_us(self, now_us: int) -> dict[int, int]:
+        """Up to when records of each file would have been seen, by the clock that wrote it.
 
-        That is the newest record plus the time since a file last grew, so that clocks of other machines do not matter,
-        less what a file system or writer holds back.
+        That is its newest record plus the time since it last grew, so that clocks of other machines do not matter, less
+        what a file system or writer holds back.
         """
-        newest_us = int(self.digest.writers["last_time_us"].max(initial=-1))
-        written_us = max((int(one.status.st_mtime_ns // 1_000) for one in self.followed.values()), default=now_us)
-        held_us = float(np.median([one.usual_us for one in self.followed.values()]))
-        since_us = now_us - written_us - max(0, round(held_us) - _USUAL_US)
-        return newest_us + max(0, since_us) if newest_us > 0 else -1
+        newest_us = np.full(len(self.followed), -1, dtype=np.int64)
+        rows = self.digest.writers[self.digest.writers["num"] > 0]
+        np.maximum.at(newest_us, rows["last_file"], rows["last_time_us"])
+        held_us = max(0, round(float(np.median([one.usual_us for one in self.followed.values()]))) - _USUAL_US)
+        found = {}
+        for one in self.followed.values():
+            grown_us = min(one.status.st_mtime_ns // 1_000, one.grown_us)
+            if one.grown_us >= 0 and newest_us[one.file.number] >= 0:
+                found[one.file.number] = int(newest_us[one.file.number]) + max(0, now_us - grown_us - held_us)
+        return found
 
 
 def _status(path: Path) -> os.stat_result:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.checks._pauses import can_close, end_us, of_attempt
+from trainspec_validate.telemetry.checks._pauses import can_close, end_by, of_attempt
 from trainspec_validate.telemetry.checks._progress import find_progress
 from trainspec_validate.telemetry.checks._words import moment, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, RunView
@@ -56,7 +56,7 @@ def _open_work(run: RunView, span: AttemptSpan) -> Iterator[tuple[str, str]]:
         longest = max((i.closed.time_us - i.opened.time_us for i in all_of_kind if i.closed), default=0) / 1e6
         for interval in all_of_kind:
             if interval.is_open and can_close(run, interval.opened):
-                seconds = (end_us(span) - interval.opened.time_us) / 1e6
+                seconds = (end_by(run, span, interval.opened.location) - interval.opened.time_us) / 1e6
                 is_long = longest > 0 and seconds > max(_LONGER * longest, _LEAST_SECONDS)
                 told = f"after {seconds_in_words(seconds)}; the longest before took {seconds_in_words(longest)}"
                 yield (
@@ -73,7 +73,8 @@ def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wai
     steps, times = known.steps[mine], known.series.time_us[mine]
     new = np.concatenate([[0], np.flatnonzero(np.diff(steps) > 0) + 1])
     usual = float(np.median(np.diff(times[new]))) / 1e6 if len(new) > 1 else 0.0
-    seconds = (end_us(span) - int(times[new[-1]])) / 1e6
+    last = known.series.location(mine.start + int(new[-1]))
+    seconds = (end_by(run, span, last) - int(times[new[-1]])) / 1e6
     if seconds > max(_STEPS * usual, _LEAST_SECONDS):
         step = int(steps[new[-1]])
         why = f"under way: {', '.join(work)}" if work else "no event says why"
@@ -94,7 +95,7 @@ def _silent(run: RunView, span: AttemptSpan) -> Iterator[Wait]:
     ]
     late = []
     for each in mine:
-        seconds = (end_us(span) - each.last_time_us) / 1e6
+        seconds = (end_by(run, span, each.last_location) - each.last_time_us) / 1e6
         usual = (each.last_time_us - each.first_time_us) / 1e6 / (each.num_records - 1)
         if seconds > max(_LEAST_SECONDS, _LONGER * usual):
             late.append((each.emitter, seconds))

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.model.metrics import Metric
 from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._words import seconds_in_words
-from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, Location, PlacedEvent, RunView
 
 BLOCKING = "train.checkpoint.duration{train.checkpoint.phase=blocking}"
 _INTERVALS = ("train.evaluation.begin", "train.checkpoint.restore.begin", "train.recovery.begin")
@@ -128,13 +128,21 @@ def _standstills(run: RunView, *, evaluated: bool = True) -> Iterator[Pause]:
 
 def end_us(span: AttemptSpan) -> int:
     """When an attempt ends: as its event says, else with its last record, or now where it continues."""
-    return span.ended.time_us if span.ended else max(span.last_time_us, span.watched_until_us)
+    if span.ended:
+        return span.ended.time_us
+    return span.watched_until_us if span.watched_until_us >= 0 else span.last_time_us
 
 
-def before_end(span: AttemptSpan, time_us: int) -> str:
-    """How long a moment is before the end of an attempt, in words."""
-    length = seconds_in_words((end_us(span) - time_us) / 1e6)
-    is_open = span.ended is None and span.watched_until_us >= span.last_time_us
+def end_by(run: RunView, span: AttemptSpan, place: Location) -> int:
+    """When an attempt ends; one that is followed ends now, by the clock that wrote a record."""
+    is_followed = span.ended is None and span.watched_until_us >= 0
+    return run.watched_until_us.get(place.file, end_us(span)) if is_followed else end_us(span)
+
+
+def before_end(run: RunView, span: AttemptSpan, place: Location, time_us: int) -> str:
+    """How long a record at a place is before the end of its attempt, in words."""
+    length = seconds_in_words((end_by(run, span, place) - time_us) / 1e6)
+    is_open = span.ended is None and span.watched_until_us >= 0
     return f"{length} before {'now, and' if is_open else 'the end of'} attempt {span.number}{' continues' * is_open}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals
-from trainspec_validate.telemetry.checks._pauses import Pauses, can_close, end_us, evaluations, of_attempt, silences
+from trainspec_validate.telemetry.checks._pauses import Pauses, can_close, end_by, evaluations, of_attempt, silences
 from trainspec_validate.telemetry.checks._progress import Progress
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView
@@ -136,7 +136,8 @@ def _seconds(run: RunView, interval: Interval) -> float | None:
     """How long an interval took, or has taken so far; None where nothing closes it and nothing can."""
     if interval.closed is not None:
         return (interval.closed.time_us - interval.opened.time_us) / 1e6
-    return (end_us(run.attempts[-1]) - interval.opened.time_us) / 1e6 if can_close(run, interval.opened) else None
+    until_us = end_by(run, run.attempts[-1], interval.opened.location)
+    return (until_us - interval.opened.time_us) / 1e6 if can_close(run, interval.opened) else None
 
 
 def _updates_within(updates: Progress | None, interval: Interval, seconds: float) -> bool:

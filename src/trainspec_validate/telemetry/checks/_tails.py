@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_us, of_attempt
+from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_by, end_us, of_attempt
 from trainspec_validate.telemetry.checks._rows import has_times
 from trainspec_validate.telemetry.checks._seen import steps_by_attempt
 from trainspec_validate.telemetry.checks._words import seconds_in_words
@@ -54,7 +54,7 @@ def tails(run: RunView, standing: Pauses) -> tuple[list[Violation], bool]:
         for reports in (*_series(run, span), *_evaluations(run, span)):
             if len(reports.times_us) >= FEWEST:
                 judged = True
-                found += _stops(reports, span, last_step, standing if has_times(run) else None)
+                found += _stops(run, reports, span, last_step, standing if has_times(run) else None)
     return found, judged
 
 
@@ -75,7 +75,9 @@ def _evaluations(run: RunView, span: AttemptSpan) -> Iterator[_Reports]:
         yield _Reports("the evaluations", times, np.array(steps, dtype=np.int64), ends[-1].location)
 
 
-def _stops(reports: _Reports, span: AttemptSpan, last_step: int, standing: Pauses | None) -> Iterator[Violation]:
+def _stops(
+    run: RunView, reports: _Reports, span: AttemptSpan, last_step: int, standing: Pauses | None
+) -> Iterator[Violation]:
     """The silence after the last report, where steps and clock both show it, or the one that is known."""
     last_us = int(reports.times_us.max())
     steps = np.unique(reports.steps[reports.steps >= 0])
@@ -90,11 +92,11 @@ def _stops(reports: _Reports, span: AttemptSpan, last_step: int, standing: Pause
         times = np.unique(reports.times_us)
         if len(times) < FEWEST:
             return
-        left = float(standing.left_us(last_us, end_us(span))) / 1e6
+        left = float(standing.left_us(last_us, end_by(run, span, reports.last))) / 1e6
         usual = float(np.percentile(standing.left_us(times[:-1], times[1:]), USUAL)) / 1e6
         if left <= max(INTERVALS * usual, LEAST_SECONDS):
             return
-        words = f"has its last value {before_end(span, last_us)}"
+        words = f"has its last value {before_end(run, span, reports.last, last_us)}"
         words += f", after one about every {seconds_in_words(usual)}"
     verb = words.replace("has its last value", "come last") if reports.name.startswith("the ") else words
     evidence = Evidence(reports.name, "", last_us, end_us(span))

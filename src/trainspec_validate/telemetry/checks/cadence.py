@@ -241,6 +241,17 @@ def tail_silence(run: RunView) -> Iterator[Violation]:
             raise
 
 
+def _by_own_clocks(run: RunView, rows: Columns, end_us: Any) -> Any:
+    """Ends of attempts for some series; the one that is followed ends now, by the clock of the file of each."""
+    if not run.attempts or run.attempts[-1].watched_until_us < 0:
+        return end_us
+    known = [(file, until) for file, until in run.watched_until_us.items()]
+    until = np.full(max(file for file, _ in known) + 1, run.attempts[-1].watched_until_us, dtype=np.int64)
+    for file, moment_us in known:
+        until[file] = moment_us
+    return np.where(rows["attempt"] == run.attempts[-1].number, until[rows["last_file"]], end_us)
+
+
 def _silent_series(run: RunView) -> Iterator[Violation]:
     """Series with a cadence that have no value in the last three of them.
 
@@ -252,6 +263,7 @@ def _silent_series(run: RunView) -> Iterator[Violation]:
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]
+    end = _by_own_clocks(run, rows, end)
     cadences, absences = Cadences(run), Absences(run)
     left = _Excuses(run).left_us(run, timed, rows["last_time_us"], end)
     longest = GAP_CADENCES * cadences.of_rows(run, timed)
@@ -260,7 +272,7 @@ def _silent_series(run: RunView) -> Iterator[Violation]:
 
     def fault(series: Series) -> Fault:
         span = run.attempt(series.attempt)
-        where = before_end(span, series.last_time_us) if span else ""
+        where = before_end(run, span, series.last_location, series.last_time_us) if span else ""
         return Fault(
             key=series.key,
             subject=series.subject,

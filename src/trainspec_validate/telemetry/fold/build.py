@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -43,8 +43,8 @@ class Circumstances:
     snapshot: bool = False
     has_order: bool = True
     now_us: int | None = None
-    watched_until_us: int = -1
-    """Up to when a run that is followed would have shown more records, by its own clock."""
+    watched_until_us: Mapping[int, int] = field(default_factory=dict)
+    """Up to when each file of a run that is followed would have shown more records, by its own clock."""
     capabilities: frozenset[str] = frozenset()
 
 
@@ -52,6 +52,7 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
     """What checks see of a run."""
     events = digest.events.placed(partial(_placed, digest.names))
     has_ended = digest.events.has_ended
+    watched = {} if has_ended else around.watched_until_us
     emitters = tuple(sorted(_emitters(digest), key=lambda span: (span.attempt, span.emitter)))
     heads = _heads(digest)
     first = min((span.first_time_us for span in emitters), default=-1)
@@ -60,7 +61,7 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
         run=_run_name(digest, heads),
         files=around.files,
         heads=heads,
-        attempts=_watched(tuple(_attempts(emitters, heads, events)), -1 if has_ended else around.watched_until_us),
+        attempts=_watched(tuple(_attempts(emitters, heads, events)), watched),
         events=events,
         keys=tuple(_keys(digest)),
         series=tabled.series(digest),
@@ -80,6 +81,7 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
         snapshot=around.snapshot,
         has_order=around.has_order,
         now_us=around.now_us,
+        watched_until_us=watched,
         capabilities=around.capabilities,
     )
 
@@ -133,11 +135,15 @@ def _skips(skips: Any) -> tuple[tuple[tuple[int, int, Location], ...], tuple[tup
     )
 
 
-def _watched(attempts: tuple[AttemptSpan, ...], until_us: int) -> tuple[AttemptSpan, ...]:
-    """The attempts, of which the last one continues unless its event says that it has ended."""
-    if not attempts or attempts[-1].ended is not None:
+def _watched(attempts: tuple[AttemptSpan, ...], until_us: Mapping[int, int]) -> tuple[AttemptSpan, ...]:
+    """The attempts, of which the last one continues unless its event says that it has ended.
+
+    It continues by the clocks of most files: a single one may be wrong by hours.
+    """
+    if not attempts or attempts[-1].ended is not None or not until_us:
         return attempts
-    return *attempts[:-1], replace(attempts[-1], watched_until_us=until_us)
+    middle = sorted(until_us.values())[(len(until_us) - 1) // 2]
+    return *attempts[:-1], replace(attempts[-1], watched_until_us=middle)
 
 
 def _attempts(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
@@ -46,8 +46,8 @@ class Options:
     """`local`, or `spark` for the Spark session of this process."""
     is_live: bool = False
     now_us: int | None = None
-    watched_until_us: int = -1
-    """Up to when a run that is followed would have shown more records, by its own clock."""
+    watched_until_us: Mapping[int, int] = field(default_factory=dict)
+    """Up to when each file of a run that is followed would have shown more records, by its own clock."""
 
 
 def run_file(number: int, path: Path, name: str) -> RunFile:

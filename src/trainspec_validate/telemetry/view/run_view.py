@@ -60,6 +60,8 @@ class RunView:
     """Whether the format promises the order of records."""
     now_us: int | None = None
     """Moment of judging, for times in the future; None where the caller gives none."""
+    watched_until_us: Mapping[int, int] = field(default_factory=dict)
+    """Up to when each file of a run that is followed would have shown more records, by its own clock."""
     capabilities: frozenset[str] = field(default_factory=frozenset)
     _event_facts: list[EventFacts] = field(default_factory=list, init=False, repr=False, compare=False)
     """Once they were asked for."""
