@@ -141,7 +141,7 @@ def test_an_empty_stream_is_no_pass() -> None:
     Path("run/empty.jsonl").touch()
     result = invoke("run")
     assert result.exit_code == 2
-    assert "run/empty.jsonl: this is no stream of a known format" in result.stderr
+    assert "run/empty.jsonl: the file is empty" in result.stderr
 
 
 @pytest.mark.parametrize("content", [bytes(500), b"<html>error 503</html>", "{}".encode("utf-16"), b"-----BEGIN PGP"])

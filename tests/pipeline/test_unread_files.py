@@ -20,7 +20,7 @@ NOT_UTF_8, EMPTY, ZEROS = "is no text in UTF-8", "is empty", "holds zero bytes, 
 UNREAD = {
     "random bytes": (random.Random(0).randbytes(5_000), NOT_UTF_8),
     "empty": (b"", EMPTY),
-    "blank": (b" \n\n", EMPTY),
+    "blank": (b" \n\n", "is blank"),
     "UTF-16": ("name: job\n".encode("utf-16"), NOT_UTF_8),
     "UTF-16 without a mark of order": ("name: job\n".encode("utf-16-le"), ZEROS),
     "zero bytes": (bytes(300), ZEROS),
