@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,12 @@ def test_words_of_a_log_are_neutral(tmp_path: Path) -> None:
     text = CliRunner().invoke(command, [str(path), "--format", "github"]).output
     assert "\x1b" not in text
     assert not [each for each in text.splitlines() if each.startswith(("::error", "::warning::y"))]
+
+
+def test_the_last_lines_of_a_cut_file_count_too(tmp_path: Path) -> None:
+    text = "".join(ITERATION.format(n) for n in range(5_000)) + "exits with return code = -9\n"
+    packed = gzip.compress(text.encode() + bytes(random.Random(0).randbytes(50_000).hex(), "ascii"))
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(packed[: len(packed) - 9_000])
+    (coverage,) = json.loads(CliRunner().invoke(command, [str(path), "--format", "json"]).stdout)["coverage"]
+    assert coverage["incidents"] == ["the log says: exits with return code = -9"]

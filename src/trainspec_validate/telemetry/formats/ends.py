@@ -9,7 +9,6 @@ from typing import Final
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_NEEDLES: Final = (b"CANCELLED", b"xit", b"rror", b"oom", b"Killed", b"KeyboardInterrupt", b"SIG", b"Out Of Memory")
 _SIGNS: Final = re.compile(
     rb"(?P<said>"
     rb"\*\*\* (?:JOB|STEP) [\w.+]{1,40} (?:ON [\w.\[\],-]{1,200} )?CANCELLED AT [\w:.-]{1,40}[\w ]{0,60}"
@@ -26,18 +25,43 @@ _SIGNS: Final = re.compile(
     re.MULTILINE,
 )
 """Forms of Slurm (slurmstepd, srun), the launchers of DeepSpeed and PyTorch, PyTorch itself, and Python."""
+_NEEDLES: Final = (b"CANCELLED", b"rror", b"oom", b"exits with", b"KeyboardI", b"SIG")
+"""Parts of the signs: a line has one of them where it has a sign."""
+_BYTES_AT_ONCE: Final = 16_384
+_BYTES_OF_A_LINE: Final = 64
+"""What a line takes in memory even where it is empty."""
 _NUMBERS: Final = re.compile(rb"\d+")
 
 Line = tuple[int, bytes | Refusal]
 
 
 def with_ends(lines: Iterable[Line], transcript: Transcript) -> Iterator[Line]:
-    """The lines as they are; what they say of an end is counted as an incident, alike ones together."""
+    """The lines as they are; what they say of an end is counted as an incident, alike ones together.
+
+    Lines are searched many at a time, since most logs have no such line.
+    """
+    waiting: list[tuple[int, bytes]] = []
+    num_bytes = 0
+    try:
+        for offset, raw in lines:
+            if not isinstance(raw, Refusal):
+                waiting.append((offset, raw))
+                num_bytes += len(raw) + _BYTES_OF_A_LINE
+                if num_bytes > _BYTES_AT_ONCE:
+                    _note(waiting, transcript)
+                    waiting, num_bytes = [], 0
+            yield offset, raw
+    finally:  # a file that is cut has an end that counts
+        _note(waiting, transcript)
+
+
+def _note(lines: list[tuple[int, bytes]], transcript: Transcript) -> None:
+    together = b"\n".join(raw for _, raw in lines)
+    if not any(needle in together for needle in _NEEDLES):
+        return
     for offset, raw in lines:
-        if not isinstance(raw, Refusal) and any(needle in raw for needle in _NEEDLES):
-            found = _SIGNS.search(raw)
-            if found:
-                said = found["said"].strip()
-                alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")
-                transcript.lose("incident", alike, f"the log says: {said[:160].decode('utf-8', 'replace')}", offset)
-        yield offset, raw
+        found = _SIGNS.search(raw) if any(needle in raw for needle in _NEEDLES) else None
+        if found:
+            said = found["said"].strip()
+            alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")
+            transcript.lose("incident", alike, f"the log says: {said[:160].decode('utf-8', 'replace')}", offset)
