@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
 from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import STORE_BYTES
@@ -16,7 +17,6 @@ from trainspec_validate.checkpoints.paths import above
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import volume
 from trainspec_validate.checkpoints.view import Checkpoint
-from trainspec_validate.system.crc32c import crc32c
 
 MARK = "_CHECKPOINT_METADATA"
 _SUCCESS = "commit_success.txt"

@@ -111,7 +111,7 @@ def _shifted(state: int, num_bytes: int) -> int:
 @cache
 def _wide(num_bytes: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The same tables for two bytes at once: for the lower and the upper half of a state."""
-    import numpy as np  # noqa: PLC0415 - only files with such checksums need it
+    import numpy as np  # noqa: PLC0415 - only checkpoints with such checksums need it
 
     tables = [np.array(row, np.uint32) for row in _zeros(num_bytes)]
     low, high = np.meshgrid(np.arange(256), np.arange(256))
