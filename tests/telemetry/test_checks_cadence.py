@@ -131,8 +131,8 @@ def test_a_lost_rank_is_silent_with_a_reason() -> None:
     assert judged("TS-TEL-023", view(ranks)) == []
 
 
-def test_the_last_attempt_of_a_run_that_goes_on_is_judged_up_to_now() -> None:
-    assert messages("TS-TEL-023", view(*ended(), is_live=True)) == messages("TS-TEL-023", view(*ended()))
+def test_the_last_attempt_of_a_run_that_goes_on_is_not_judged() -> None:
+    assert refused("TS-TEL-023", view(*ended(), is_live=True)) == "the run continues"
     late = Stream(att=1, cadence_seconds=C10).sample(300, RATE)
     assert len(judged("TS-TEL-023", view(*ended(late), is_live=True))) == 1
 

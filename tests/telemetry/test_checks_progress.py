@@ -65,7 +65,7 @@ def test_a_hang_at_the_end_is_found_by_what_still_lives() -> None:
     beats.every(range(30, 900, 30), {"hw.gpu.utilization": 1.0})
     (found,) = messages("TS-TEL-033", view(counted(*STEPS), beats))
     assert found.endswith("and no event says why; the devices read 100 % busy")
-    assert len(judged("TS-TEL-033", view(counted(*STEPS), beats, is_live=True))) == 1
+    assert judged("TS-TEL-033", view(counted(*STEPS), beats, is_live=True)) == []
 
 
 def test_an_evaluation_that_never_ends_explains_nothing() -> None:

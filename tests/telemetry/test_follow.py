@@ -565,7 +565,7 @@ def test_a_rank_that_falls_silent_is_reported_while_the_others_go_on(tmp_path: P
                 run.write(seconds, other)
         told += run.look(seconds)
         if seconds == 150:
-            assert any(what.startswith("nothing from 1 of") for what in run.follower.waits)
+            assert any(what.startswith("nothing from rank") for what in run.follower.waits)
     found = [finding for finding in told if finding.path.endswith(name) and finding.requirement == "TS-TEL-023"]
     assert len({finding.evidence.series for finding in found if finding.evidence}) == len(found) > 0
     assert "before now, and attempt 0 continues" in found[0].message
@@ -619,3 +619,68 @@ def test_a_clock_that_is_wrong_makes_no_hang_and_no_silence(tmp_path: Path) -> N
         assert run.follower.waits == {}
     assert not told & {"TS-TEL-023", "TS-TEL-033"}
     assert "TS-TEL-016" in told
+
+
+def set_back(time_us: int, start_us: int) -> bytes:
+    """Ten minutes less from a moment on."""
+    return b'"time_us":%d' % (time_us - 600_000_000 * (time_us > start_us))
+
+
+def test_a_clock_that_is_set_back_and_file_times_behind_it_make_no_hang(tmp_path: Path) -> None:
+    """Ten minutes back at 100 s, and a file server a minute behind."""
+    run = live(tmp_path)
+    start = run.begin + 100_000_000
+    pattern = re.compile(rb'"time_us":(\d+)')
+    back = {
+        name: [pattern.sub(lambda found: set_back(int(found[1]), start), line) for line in lines]
+        for name, lines in run.lines.items()
+    }
+    told: set[str] = set()
+    for seconds in range(10, 200, 10):
+        run.write(seconds)
+        for name, lines in run.lines.items():
+            num = sum(time_of(line) <= run.begin + seconds * 1_000_000 for line in lines)
+            (tmp_path / name).write_bytes(b"".join(back[name][:num]))
+            os.utime(tmp_path / name, ns=((run.begin + (seconds - 60) * 1_000_000) * 1000,) * 2)
+        told |= {finding.requirement for finding in run.look(seconds)}
+        assert not [what for what in run.follower.waits if "no update" in what]
+    assert "TS-TEL-033" not in told
+
+
+def test_what_a_lost_file_would_show_is_no_fault_of_the_run(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(150)
+    run.look(150)
+    job = next(name for name in run.lines if name.startswith("job"))
+    (tmp_path / job).rename(tmp_path / "gone")
+    told = {
+        finding.requirement
+        for seconds in (160, 200, 300)
+        for finding in run.follower.look([tmp_path / name for name in run.lines], run.begin + seconds * 1_000_000)[0]
+    }
+    assert not told & {"TS-TEL-023", "TS-TEL-033"}
+    assert run.follower.waits == {}
+    assert len(run.follower.refused) == 1
+
+
+def test_a_second_run_in_the_directory_is_refused_by_name(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(100)
+    other = run.folder / "zz-job.0.jsonl"
+    job = next(name for name in run.lines if name.startswith("job"))
+    name = json.loads(run.lines[job][0])["run"].encode()
+    other.write_bytes((tmp_path / job).read_bytes().replace(b'"run":"%s"' % name, b'"run":"another"'))
+    run.look(100)
+    assert "it is of run another" in run.follower.refused[other.as_posix()]
+
+
+def test_an_attempt_that_ended_without_another_is_named(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    ends = {name: [line for line in lines if b"train.run.end" not in line] for name, lines in run.lines.items()}
+    last = max(time_of(line) for lines in ends.values() for line in lines)
+    run.lines = ends
+    seconds = (last - run.begin) / 1e6
+    run.write(seconds)
+    run.look(seconds)
+    run.look(seconds + 25)
+    assert [what for what in run.follower.waits if what.startswith("no attempt after attempt 0")]

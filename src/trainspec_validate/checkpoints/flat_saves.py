@@ -90,7 +90,7 @@ def form_of_part(name: str) -> str:
 
 
 def _first(files: list[_Name]) -> str:
-    """The file that stands for a save: that of a model, and of the first rank."""
+    """The file that represents a save: that of a model, and of the first rank."""
     return min(files, key=lambda one: (_MODELS.isdisjoint(one.words), len(one.name), one.name)).name
 
 

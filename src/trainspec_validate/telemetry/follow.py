@@ -32,6 +32,8 @@ from trainspec_validate.telemetry.waiting import waits
 _PIECE_BYTES: Final = 1_000_000
 _ANEW: Final = "what was read counts, the rest is not judged; run the command again"
 _REPLACED: Final = f"another file has taken the place of the one that was followed; {_ANEW}"
+_FEWEST_LOOKS: Final = 2
+"""Looks from which the time of a file counts: it may be that of a machine whose clock is wrong."""
 _NEWEST: Final = 0.2
 """Weight of the newest time between two growths of a file."""
 _USUAL_US: Final = 10_000_000
@@ -50,13 +52,25 @@ class _Followed:
     read: tuple[int, Any] = field(default_factory=lambda: (0, blake2b(digest_size=16)))
     """Bytes that were read, whole lines, and their hash: one value, since a signal can come between two."""
     judged_bytes: int = 0
+    last_us: int = -1
+    """Time of its last record; not the newest one, since a clock can be set back."""
     grown_us: int = -1
     """When it was last seen to have grown."""
+    num_growths: int = 0
+    num_looks: int = 0
     usual_us: float = 0.0
     """Mean time between two growths, the newest ones first."""
 
-    def grows(self, now_us: int) -> None:
+    def idle_us(self, now_us: int) -> int:
+        """Time since it last grew: by our clock, or by that of the file system where it was not yet seen to grow."""
+        if self.num_growths > 1 or self.num_looks < _FEWEST_LOOKS:
+            return now_us - self.grown_us
+        return now_us - min(self.status.st_mtime_ns // 1_000, self.grown_us)
+
+    def grows(self, now_us: int, new: Sequence[Batch]) -> None:
         """Note that records were read, at the time of the look."""
+        self.num_growths += 1
+        self.last_us = next((int(batch.time_us[-1]) for batch in reversed(new) if len(batch.time_us)), self.last_us)
         if self.grown_us >= 0:
             self.usual_us += (now_us - self.grown_us - self.usual_us) * (_NEWEST if self.usual_us else 1.0)
         self.grown_us = now_us
@@ -208,6 +222,7 @@ class Follower:
                 continue
             try:
                 with untrusted(SourceError):
+                    one.num_looks += 1
                     new = one.news()
             except SourceError as error:
                 self.refused[name] = str(error)
@@ -215,7 +230,7 @@ class Follower:
             found += new
             if new:
                 self.is_growing = True
-                one.grows(now_us)
+                one.grows(now_us, new)
         return found
 
     def _begin(self, path: Path) -> None:
@@ -237,6 +252,11 @@ class Follower:
         if file.head is None:
             self.refused[name] = "the file does not begin with a head"
             return
+        other = next((one.file.head.run for one in self.followed.values() if one.file.head), file.head.run)
+        if file.head.run != other:
+            words = f"it is of run {file.head.run}, and run {other} is followed"
+            self.refused[name] = f"{words}; give the directory or the files of one run"
+            return
         builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
         self.digest.names.know([file.head])
         self.followed[name] = _Followed(file, decoder_of(builder), status)
@@ -251,19 +271,17 @@ class Follower:
     def _watched_until_us(self, now_us: int) -> dict[int, int]:
         """Up to when records of each file would have been seen, by the clock that wrote it.
 
-        That is its newest record plus the time since it last grew, so that clocks of other machines do not matter, less
-        what a file system or writer holds back.
+        That is its last record plus the time since it last grew, so that clocks of other machines do not matter, less
+        what a file system or writer holds back. Where a file cannot be read any more, nothing says what it would show.
         """
-        newest_us = np.full(len(self.followed), -1, dtype=np.int64)
-        rows = self.digest.writers[self.digest.writers["num"] > 0]
-        np.maximum.at(newest_us, rows["last_file"], rows["last_time_us"])
+        if self.refused.keys() & self.followed.keys():
+            return {}
         held_us = max(0, round(float(np.median([one.usual_us for one in self.followed.values()]))) - _USUAL_US)
-        found = {}
-        for one in self.followed.values():
-            grown_us = min(one.status.st_mtime_ns // 1_000, one.grown_us)
-            if one.grown_us >= 0 and newest_us[one.file.number] >= 0:
-                found[one.file.number] = int(newest_us[one.file.number]) + max(0, now_us - grown_us - held_us)
-        return found
+        return {
+            one.file.number: one.last_us + max(0, one.idle_us(now_us) - held_us)
+            for one in self.followed.values()
+            if one.last_us >= 0
+        }
 
 
 def _status(path: Path) -> os.stat_result:

@@ -7,16 +7,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._pauses import can_close, end_by, of_attempt
 from trainspec_validate.telemetry.checks._progress import find_progress
 from trainspec_validate.telemetry.checks._words import moment, seconds_in_words
-from trainspec_validate.telemetry.view.run_view import AttemptSpan, RunView
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedEvent, RunView
 
 _STEPS: Final = 5.0
 """Median updates without progress that are worth a line."""
 _LEAST_SECONDS: Final = 20.0
 """Two cadences of a heartbeat."""
+_FIRST_SECONDS: Final = 120.0
 _LONGER: Final = 3.0
 """Times the longest one of its kind that a save, or an evaluation, takes."""
 _WORK: Final = {
@@ -41,7 +43,10 @@ class Wait(NamedTuple):
 def waits(run: RunView) -> Iterator[Wait]:
     """What the attempt that is followed waits for; nothing where it does not."""
     span = run.attempts[-1] if run.is_live and run.attempts else None
-    if span is None or span.ended is not None or span.watched_until_us < 0:
+    if span is None or not run.watched_until_us:
+        return
+    if span.ended is not None:
+        yield from _no_attempt(run, span, span.ended)
         return
     work = list(_open_work(run, span))
     yield from _no_update(run, span, [what for what, _ in work])
@@ -49,9 +54,18 @@ def waits(run: RunView) -> Iterator[Wait]:
     yield from _silent(run, span)
 
 
+def _no_attempt(run: RunView, span: AttemptSpan, ended: PlacedEvent) -> Iterator[Wait]:
+    """The time after an attempt in which the run neither ends nor begins another one."""
+    seconds = (run.watched_until_us.get(ended.location.file, ended.time_us) - ended.time_us) / 1e6
+    if seconds > _LEAST_SECONDS:
+        reason = word(ended, "train.attempt.reason")
+        why = f" by {reason}" if reason else ""
+        yield Wait(f"no attempt after attempt {span.number}", f"which ended{why} {seconds_in_words(seconds)} ago")
+
+
 def _open_work(run: RunView, span: AttemptSpan) -> Iterator[tuple[str, str]]:
     """Work that is under way, and what is said of it where it takes longer than ever before."""
-    for name, word in _WORK.items():
+    for name, what in _WORK.items():
         all_of_kind = intervals(run, name)
         longest = max((i.closed.time_us - i.opened.time_us for i in all_of_kind if i.closed), default=0) / 1e6
         for interval in all_of_kind:
@@ -60,7 +74,7 @@ def _open_work(run: RunView, span: AttemptSpan) -> Iterator[tuple[str, str]]:
                 is_long = longest > 0 and seconds > max(_LONGER * longest, _LEAST_SECONDS)
                 told = f"after {seconds_in_words(seconds)}; the longest before took {seconds_in_words(longest)}"
                 yield (
-                    f"{word} since {moment(interval.opened.time_us // _SECOND_US * _SECOND_US)}",
+                    f"{what} since {moment(interval.opened.time_us // _SECOND_US * _SECOND_US)}",
                     told if is_long else "",
                 )
 
@@ -69,6 +83,7 @@ def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wai
     known = find_progress(run)
     mine = of_attempt(known.series, span.number) if known else slice(0, 0)
     if known is None or mine.stop - mine.start < 2:
+        yield from _no_first_update(run, span, work)
         return
     steps, times = known.steps[mine], known.series.time_us[mine]
     new = np.concatenate([[0], np.flatnonzero(np.diff(steps) > 0) + 1])
@@ -80,6 +95,16 @@ def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wai
         why = f"under way: {', '.join(work)}" if work else "no event says why"
         often = f", one about every {seconds_in_words(usual)} before" if usual else ""
         yield Wait(f"no update after step {step:,}", f"for {seconds_in_words(seconds)}{often}; {why}")
+
+
+def _no_first_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wait]:
+    """The time from the start of an attempt of a job to its second report, which compilation can take up."""
+    if span.started is None:
+        return
+    seconds = (end_by(run, span, span.started.location) - span.started.time_us) / 1e6
+    if seconds > _FIRST_SECONDS:
+        why = f"under way: {', '.join(work)}" if work else "compilation and reading of data take long, or it hangs"
+        yield Wait("no two updates yet", f"{seconds_in_words(seconds)} after the start of the attempt; {why}")
 
 
 def _silent(run: RunView, span: AttemptSpan) -> Iterator[Wait]:
@@ -99,10 +124,10 @@ def _silent(run: RunView, span: AttemptSpan) -> Iterator[Wait]:
         usual = (each.last_time_us - each.first_time_us) / 1e6 / (each.num_records - 1)
         if seconds > max(_LEAST_SECONDS, _LONGER * usual):
             late.append((each.emitter, seconds))
-    if late:
+    for name, seconds in late if len(late) <= _MOST_NAMED else ():
+        yield Wait(f"nothing from {name}", f"for {seconds_in_words(seconds)}")
+    if len(late) > _MOST_NAMED:
         names = ", ".join(name for name, _ in late[:_MOST_NAMED])
-        more = f" and {len(late) - _MOST_NAMED:,} more" if len(late) > _MOST_NAMED else ""
-        longest = max(seconds for _, seconds in late)
-        yield Wait(
-            f"nothing from {len(late):,} of {len(mine):,} emitters", f"for {seconds_in_words(longest)}: {names}{more}"
-        )
+        least = seconds_in_words(min(seconds for _, seconds in late))
+        more = f"{len(late):,} of {len(mine):,} have written nothing for {least} or longer: {names}, ..."
+        yield Wait(f"nothing from more than {_MOST_NAMED} emitters", more)

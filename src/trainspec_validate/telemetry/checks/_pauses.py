@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,6 +131,11 @@ def end_us(span: AttemptSpan) -> int:
     if span.ended:
         return span.ended.time_us
     return span.watched_until_us if span.watched_until_us >= 0 else span.last_time_us
+
+
+def judged_attempts(run: RunView) -> Sequence[AttemptSpan]:
+    """The attempts whose end is known: that of a live run is, as long as all of its files can be read."""
+    return run.attempts[:-1] if run.is_live and not run.watched_until_us else run.attempts
 
 
 def end_by(run: RunView, span: AttemptSpan, place: Location) -> int:

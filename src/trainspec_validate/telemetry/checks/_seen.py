@@ -24,10 +24,10 @@ def is_own(run: RunView, place: Location) -> bool:
 
 def owing_heads(run: RunView, attempt: int) -> list[PlacedHead]:
     """The heads of an attempt whose records were written in a format that can carry every metric."""
-    return [head for head in heads_of(run, attempt) if owes(run, head)]
+    return [head for head in heads_of(run, attempt) if carries_every_metric(run, head)]
 
 
-def owes(run: RunView, head: PlacedHead) -> bool:
+def carries_every_metric(run: RunView, head: PlacedHead) -> bool:
     """Whether the format can carry every metric that the records of a head were written in, before a conversion."""
     found = source_format(run, head)
     return found is None or found.name in OWING

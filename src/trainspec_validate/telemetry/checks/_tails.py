@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_by, end_us, of_attempt
+from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_by, end_us, judged_attempts, of_attempt
 from trainspec_validate.telemetry.checks._rows import has_times
 from trainspec_validate.telemetry.checks._seen import steps_by_attempt
 from trainspec_validate.telemetry.checks._words import seconds_in_words
@@ -49,7 +49,7 @@ def tails(run: RunView, standing: Pauses) -> tuple[list[Violation], bool]:
     found: list[Violation] = []
     judged = False
     highest = steps_by_attempt(run)
-    for span in run.attempts:
+    for span in judged_attempts(run):
         last_step = max(highest.get(span.number, (-1, -1))[1], run.event_facts.last_step.get(span.number, -1))
         for reports in (*_series(run, span), *_evaluations(run, span)):
             if len(reports.times_us) >= FEWEST:

@@ -13,7 +13,15 @@ from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
-from trainspec_validate.telemetry.checks._pauses import Pauses, before_end, end_us, pauses_of, silences, standstills
+from trainspec_validate.telemetry.checks._pauses import (
+    Pauses,
+    before_end,
+    end_us,
+    judged_attempts,
+    pauses_of,
+    silences,
+    standstills,
+)
 from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, timed_rows, violations_by_emitter
 from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._tails import tails
@@ -256,10 +264,13 @@ def _silent_series(run: RunView) -> Iterator[Violation]:
     """Series with a cadence that have no value in the last three of them.
 
     Raises:
-        NotApplicable: no series has a cadence.
+        NotApplicable: no series has a cadence, or the run continues.
     """
     timed = timed_rows(run, least=1)
-    ends = {span.number: end_us(span) for span in run.attempts}
+    ends = {span.number: end_us(span) for span in judged_attempts(run)}
+    timed = timed[np.isin(Columns(run, timed)["attempt"], list(ends))]
+    if not len(timed):
+        raise NotApplicable("the run continues")
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]

@@ -14,9 +14,9 @@ from trainspec_validate.telemetry.checks._seen import (
     by_attempt,
     by_writer,
     carried,
+    carries_every_metric,
     heads_of,
     num_updates,
-    owes,
     owing_heads,
     own_heads,
     steps_by_attempt,
@@ -116,7 +116,7 @@ def _scopes(names: frozenset[str]) -> frozenset[str]:
 def scopes_covered(run: RunView) -> Iterator[Violation]:
     """The emitters of a run write every scope with required metrics."""
     own = own_heads(run)
-    if not any(owes(run, head) for head in own):
+    if not any(carries_every_metric(run, head) for head in own):
         raise NotApplicable("no head that names scopes")
     if any(damage.location.offset == 0 for damage in run.damage):
         raise NotApplicable("a head cannot be read")

@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks._absences import LOST, ranks_named
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import report_interval, stretches
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
-from trainspec_validate.telemetry.checks._pauses import Pauses, end_by, of_attempt, standstills
+from trainspec_validate.telemetry.checks._pauses import Pauses, end_by, judged_attempts, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress, progress
 from trainspec_validate.telemetry.checks._rows import Columns, finite, refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._seen import advice
@@ -175,7 +175,8 @@ def no_progress(run: RunView) -> Iterator[Violation]:
         mine = of_attempt(known.series, span.number) if known else slice(0, 0)
         if known is not None and mine.stop - mine.start >= FEWEST_REPORTS:
             judged = True
-            end = end_by(run, span, known.series.location(mine.stop - 1))
+            last = int(known.series.time_us[mine][-1])
+            end = end_by(run, span, known.series.location(mine.stop - 1)) if span in judged_attempts(run) else last
             found += _stands(run, known, mine, pauses, end)
         signs = signs_of(run, span)
         judged |= signs.show_rhythm
