@@ -9,6 +9,7 @@ import pytest
 
 from trainspec_validate.model.finding import Verdict
 from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.boundary import InputError
 
 SAMPLES = Path(os.environ.get("TRAINSPEC_SAMPLES", Path(__file__).resolve().parents[2] / "shared" / "samples"))
 pytestmark = pytest.mark.skipif(not SAMPLES.is_dir(), reason="no samples; TRAINSPEC_SAMPLES names their folder")
@@ -65,9 +66,9 @@ EXPECTED: dict[str, Expected] = {
     # Names of a library of their own: nothing of them is a metric or an event of the catalog.
     "otlp_example_metrics.json": [("TS-TEL-003", 1)],
     "otlp_example_logs.json": [("TS-TEL-003", 1)],
-    # Two columns of numbers without names: what they are is a guess.
-    "torchtitan_losses_sft_debugmodel_cuda.txt": [("TS-DOC-004", 1)],
 }
+# Two columns of numbers without names: what they are is a guess.
+UNKNOWN = "torchtitan_losses_sft_debugmodel_cuda.txt"
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -79,7 +80,7 @@ def test_findings_are_those_that_a_person_agrees_with(name: str) -> None:
 
 def test_every_sample_of_telemetry_has_its_findings_here() -> None:
     files = {path for folder in (SAMPLES, SAMPLES / "power") for path in folder.glob("*") if path.is_file()}
-    assert {path.relative_to(SAMPLES).as_posix() for path in files} - {"SOURCES.md"} == set(EXPECTED)
+    assert {path.relative_to(SAMPLES).as_posix() for path in files} - {"SOURCES.md"} == {*EXPECTED, UNKNOWN}
 
 
 def test_three_nodes_of_one_measurement_are_sound_together() -> None:
@@ -99,9 +100,8 @@ def test_what_a_log_cannot_hold_is_not_asked_of_it_but_told_as_absent() -> None:
 
 
 def test_a_file_that_is_nothing_known_says_so() -> None:
-    report = validate([str(SAMPLES / "torchtitan_losses_sft_debugmodel_cuda.txt")])
-    (finding,) = report.findings
-    assert finding.message == "the file is no document, and no stream of a known format"
+    with pytest.raises(InputError, match=f"{UNKNOWN}: is no log of a known format; logs of these programs are read"):
+        validate([str(SAMPLES / UNKNOWN)])
 
 
 def test_a_stream_of_other_names_says_which_names_it_has() -> None:
