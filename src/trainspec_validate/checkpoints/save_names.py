@@ -13,9 +13,7 @@ STEP_NAME = re.compile(
     re.ASCII,
 )
 _END = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(STATE_SUFFIXES, key=len, reverse=True)))})$", re.IGNORECASE)
-_NUMBER = (
-    r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>(?:[kKMBT]|e\d{1,2})(?![A-Za-z\d]))?"
-)
+_NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>(?:[kKMBT]|e\d{1,2})(?![A-Za-z\d]))?"
 _COUNT = re.compile(
     r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save|tokens)"
     rf"[-_=]?{_NUMBER}(?!\d|\.\d)",

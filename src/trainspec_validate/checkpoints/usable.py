@@ -48,10 +48,8 @@ def counted_behind(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Itera
     for other in older if behind else ():
         for path, count in behind.items():
             if words := _counts_its_step(path, other):
-                yield (
-                    path,
-                    f"may be of another step than the rest, or was made anew: it counts {count:,} updates, {words}",
-                )
+                counts = f"it counts {count:,} updates, {words}"
+                yield path, f"may be of another step than the rest, or was made anew: {counts}"
         return
 
 
@@ -76,7 +74,7 @@ def _updates(checkpoint: Checkpoint) -> Iterator[tuple[str, int]]:
 
 
 def _counts_its_step(path: str, other: Checkpoint) -> str:
-    """That the same file of another checkpoint counts what the name of that one says, in words; empty if it does not."""
+    """That the same file of another checkpoint counts what its own name says, in words; empty where it does not."""
     said = other.said.get(path)
     is_own = said is not None and said.optimizer_step is not None and said.optimizer_step == other.step
     return f"and that of {other.label} as many as its name says" if is_own else ""
