@@ -104,10 +104,8 @@ def read(text: ForeignText) -> Fragment:
         return _read_log(text)
     started = options_of_script(_PLAIN_SCALAR.sub(_quoted, text.text), _FLAG, _FEWEST_FLAGS)
     if started is None:
-        raise ForeignFormatError(
-            "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"
-        )
-
+        why = "no command has arguments of Megatron-LM"
+        raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
     _refuse_idle(started)
     own = _OF_ANOTHER if _in_underscores(text.text) else ""
     named = started.values.get("deepspeed_config")
