@@ -23,6 +23,7 @@ from trainspec_validate.pipeline.archives import packed_documents
 from trainspec_validate.pipeline.overlooked import PACKED_DOCUMENT
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.budget import Limit
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "plan.yaml"))
@@ -157,10 +158,49 @@ UNREAD: dict[str, Callable[[], bytes]] = {
 def test_what_is_not_read_to_its_end_is_named_by_the_name_of_a_document(
     content: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layers, "_MOST_UNPACKED", 36_000_000)
+    monkeypatch.setattr(unpacked, "MOST_OF_ONE", Limit("a search", 36e6, "bytes"))
     for name in ("plan.yaml.gz", "x.yaml.zst"):
         Path(name).write_bytes(content())
     assert left_out() == ["plan.yaml.gz", "x.yaml.zst"]
+
+
+@pytest.mark.parametrize("name", ["plan.yaml.gz", "plan.gz", "a.dat"])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zlib.compress])
+def test_a_document_is_found_behind_binary(pack: Callable[[bytes], bytes], name: str) -> None:
+    for filler in (bytes(10_000_000), bytes(range(256)) * 20_000):
+        Path(name).write_bytes(pack(filler + b"\n" + PLAN.encode()))
+        assert left_out() == [name]
+
+
+LARGE: dict[str, Callable[[], bytes]] = {
+    "a text": lambda: gzip.compress(b"lorem ipsum\n" * 4_000_000 + PLAN.encode(), 1),
+    "binary": lambda: gzip.compress(bytes(40_000_000) + PLAN.encode(), 1),
+    "an entry": lambda: zipped(b"\n" * 40_000_000 + PLAN.encode(), is_small=True),
+    "frames without content": lambda: SKIPPED * 1_001 + zstd(PLAN.encode()),
+    "a container in a container": lambda: zipped(zipped(PLAN.encode(), more=34_000_000), "more.zip"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("name", ["a.dat", "a.docx"])
+def test_a_search_that_ends_at_a_limit_says_so(
+    content: Callable[[], bytes], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacked, "MOST_OF_ONE", Limit("a search", 36e6, "bytes"))
+    Path(name).write_bytes(content())
+    [entry] = validate(["."]).unjudged
+    assert entry.path == name
+    assert entry.reason.startswith("is compressed, and was not searched to its end: ")
+    assert "not searched to its end" in invoke("--dependents", "cluster.yaml").output
+
+
+def test_files_share_what_is_read_behind_the_size_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(unpacked, "MOST_FAR", Limit("a search", 5e6, "bytes"))
+    for number in range(3):
+        Path(f"{number}.dat").write_bytes(gzip.compress(PADDING * 7))
+    assert left_out() == ["1.dat", "2.dat"]
 
 
 @pytest.mark.parametrize("pack", ROUNDABOUT.values(), ids=ROUNDABOUT)
@@ -208,7 +248,8 @@ def test_a_document_is_not_looked_for_in_a_zip_with_a_huge_directory() -> None:
     place = whole.rfind(b"PK\x05\x06") + 12
     whole[place : place + 4] = (2**31).to_bytes(4, "little")
     Path("bundle").write_bytes(whole)
-    assert packed_documents(Path("bundle")) == []
+    [entry] = validate(["."]).unjudged
+    assert entry.reason.endswith("may have at most 4,194,304 bytes of the directory of a zip container")
 
 
 @pytest.fixture

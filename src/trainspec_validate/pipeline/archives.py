@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import claims, document_within, is_document
@@ -21,30 +21,35 @@ from trainspec_validate.pipeline.layers import (
     ZIP,
     Layered,
     TooDeepError,
+    again,
     innermost,
     is_skipped_frame,
     is_stored,
     read_content,
 )
+from trainspec_validate.pipeline.unpacked import SEARCH
 from trainspec_validate.system.boundary import open_regular
-from trainspec_validate.system.budget import OverLimitError
+from trainspec_validate.system.budget import Limit, OverLimitError
 from trainspec_validate.system.packings import is_archive, unpacked_name
 
 _MOST_BYTES: Final = 4 * 1024**2
 """Size of the largest archive that is looked at."""
 _MOST_UNPACKED: Final = 32 * 1024**2
-_MOST_BYTES_OF_ONE: Final = 1024**2
+_MOST_NESTED: Final = Limit(SEARCH, 32 * 1024**2, "bytes of a container in a compressed file or in another container")
+_MOST_DIRECTORY: Final = Limit(SEARCH, 4 * 1024**2, "bytes of the directory of a zip container")
 _MOST_DOCUMENTS: Final = 100
 _MOST_ENTRIES: Final = 10_000
 _START_BYTES: Final = 262_144
 _START_OF_FILE: Final = 8
 _TAR, _TAR_PLACE = b"ustar", 257
-_ZIP_END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
-_MOST_END_BYTES: Final = 65_535 + 42
-"""Bytes from the locator of a large container to the end of the longest comment."""
+_ZIP_END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
+_IN_LARGE: Final = 2**32 - 1
+"""What the end of a zip container has in place of a size that another record states."""
+_MOST_END_BYTES: Final = 65_535 + 98
+"""Bytes from the end record of a large container to the end of the longest comment."""
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, KeyError),
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, OverLimitError),
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
 )
 """What the readers of the standard library raise for an archive that is damaged, encrypted or of an unknown kind."""
 
@@ -65,7 +70,7 @@ def documents_in(path: Path) -> list[tuple[str, bytes]] | None:
         unpacked.begin_file(len(content))
         found = _zipped(io.BytesIO(content)) if zipfile.is_zipfile(io.BytesIO(content)) else _tarred(content, path.name)
         return list(islice((document for entry in found for document in _plain(*entry)), _MOST_DOCUMENTS))
-    except (SourceError, *_DAMAGE):
+    except (SourceError, OverLimitError, *_DAMAGE):
         return None
 
 
@@ -78,10 +83,11 @@ def _plain(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 def unpacked_text(path: Path) -> bytes | None:
     """The text of ours in a compressed file, up to the size of a document; None where it cannot be unpacked to its end.
 
-    It is empty where it does not claim to be ours. Of content that is no text nothing is unpacked but its start.
+    It is empty where it does not claim to be ours.
 
     Raises:
-        OverLimitError: the run has unpacked too much.
+        OverLimitError: there is more than is unpacked.
+        TooDeepError: there are more layers of compression than are followed.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
@@ -90,16 +96,17 @@ def unpacked_text(path: Path) -> bytes | None:
             unpacked.begin_file(path.stat().st_size)
             below = innermost(file, path.name)
             if below.start.startswith(ZIP) and below.num_layers:
-                return next((content for _, content in _packed_in(below, file)), b"")
-            content = read_content(below.stream, file)
-        if not content.text and path.stat().st_size:
+                return next((content for _, content in _packed_in(below)), b"")
+            text = read_content(below.stream)
+        if not text and path.stat().st_size:
             return None
         if not below.num_layers:
-            content.text[:_START_BYTES].decode("utf-8", "replace" if len(content.text) > _START_BYTES else "strict")
-            return None if b"\0" in content.text else content.text
-        return content.text if claims(content.text) else b"" if content.is_whole else None
-    except (SourceError, *_DAMAGE) as error:
-        _refuse_spent(error)
+            text[:_START_BYTES].decode("utf-8", "replace" if len(text) > _START_BYTES else "strict")
+            return None if b"\0" in text else text
+        return text if claims(text) else b""
+    except TooDeepError:
+        raise
+    except (SourceError, *_DAMAGE):
         return None
 
 
@@ -111,7 +118,7 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
     of offices and packages. None for what is not packed, or is damaged.
 
     Raises:
-        OverLimitError: the run has unpacked too much.
+        OverLimitError: there is more than is unpacked.
         TooDeepError: there are more layers of compression than are followed.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
@@ -120,39 +127,34 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
         with open_regular(path) as file:
             start = file.read(_START_OF_FILE)
             is_packed = start.startswith((ZIP, *PACKED)) or is_skipped_frame(start) or is_stored(start)
-            if not is_packed and not _has_small_directory(file):
+            if not is_packed and not _has_directory(file):
                 return None
             file.seek(0)
             unpacked.begin_file(path.stat().st_size)
             if is_packed and not start.startswith(ZIP):
                 quotes = PurePath(unpacked_name(path.name)).suffix.lower() in QUOTING_SUFFIXES
-                return list(islice(_packed_in(innermost(file), file, quotes=quotes), _MOST_DOCUMENTS))
-            entries = _zipped(file) if _has_small_directory(file) else ()
+                return list(islice(_packed_in(innermost(file), quotes=quotes), _MOST_DOCUMENTS))
+            entries = _zipped(file) if _has_directory(file) else ()
             found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
             return list(found) if is_packed else list(found) or None
     except TooDeepError:
         raise
-    except (SourceError, *_DAMAGE) as error:
-        _refuse_spent(error)
+    except (SourceError, *_DAMAGE):
         return None
 
 
-def _refuse_spent(error: Exception) -> None:
-    """Raise an error that says that the run has unpacked too much: it is no damage of the file."""
-    if unpacked.is_spent(error):
-        raise error
-
-
-def _packed_in(below: Layered, packed: BinaryIO, *, quotes: bool = False) -> Iterator[tuple[str, bytes]]:
+def _packed_in(below: Layered, *, quotes: bool = False) -> Iterator[tuple[str, bytes]]:
     """The documents of ours in the content below the compression of a file or an entry.
 
     A text that may quote documents, such as a page or a program, is one where the whole of it is.
     """
     if below.start.startswith(ZIP):
-        for name, content in _zipped(io.BytesIO(below.stream.read(_MOST_BYTES))):
+        inner = below.stream.read(int(_MOST_NESTED.most) + 1)
+        _MOST_NESTED.check(len(inner))
+        for name, content in _zipped(io.BytesIO(inner)):
             yield from _documents(name, content, below.num_layers + 1)
         return
-    text = read_content(below.stream, packed).text
+    text = read_content(below.stream)
     whole = text.strip()
     found = whole if not is_stored(below.start) and is_document(whole) else b"" if quotes else document_within(text)
     if found:
@@ -165,7 +167,7 @@ def _documents(name: str, content: bytes, level: int = 1) -> Iterator[tuple[str,
         if level >= MOST_LAYERS:
             raise TooDeepError
         file = io.BytesIO(content)
-        yield from ((name, found) for _, found in _packed_in(innermost(file, "", level), file))
+        yield from ((name, found) for _, found in _packed_in(innermost(file, "", level)))
     elif content.startswith(_TAR, _TAR_PLACE):
         found = document_within(content)
         yield from [(name, found)] if found else []
@@ -173,32 +175,53 @@ def _documents(name: str, content: bytes, level: int = 1) -> Iterator[tuple[str,
         yield name, content
 
 
-def _has_small_directory(file: BinaryIO) -> bool:
-    """Whether the list of entries at the end of a zip container is short enough to be read."""
+def _has_directory(file: BinaryIO) -> bool:
+    """Whether a zip container ends here, with a list of its entries.
+
+    Raises:
+        OverLimitError: the list is too long to be read.
+    """
     size = file.seek(0, io.SEEK_END)
     file.seek(max(0, size - _MOST_END_BYTES))
     tail = file.read(_MOST_END_BYTES)
-    place = tail.rfind(_ZIP_END)
-    return place >= 0 and _ZIP64 not in tail and int.from_bytes(tail[place + 12 : place + 16], "little") <= _MOST_BYTES
+    place, large = tail.rfind(_ZIP_END), tail.rfind(_ZIP64)
+    if place < 0:
+        return False
+    for start, length in ((place + 12, 4), *(((large + 40, 8),) if large >= 0 else ())):
+        stated = int.from_bytes(tail[start : start + length], "little")
+        if length == 8 or stated != _IN_LARGE or large < 0:
+            _MOST_DIRECTORY.check(stated)
+    return True
 
 
 def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(content) as archive:
-        for entry in islice(archive.infolist(), _MOST_ENTRIES):
+        for entry in archive.infolist():
             if _may_be_document(entry.filename):
                 with archive.open(entry) as file:
-                    found = file.read(_MOST_BYTES_OF_ONE)
-                unpacked.count(len(found))
-                yield entry.filename, found
+                    yield entry.filename, _content_of(cast("BinaryIO", file))
+
+
+def _content_of(entry: BinaryIO) -> bytes:
+    """The text of an entry of an archive, or all of one that is packed by itself."""
+    start = entry.read(_START_OF_FILE)
+    whole = again(start, entry)
+    if not start.startswith((ZIP, *PACKED)):
+        return read_content(whole)
+    content = whole.read(int(_MOST_NESTED.most) + 1)
+    _MOST_NESTED.check(len(content))
+    return content
 
 
 def _tarred(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
     content = innermost(io.BytesIO(content), name).stream.read(_MOST_UNPACKED)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
-        for entry in islice(archive, _MOST_ENTRIES):
+        for number, entry in enumerate(archive):
+            if number == _MOST_ENTRIES:
+                raise ValueError("there are too many entries")
             file = archive.extractfile(entry) if entry.isreg() and _may_be_document(entry.name) else None
             if file is not None:
-                yield entry.name, file.read(_MOST_BYTES_OF_ONE)
+                yield entry.name, _content_of(cast("BinaryIO", file))
 
 
 def _may_be_document(name: str) -> bool:

@@ -14,6 +14,8 @@ from typing import Any, BinaryIO, Final, cast
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import document_within, may_be_text
+from trainspec_validate.pipeline.unpacked import SEARCH
+from trainspec_validate.system.budget import Count, Limit
 
 ZIP: Final = b"PK\x03\x04"
 MOST_LAYERS: Final = 3
@@ -26,11 +28,8 @@ _STORED: Final = (b"!<arch>\n", b"070701", b"070702", b"070707")
 PACKED: Final = (_GZIP, _ZSTD, _BZIP2, _XZ, _LZMA, *_ZLIB)
 _MARK_BYTES: Final = 8
 _PIECE_BYTES: Final = 1024**2
-_MOST_PACKED: Final = 1024**2
-"""Compressed bytes that are read of a text which is longer than a document."""
-_MOST_UNPACKED: Final = 64 * 1024**2
-_MOST_SKIPPED: Final = 64 * 1024**2
-_MOST_FRAMES: Final = 1_000
+_MOST_SKIPPED: Final = Limit(SEARCH, 64 * 1024**2, "bytes of frames without content before a text")
+_MOST_FRAMES: Final = Limit(SEARCH, 1_000, "frames without content before a text")
 _MOST_MEMORY_BYTES: Final = 128 * 1024**2
 _KEPT_BYTES: Final = 65_536
 """Bytes of a piece that are looked at once more with the next."""
@@ -49,16 +48,6 @@ class Layered:
     """First bytes of the content."""
     stream: BinaryIO
     num_layers: int
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What was read of an unpacked content."""
-
-    text: bytes
-    """The text in UTF-8 from its start, or from where a document begins far behind it."""
-    is_whole: bool
-    """Whether it is all there is, or has a document."""
 
 
 class _Again(io.RawIOBase):
@@ -81,7 +70,7 @@ class _Again(io.RawIOBase):
 
 
 class _Members(io.RawIOBase):
-    """All streams of bzip2 or xz in a file, one after the other, with zeros between them."""
+    """All streams of bzip2, xz or zlib in a file, one after the other, with zeros between them."""
 
     def __init__(self, source: BinaryIO, new: Callable[[], Any]) -> None:
         self._source, self._new, self._decoder = source, new, new()
@@ -115,17 +104,48 @@ class _Members(io.RawIOBase):
         return len(found)
 
 
+class _Zlib:
+    """A decoder of zlib with the attributes of those of bzip2 and xz."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the stream was reached."""
+        return self._decoder.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """What is behind the end."""
+        return self._decoder.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether all that was given has been unpacked."""
+        return not self._decoder.unconsumed_tail
+
+    def decompress(self, packed: bytes, most: int) -> bytes:
+        """The next bytes."""
+        return self._decoder.decompress(self._decoder.unconsumed_tail + packed, most)
+
+
+def again(start: bytes, rest: BinaryIO) -> BinaryIO:
+    """A stream from its start again, of which some bytes were read; what is read of it is counted."""
+    return cast("BinaryIO", io.BufferedReader(_Again(start, rest)))
+
+
 def innermost(stream: BinaryIO, name: str = "", level: int = 0) -> Layered:
     """The content below the layers of compression.
 
     Raises:
-        OverLimitError: the run has unpacked too much, here or where the stream is read.
+        OverLimitError: there is more than is unpacked, here or where the stream is read.
         TooDeepError: there are more layers than are followed.
         SourceError: a layer is damaged from its start, or cannot be read here.
     """
     while True:
         start = _after_skipped(stream)
-        whole = cast("BinaryIO", io.BufferedReader(_Again(start, stream)))
+        whole = again(start, stream)
         inner = _unpacked(start, whole, name if not level else "")
         if inner is None:
             return Layered(start, whole, level)
@@ -137,14 +157,13 @@ def innermost(stream: BinaryIO, name: str = "", level: int = 0) -> Layered:
 def _after_skipped(stream: BinaryIO) -> bytes:
     """First bytes of a stream behind the frames of zstd that have no content."""
     start = stream.read(_MARK_BYTES)
-    left = _MOST_SKIPPED
-    for _ in range(_MOST_FRAMES):
+    num_frames, num_skipped = Count(_MOST_FRAMES), Count(_MOST_SKIPPED)
+    while _SKIPPED_FRAME.match(start):
         size = int.from_bytes(start[4:], "little")
-        if not _SKIPPED_FRAME.match(start) or size > left:
-            break
-        left -= size
+        num_frames.add(1)
         while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
             size -= len(piece)
+            num_skipped.add(len(piece))
             unpacked.count(len(piece))
         start = stream.read(_MARK_BYTES)
     return start
@@ -161,7 +180,7 @@ def _unpacked(start: bytes, stream: BinaryIO, name: str) -> BinaryIO | None:
     if start.startswith((_XZ, _LZMA)) or name.lower().endswith((".lzma", ".tlz")):
         return _members(stream, lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY_BYTES))
     if start.startswith(_ZLIB):
-        return io.BytesIO(zlib.decompressobj().decompress(stream.read(_MOST_PACKED), MAX_BYTES))
+        return _members(stream, _Zlib)
     return None
 
 
@@ -179,30 +198,33 @@ def is_stored(start: bytes) -> bool:
     return start.startswith(_STORED)
 
 
-def read_content(stream: BinaryIO, packed: BinaryIO) -> Content:
-    """The text of a stream, or the start of what is no text; `packed` is the file that it is unpacked from.
+def read_content(stream: BinaryIO) -> bytes:
+    """The text of a stream in UTF-8, up to the size of a document; the start alone of what is no text.
 
-    What is longer than a document is searched for one, as long as little of the file was read.
+    What is longer, and what is no text, is searched for a document, which is returned from where it begins.
+
+    Raises:
+        OverLimitError: there is more of it than is searched.
     """
     from trainspec_validate.telemetry.formats.source import pieces_in  # noqa: PLC0415 - start-up
 
     pieces = pieces_in(stream, _PIECE_BYTES)
     start = next(pieces, b"")
-    if not may_be_text(start):
-        return Content(_in_utf8(start), is_whole=True)
-    text, num_bytes, kept = [start], len(start), b""
+    text, num_bytes, kept = [start], Count(unpacked.MOST_OF_ONE, len(start)), start[-_KEPT_BYTES:]
+    most_kept = MAX_BYTES if may_be_text(start) else 0
     for piece in pieces:
-        num_bytes += len(piece)
-        if num_bytes <= MAX_BYTES:
+        num_bytes.add(len(piece))
+        if num_bytes.used <= most_kept:
             text.append(piece)
+            kept = piece[-_KEPT_BYTES:]
             continue
-        kept = (kept or text[-1][-_KEPT_BYTES:]) + piece
+        if num_bytes.used > MAX_BYTES:
+            unpacked.count_far(len(piece))
+        kept += piece
         if found := document_within(kept.replace(b"\0", b"")):
-            return Content(found, is_whole=True)
+            return found
         kept = kept[-_KEPT_BYTES:]
-        if num_bytes > _MOST_UNPACKED or packed.tell() > _MOST_PACKED:
-            return Content(_in_utf8(b"".join(text)), is_whole=False)
-    return Content(_in_utf8(b"".join(text)), is_whole=True)
+    return _in_utf8(b"".join(text))
 
 
 def _in_utf8(text: bytes) -> bytes:

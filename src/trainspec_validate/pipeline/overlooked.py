@@ -46,7 +46,7 @@ from trainspec_validate.pipeline.files import (
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
 from trainspec_validate.pipeline.texts import Text
-from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
+from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_packed, unpacked_name
@@ -67,7 +67,7 @@ _MOST_QUOTED: Final = 5
 _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 PACKED_DOCUMENT: Final = "is a compressed document"
-UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here"
+UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here, or is damaged"
 _YAML: Final = (".yaml", ".yml")
 _NOTEBOOK: Final = ".ipynb"
 _TOML: Final = "is a document in TOML, which is not read"
@@ -77,12 +77,12 @@ _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 NO_SUBMODULE: Final = "is a submodule that is not checked out"
 CHECK_OUT: Final = "run git submodule update --init"
+_UNPACK: Final = "unpack it"
 _USUAL: Final = {
     HELD: "write the document to a file of its own",
-    PACKED_DOCUMENT: "unpack it",
-    UNREAD_DOCUMENT: "unpack it",
-    NOT_LOOKED_INTO: "unpack it",
-    TOO_DEEP: "unpack it",
+    PACKED_DOCUMENT: _UNPACK,
+    UNREAD_DOCUMENT: _UNPACK,
+    TOO_DEEP: _UNPACK,
     _TOML: "write it in YAML or JSON",
     _UNKNOWN_LOG: "write a metric stream",
     LOOKS_LIKE_LOG: "write a metric stream",
@@ -120,7 +120,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                remedy = _USUAL.get(reason) or REMEDIES.get(reason, f"name {file.as_posix()}")
+                usual = _UNPACK if is_not_searched(reason) else _USUAL.get(reason)
+                remedy = usual or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
@@ -393,10 +394,8 @@ def _document_reason(file: Path) -> str:
     is_judged = is_document_name(file.name) or is_stream_name(file.name)
     try:
         found = None if is_judged else packed_documents(file)
-    except OverLimitError:
-        return NOT_LOOKED_INTO
-    except TooDeepError:
-        return TOO_DEEP
+    except (OverLimitError, TooDeepError) as error:
+        return why_not_looked_into(error)
     if found is not None:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
     if is_document_name(file.name):
@@ -423,6 +422,11 @@ def _is_whole_document(file: Path) -> bool:
     return facts.kind in KINDS or is_later or (is_wide and names_kind(content))
 
 
+def why_not_looked_into(error: OverLimitError | TooDeepError) -> str:
+    """Why the documents in a compressed file are not known, with the limit that the search met."""
+    return TOO_DEEP if isinstance(error, TooDeepError) else why_not_searched(error)
+
+
 def is_packed_document(name: str) -> bool:
     """Whether a name is one of a compressed document."""
     return is_packed(name) and is_document_name(unpacked_name(name))
@@ -436,8 +440,8 @@ def packed_reason(file: Path) -> tuple[str, bytes]:
     """
     try:
         start = unpacked_text(file)
-    except OverLimitError:
-        return NOT_LOOKED_INTO, b""
+    except (OverLimitError, TooDeepError) as error:
+        return why_not_looked_into(error), b""
     if start is not None:
         return PACKED_DOCUMENT if claims(start) else "", start
     is_likely = unpacked_name(file.name).lower().endswith(_YAML) or _OWN_NAME.match(file.name)

@@ -16,14 +16,13 @@ from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
     NO_SUBMODULE,
     PACKED_DOCUMENT,
-    TOO_DEEP,
     is_of_a_tool,
     is_packed_document,
     link_reason,
     packed_reason,
+    why_not_looked_into,
 )
 from trainspec_validate.pipeline.texts import Text
-from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.system.packings import is_archive
 from trainspec_validate.system.repository import absent_submodules, absent_submodules_below
@@ -118,8 +117,7 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
     try:
         packed = None if is_stream_name(path.name) else packed_documents(path)
     except (OverLimitError, TooDeepError) as error:
-        why = NOT_LOOKED_INTO if isinstance(error, OverLimitError) else TOO_DEEP
-        yield PassedOver(path, why, remedy=_UNPACK)
+        yield PassedOver(path, why_not_looked_into(error), remedy=_UNPACK)
         return
     for name, content in packed or ():
         why = reason or (f"is {name!r} in an archive" if name else PACKED_DOCUMENT)

@@ -11,18 +11,29 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 Found = TypeVar("Found")
 _TIMES: Final = 32
 """Texts rarely shrink more: what other files unpack to grows with their size, and is not bounded here."""
-MOST: Final = Limit(
-    "a search of compressed files", 256 * 1024**2, f"bytes unpacked in one run beyond {_TIMES} times the size of each"
-)
+SEARCH: Final = "a search of compressed files"
+_MIB: Final = MAX_BYTES // 1024**2
+MOST: Final = Limit(SEARCH, 256 * 1024**2, f"bytes unpacked in one run beyond {_TIMES} times the size of each")
 NOT_LOOKED_INTO: Final = (
     "is compressed, and was not looked into:"
     f" one run unpacks {MOST.most / 1024**2:,.0f} MiB beyond {_TIMES} times the sizes of its files"
 )
+
+
+MOST_OF_ONE: Final = Limit(SEARCH, 192 * 1024**2, "bytes unpacked of one content")
+MOST_FAR: Final = Limit(SEARCH, 512 * 1024**2, f"bytes read in one run behind {_MIB} MiB of each")
+_CUT: Final = "is compressed, and was not searched to its end:"
+_SAID: Final = {
+    MOST.unit: NOT_LOOKED_INTO,
+    MOST_OF_ONE.unit: f"{_CUT} a search unpacks {MOST_OF_ONE.most / 1024**2:,.0f} MiB of one",
+    MOST_FAR.unit: f"{_CUT} one run reads {MOST_FAR.most / 1024**2:,.0f} MiB behind the first {_MIB} MiB of each",
+}
 
 
 @dataclass(slots=True)
@@ -30,6 +41,7 @@ class _Meter:
     """How much of the budget of a run a file may use, after what its size allows."""
 
     run: Count
+    far: Count
     allowed_bytes: float
 
     def add(self, num_bytes: int) -> None:
@@ -39,7 +51,7 @@ class _Meter:
             self.run.add(num_bytes)
 
 
-_RUN: ContextVar[Count | None] = ContextVar("run", default=None)
+_RUN: ContextVar[tuple[Count, Count] | None] = ContextVar("run", default=None)
 _EMPTY: ContextVar[dict[str, Any] | None] = ContextVar("empty", default=None)
 _FILE: ContextVar[_Meter | None] = ContextVar("file", default=None)
 
@@ -47,7 +59,7 @@ _FILE: ContextVar[_Meter | None] = ContextVar("file", default=None)
 @contextmanager
 def one_run() -> Iterator[None]:
     """Have all files that are looked into share one budget; without it each has one of its own."""
-    run, empty = _RUN.set(Count(MOST)), _EMPTY.set({})
+    run, empty = _RUN.set((Count(MOST), Count(MOST_FAR))), _EMPTY.set({})
     try:
         yield
     finally:
@@ -77,7 +89,8 @@ def once(look: Callable[[Path], Found]) -> Callable[[Path], Found]:
 
 def begin_file(num_bytes: int) -> None:
     """Say that a file of a size is looked into from here on."""
-    _FILE.set(_Meter(_RUN.get() or Count(MOST), _TIMES * num_bytes))
+    run, far = _RUN.get() or (Count(MOST), Count(MOST_FAR))
+    _FILE.set(_Meter(run, far, _TIMES * num_bytes))
 
 
 def count(num_bytes: int) -> None:
@@ -91,6 +104,17 @@ def count(num_bytes: int) -> None:
         meter.add(num_bytes)
 
 
+def count_far(num_bytes: int) -> None:
+    """Count bytes of the file behind as many as a document may have.
+
+    Raises:
+        OverLimitError: the run has read too many.
+    """
+    meter = _FILE.get()
+    if meter:
+        meter.far.add(num_bytes)
+
+
 def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Pieces of the file, counted.
 
@@ -102,6 +126,11 @@ def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def is_spent(error: Exception) -> bool:
-    """Whether an error says that the run has unpacked too much."""
-    return isinstance(error, OverLimitError) and error.limit is MOST
+def why_not_searched(error: OverLimitError) -> str:
+    """What to say of a compressed file that was not searched to its end, with the limit."""
+    return _SAID.get(error.limit.unit, f"{_CUT} {error}")
+
+
+def is_not_searched(reason: str) -> bool:
+    """Whether a reason is one of a compressed file that was not searched to its end, or not at all."""
+    return reason.startswith((_CUT, NOT_LOOKED_INTO))

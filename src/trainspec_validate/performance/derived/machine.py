@@ -8,24 +8,54 @@ from dataclasses import dataclass
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import HostLink, NodeGroup
-from trainspec_validate.model.catalog import accelerators, links, pcie_bandwidth
-from trainspec_validate.performance.derived.cluster import power_watts
+from trainspec_validate.model.catalog import links, pcie_bandwidth
+from trainspec_validate.performance.derived.cluster import listed, memory_bytes, power_watts, ranks_per_node
 from trainspec_validate.performance.derived.speed import step_time
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node group as the ranks of a job see it; None where neither cluster nor catalog has a figure."""
+    """A node group as the ranks of a job see it; None where neither cluster nor catalog has a figure.
+
+    Figures are derived where they are asked for: one that is wrong leaves nothing unjudged but what needs it.
+    """
 
     cluster: ClusterProfile
     group: NodeGroup
     index: int
-    memory_bytes_per_rank: float | None
-    memory_bytes_per_second_per_rank: float | None
-    """Bandwidth of the device memory."""
-    watts_per_accelerator: float | None
-    peak_rates: Mapping[str, float]
-    num_ranks_per_node: int
+
+    @property
+    def memory_bytes_per_rank(self) -> float | None:
+        """Device memory of one rank."""
+        memory = memory_bytes(self.group)
+        return memory / self.group.accelerator.num_ranks_per_accelerator if memory else None
+
+    @property
+    def memory_bytes_per_second_per_rank(self) -> float | None:
+        """Bandwidth of the device memory."""
+        own, known = self.group.accelerator, listed(self.group)
+        bandwidth = own.memory_bandwidth_bytes_per_second or (
+            known.memory_bandwidth_bytes_per_second if known else None
+        )
+        return bandwidth / own.num_ranks_per_accelerator if bandwidth else None
+
+    @property
+    def watts_per_accelerator(self) -> float | None:
+        """Power of one accelerator."""
+        return power_watts(self.group)
+
+    @property
+    def peak_rates(self) -> Mapping[str, float]:
+        """Dense peak rates of one accelerator by number format."""
+        known = listed(self.group)
+        rates = dict(known.peak_flops_per_second) if known else {}
+        rates.update({rate.format: rate.flops_per_second for rate in self.group.accelerator.peak_rates})
+        return rates
+
+    @property
+    def num_ranks_per_node(self) -> int:
+        """Ranks that a job places on one node."""
+        return ranks_per_node(self.group)
 
     @property
     def host_bytes_per_second_per_rank(self) -> float | None:
@@ -46,23 +76,7 @@ def find_machine(plan: TrainingPlan, cluster: ClusterProfile) -> Machine | None:
 
 def machine_of_group(cluster: ClusterProfile, index: int) -> Machine:
     """A node group by its position, with declared figures before those of the catalog."""
-    group = cluster.node_groups[index]
-    own, known = group.accelerator, accelerators().get(group.accelerator.model)
-    memory = own.memory_bytes or (known.memory_bytes if known else None)
-    bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
-    per = own.num_ranks_per_accelerator
-    rates = dict(known.peak_flops_per_second) if known else {}
-    rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
-    return Machine(
-        cluster=cluster,
-        group=group,
-        index=index,
-        memory_bytes_per_rank=memory / per if memory else None,
-        memory_bytes_per_second_per_rank=bandwidth / per if bandwidth else None,
-        watts_per_accelerator=power_watts(group),
-        peak_rates=rates,
-        num_ranks_per_node=group.num_accelerators_per_node * per,
-    )
+    return Machine(cluster, cluster.node_groups[index], index)
 
 
 def num_nodes(plan: TrainingPlan, machine: Machine) -> int:
