@@ -33,6 +33,7 @@ from trainspec_validate.report.summary import nothing_judged
 from trainspec_validate.system.atomic import refuse_unwritable, standard_stream, write_all
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.neutral import printable
+from trainspec_validate.system.repository import top_of
 
 if TYPE_CHECKING:
     from trainspec_validate.checking.suppress.baseline import Baseline
@@ -55,7 +56,7 @@ def run(request: Request) -> int:
             return terminal.OK
     tree = request.settings_from
     if tree is not None:
-        _refuse_own_state(tree)
+        _refuse_own_state(tree, paths)
         request = _of_target(request, tree)
         _tell_changes(request, tree)
     if request.follow:
@@ -160,9 +161,16 @@ def _of_target(request: Request, tree: str) -> Request:
     )
 
 
-def _refuse_own_state(tree: str) -> None:
-    if Path.cwd().is_relative_to(Path(tree).resolve()):
+def _refuse_own_state(tree: str, paths: Sequence[str]) -> None:
+    """Refuse settings that the change itself can write: in or around what is judged, or in the same checkout."""
+    real, here = Path(os.path.realpath(tree)), Path(os.path.realpath("."))
+    if here.is_relative_to(real):
         raise click.UsageError("--settings-from names the state before the change: a copy outside of this directory")
+    judged = (Path(os.path.realpath(path)) for path in paths if path not in {"", STDIN})
+    for place in (here, top_of(here) or here, *judged):
+        if real.is_relative_to(place):
+            words = "--settings-from names the state before the change: a copy that the change cannot write"
+            raise click.UsageError(f"{words}, but {tree} is in {os.path.relpath(place)}, which is judged")
 
 
 def _tell_changes(request: Request, tree: str) -> None:

@@ -170,10 +170,15 @@ def claimed(path: Path) -> bytes:
 
 def _rest(file: BinaryIO) -> bytes:
     """The rest of a text up to the size of a document, and the end of a longer one, before which it may be padded."""
-    found, place = file.read(MAX_BYTES), file.tell()
+    return file.read(MAX_BYTES) + _end_of_longer(file)
+
+
+def _end_of_longer(file: BinaryIO) -> bytes:
+    """The end of a file of which as much was read as a document may have; empty where nothing is left."""
+    place = file.tell()
     end = max(place, file.seek(0, io.SEEK_END) - _END_BYTES)
     file.seek(end)
-    return found + (b"\n" if end > place else b"") + file.read(_END_BYTES)
+    return (b"\n" if end > place else b"") + file.read(_END_BYTES)
 
 
 def may_be_text(start: bytes) -> bool:
@@ -211,6 +216,11 @@ def is_emptied(path: Path) -> bool:
 def is_ours(content: bytes) -> bool:
     """Whether a text claims to be a document, by its version or by a kind of ours."""
     return claims(content) or claims(content.replace(b"\0", b"")) or bool(_KIND_ANYWHERE.search(content))
+
+
+def is_in_ebcdic(content: bytes) -> bool:
+    """Whether a text claims to be ours as mainframes write it."""
+    return _EBCDIC in content
 
 
 def is_document(content: bytes) -> bool:
@@ -257,13 +267,15 @@ def why_no_document(path: Path) -> str | None:
     """
     with open_regular(path) as file:
         content = file.read(MAX_BYTES)
-        is_longer = bool(file.read(1))
+        end = _end_of_longer(file)
+    if (end and document_within(end)) or is_in_ebcdic(content):
+        return None
     if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
         is_whole = b"\0" in content or _names_schema(content, _SCHEMA_AT_TOP)
         return None if is_whole else why_foreign(content, _names_us)
-    if is_blank(content):
+    if not end and is_blank(content):
         return "is empty" if not content else "is blank"
-    reason = _no_text(content, is_whole=not is_longer)
+    reason = _no_text(content, is_whole=not end)
     is_open = not _VERSION_GIVEN.search(content) or _VERSION_OPEN.search(content)
     if not reason and is_open and _KIND.search(content):
         return None if _has_kind_at_top(content) else NO_VERSION
@@ -273,7 +285,7 @@ def why_no_document(path: Path) -> str | None:
         return None
     if not reason and any(encoded in content for encoded in _ENCODED):
         return HELD
-    return reason or (_TOO_LONG if is_longer else "")
+    return reason or (_TOO_LONG if end else "")
 
 
 def holds_in_cells(path: Path) -> bool:

@@ -18,6 +18,7 @@ from trainspec_validate.pipeline.claims import (
     has_readable_document,
     hidden_claims,
     holds_in_cells,
+    is_in_ebcdic,
     is_in_toml,
     names_kind,
 )
@@ -45,6 +46,7 @@ from trainspec_validate.pipeline.files import (
 )
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
+from trainspec_validate.pipeline.scripts import IN_SCRIPT, writes_document
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
 from trainspec_validate.system.boundary import InputError, open_regular
@@ -78,8 +80,10 @@ _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 NO_SUBMODULE: Final = "is a submodule that is not checked out"
 CHECK_OUT: Final = "run git submodule update --init"
 _UNPACK: Final = "unpack it"
+_OWN_FILE: Final = "write the document to a file of its own"
 _USUAL: Final = {
-    HELD: "write the document to a file of its own",
+    HELD: _OWN_FILE,
+    IN_SCRIPT: _OWN_FILE,
     PACKED_DOCUMENT: _UNPACK,
     UNREAD_DOCUMENT: _UNPACK,
     TOO_DEEP: _UNPACK,
@@ -405,21 +409,20 @@ def _document_reason(file: Path) -> str:
     if suffix.lower() == ".toml" and is_in_toml(claimed(file)):
         return _TOML
     if suffix.isascii():
-        is_ours = bool(claimed(file)) if may_be_renamed(file.name) else _is_whole_document(file)
-        return _CLAIMS if is_ours else ""
+        content = claimed(file)
+        if content and (may_be_renamed(file.name) or _is_whole_document(file, content)):
+            return _CLAIMS
+        return IN_SCRIPT if content and writes_document(file.name, content) else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
 
 
-def _is_whole_document(file: Path) -> bool:
+def _is_whole_document(file: Path, content: bytes) -> bool:
     """Whether the whole text of a file is a document of ours, whatever its name; programs are not looked at."""
-    content = claimed(file)
-    if not content:
-        return False
     facts = Text(file, content).facts
     is_wide = b"\0" in content and facts.failure is not None
     is_later = facts.failure is not None and has_readable_document(content)
-    return facts.kind in KINDS or is_later or (is_wide and names_kind(content))
+    return facts.kind in KINDS or is_in_ebcdic(content) or is_later or (is_wide and names_kind(content))
 
 
 def why_not_looked_into(error: OverLimitError | TooDeepError) -> str:
