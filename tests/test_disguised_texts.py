@@ -13,7 +13,8 @@ from trainspec_validate.telemetry.formats.source import SourceError
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 CLUSTER, PLAN = ((BASE / name).read_bytes() for name in ("cluster.yaml", "plan.yaml"))
-_PAD = b"\n" * (2 * MAX_BYTES)
+_PAD_BYTES = 2 * MAX_BYTES
+_PAD = b"\n" * _PAD_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +29,66 @@ def left_out(name: str, content: bytes) -> list[str]:
     return [entry.reason for entry in validate(["tree"]).unjudged if entry.path == f"tree/{name}"]
 
 
-@pytest.mark.parametrize("name", ["plan", "plan.txt", "plan.yaml.bak"])
+@pytest.mark.parametrize("name", ["plan", "plan.txt", "plan.yaml.bak", "plan.dat"])
 @pytest.mark.parametrize("page", ["cp037", "cp273", "cp500", "cp1140"])
 def test_a_document_in_ebcdic_is_named(name: str, page: str) -> None:
     content = PLAN.decode().encode(page)
     assert left_out(name, content) == ["claims to be ours under a name that is not searched"]
 
 
-def test_a_document_in_ebcdic_by_the_name_of_one_is_no_text() -> None:
-    assert left_out("train.yaml", PLAN.decode().encode("cp037")) == ["is no text in UTF-8"]
+@pytest.mark.parametrize("name", ["train.yaml", "plan.yaml", "x.json"])
+def test_a_document_in_ebcdic_by_the_name_of_one_is_no_text(name: str) -> None:
+    (Path("tree") / name).write_bytes(PLAN.decode().encode("cp500"))
+    assert [f.path for f in validate(["tree"]).findings if f.requirement == "TS-DOC-001"] == [f"tree/{name}"]
+
+
+@pytest.mark.parametrize("padding", [_PAD, b"# x\n" * (_PAD_BYTES // 4)], ids=["blank", "comments"])
+def test_a_document_that_is_too_long_is_the_same_finding_in_a_directory(padding: bytes) -> None:
+    path = Path("tree") / "train.yaml"
+    path.write_bytes(padding + PLAN)
+    for argument in ("tree", path.as_posix()):
+        found = [(f.path, f.requirement) for f in validate([argument]).findings if f.path == path.as_posix()]
+        assert found == [(path.as_posix(), "TS-DOC-003")]
+
+
+def test_a_file_whose_end_was_not_looked_at_is_not_said_to_be_blank() -> None:
+    [reason] = left_out("train.yaml", _PAD + b"replicas: 3\n")
+    assert reason.startswith("has more than 33,554,432 bytes")
+
+
+SCRIPTS = {
+    "to a file": "cat <<E > cluster.yaml\n{}E\n",
+    "quoted": "cat > cluster.yaml <<'EOF'\n{}EOF\n",
+    "two": "cat <<A <<\\B\nx\nA\n{}B\n",
+    "without an end before": "echo <<NEVER\ncat <<E\n{}E\n",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+@pytest.mark.parametrize(
+    ("name", "first"), [("launch.sh", ""), ("job.sbatch", ""), ("run.me", "#!/usr/bin/env bash\n")]
+)
+def test_a_document_that_a_script_writes_is_named(script: str, name: str, first: str) -> None:
+    content = first + "set -e\n" + script.format(PLAN.decode())
+    assert left_out(name, content.encode()) == ["holds a document in a here-document of a shell script"]
+
+
+def test_a_document_that_a_script_indents_is_named() -> None:
+    body = "".join(f"\t{line}\n" for line in PLAN.decode().splitlines())
+    assert left_out("launch.sh", f"if x; then\n\tcat <<-E\n{body}\tE\nfi\n".encode()) != []
+
+
+QUOTES = {
+    "values.sh": "cat <<E > values.yaml\nreplicas: 3\nimage: trainspec/v1\nE\n",
+    "check.sh": "grep 'apiVersion: trainspec/v1' *.yaml\n",
+    "guide.md": "```sh\ncat <<E > plan.yaml\n{}E\n```\n",
+    "test_plans.py": 'PLAN = """\n{}"""\n',
+}
+
+
+@pytest.mark.parametrize("name", QUOTES)
+def test_what_mentions_or_shows_a_document_is_no_word_worth(name: str) -> None:
+    assert left_out(name, QUOTES[name].format(PLAN.decode()).encode()) == []
 
 
 @pytest.mark.parametrize("content", [PLAN + _PAD, _PAD + PLAN, b"#" + _PAD.replace(b"\n", b"x") + b"\n" + PLAN])

@@ -129,6 +129,27 @@ def test_the_directory_that_is_judged_is_no_state_before_the_change(tree: str) -
     assert (result.exit_code, "a copy outside of this directory" in result.stderr) == (2, True), result.stderr
 
 
+@pytest.mark.parametrize("place", ["sub", "sub/deep", "link"])
+@pytest.mark.parametrize("directory", [".", "sub"])
+def test_a_directory_that_a_change_can_write_is_no_state_before_it(
+    place: str, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("sub/deep").mkdir(parents=True)
+    Path("../link").symlink_to("request/sub", target_is_directory=True)
+    tree = Path("..", place).absolute() if place == "link" else Path(place).absolute()
+    (tree / "trainspec.toml").write_text(NEVER, encoding="utf-8")
+    monkeypatch.chdir(directory)
+    result = invoke(tree=str(tree))
+    assert result.exit_code == 2
+    assert "names the state before the change: a copy " in result.stderr
+
+
+def test_a_directory_that_is_judged_is_no_state_before_the_change(tmp_path: Path) -> None:
+    (tmp_path / "data" / "s").mkdir(parents=True)
+    result = CliRunner().invoke(command, ["../data", "--settings-from", "../data/s"], prog_name=PROGRAM)
+    assert (result.exit_code, "../data/s is in ../data, which is judged" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["trainspec.toml", "pyproject.toml"])
 def test_settings_that_are_a_link_into_the_change_request_are_refused(name: str) -> None:
     text = NEVER if name == "trainspec.toml" else f"[tool.trainspec]\n{NEVER}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from benchmarks.published_documents import cluster_of, plan_of
 from benchmarks.training_sets import rows
 from tests.rules.test_groups import HALF, groups, judged
 from tests.rules.test_par import GPT_OSS_120B
+from trainspec_validate import validate
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.model.finding import Verdict
 from trainspec_validate.performance.forecast.predict import predict
 from trainspec_validate.rules._lean_memory import lean_memory, needed_bytes
 
+BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
 OWN: dict[str, Any] = {"node_groups": [{"accelerator": {"model": "own-chip", "peak_rates": [], "power_watts": None}}]}
 SCHEDULE = {"parallelism": {"schedule": "zero-bubble"}}
@@ -50,6 +53,37 @@ def test_a_stated_figure_without_a_model_is_not_judged(
     verdict: Callable[..., Verdict], requirement: str, documents: dict[str, Any]
 ) -> None:
     assert verdict(requirement, **documents) is Verdict.NOT_RUN
+
+
+POWER = ("power_watts", 0.7, {"TS-CLU-005", "TS-CLU-041", "TS-CLU-066", "TS-CLU-078"})
+CAP = ("power_cap_watts", 0.7, {"TS-CLU-041", "TS-CLU-066", "TS-CLU-078"})
+RATES = ("peak_rates", 5, {"TS-MEM-002", "TS-MEM-004"})
+MEMORY = ("memory_bytes", 3, {"TS-PRC-011", "TS-PAR-042"})
+
+
+@pytest.mark.parametrize(("key", "value", "open_ids"), [POWER, CAP])
+def test_a_wrong_power_leaves_nothing_open_that_needs_none(
+    key: str, value: float, open_ids: set[str], tmp_path: Path
+) -> None:
+    assert _open_with(key, value, tmp_path) <= open_ids
+
+
+@pytest.mark.parametrize(("key", "value", "judged_ids"), [RATES, MEMORY])
+def test_a_wrong_figure_of_an_accelerator_leaves_others_judged(
+    key: str, value: float, judged_ids: set[str], tmp_path: Path
+) -> None:
+    assert not _open_with(key, value, tmp_path) & judged_ids
+
+
+def _open_with(key: str, value: float, directory: Path) -> set[str]:
+    """What is not judged on complete documents where a figure of the accelerator is wrong."""
+    for name in ("cluster.yaml", "plan.yaml", "checkpoint.yaml"):
+        data = load_text((BASE / name).read_bytes(), name).data
+        if name == "cluster.yaml":
+            data["node_groups"][0]["accelerator"][key] = value
+        (directory / name).write_text(json.dumps(data), encoding="utf-8")
+    report = validate([str(directory)])
+    return {requirement for entry in report.unjudged for requirement in entry.requirements}
 
 
 @pytest.mark.parametrize(

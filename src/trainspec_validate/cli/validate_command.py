@@ -166,7 +166,8 @@ def _refuse_own_state(tree: str, paths: Sequence[str]) -> None:
     real, here = Path(os.path.realpath(tree)), Path(os.path.realpath("."))
     if here.is_relative_to(real):
         raise click.UsageError("--settings-from names the state before the change: a copy outside of this directory")
-    judged = (Path(os.path.realpath(path)) for path in paths if path not in {"", STDIN})
+    # not behind links: a named link out of the repository is refused by itself
+    judged = (Path(os.path.abspath(path)) for path in paths if path not in {"", STDIN})  # noqa: PTH100
     for place in (here, top_of(here) or here, *judged):
         if real.is_relative_to(place):
             words = "--settings-from names the state before the change: a copy that the change cannot write"
