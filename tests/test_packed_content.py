@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib.util
 import io
 import lzma
-import os
+import random
 import tarfile
 import zipfile
 import zlib
@@ -177,6 +178,7 @@ LARGE: dict[str, Callable[[], bytes]] = {
     "binary": lambda: gzip.compress(bytes(40_000_000) + PLAN.encode(), 1),
     "an entry": lambda: zipped(b"\n" * 40_000_000 + PLAN.encode(), is_small=True),
     "frames without content": lambda: SKIPPED * 1_001 + zstd(PLAN.encode()),
+    "a window of 2 GiB": lambda: b"\x28\xb5\x2f\xfd\0\xa8" + zstd(PLAN.encode())[9:],
     "a container in a container": lambda: zipped(zipped(PLAN.encode(), more=34_000_000), "more.zip"),
 }
 
@@ -193,6 +195,13 @@ def test_a_search_that_ends_at_a_limit_says_so(
     assert entry.path == name
     assert entry.reason.startswith("is compressed, and was not searched to its end: ")
     assert "not searched to its end" in invoke("--dependents", "cluster.yaml").output
+
+
+def test_zstd_without_its_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    Path("bundle").write_bytes(zstd(PLAN.encode()))
+    [entry] = validate(["."]).unjudged
+    assert (entry.path, entry.reason) == ("bundle", "is compressed with zstd, which cannot be read here")
 
 
 def test_files_share_what_is_read_behind_the_size_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +223,7 @@ def test_random_bytes_after_a_mark_are_no_failure() -> None:
     for number, mark in enumerate(
         (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", SKIPPED, b"BZh9", b"\xfd7zXZ\0", b"x\x9c", b"PK\3\4")
     ):
-        Path(f"b{number}.docx").write_bytes(mark + os.urandom(4_000))
+        Path(f"b{number}.docx").write_bytes(mark + random.Random(number).randbytes(4_000))
     assert left_out() == []
 
 

@@ -20,6 +20,7 @@ from trainspec_validate.pipeline.layers import (
     PACKED,
     ZIP,
     Layered,
+    NotFollowedError,
     TooDeepError,
     again,
     innermost,
@@ -87,7 +88,7 @@ def unpacked_text(path: Path) -> bytes | None:
 
     Raises:
         OverLimitError: there is more than is unpacked.
-        TooDeepError: there are more layers of compression than are followed.
+        NotFollowedError: it is compressed in a way that is not followed.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
@@ -104,7 +105,7 @@ def unpacked_text(path: Path) -> bytes | None:
             text[:_START_BYTES].decode("utf-8", "replace" if len(text) > _START_BYTES else "strict")
             return None if b"\0" in text else text
         return text if claims(text) else b""
-    except TooDeepError:
+    except NotFollowedError:
         raise
     except (SourceError, *_DAMAGE):
         return None
@@ -119,7 +120,7 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
 
     Raises:
         OverLimitError: there is more than is unpacked.
-        TooDeepError: there are more layers of compression than are followed.
+        NotFollowedError: it is compressed in a way that is not followed.
     """
     from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415 - start-up
 
@@ -137,7 +138,7 @@ def packed_documents(path: Path) -> list[tuple[str, bytes]] | None:
             entries = _zipped(file) if _has_directory(file) else ()
             found = islice((document for entry in entries for document in _documents(*entry)), _MOST_DOCUMENTS)
             return list(found) if is_packed else list(found) or None
-    except TooDeepError:
+    except NotFollowedError:
         raise
     except (SourceError, *_DAMAGE):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import importlib.util
 import io
 import lzma
 import re
@@ -30,14 +31,26 @@ _MARK_BYTES: Final = 8
 _PIECE_BYTES: Final = 1024**2
 _MOST_SKIPPED: Final = Limit(SEARCH, 64 * 1024**2, "bytes of frames without content before a text")
 _MOST_FRAMES: Final = Limit(SEARCH, 1_000, "frames without content before a text")
+_ZSTD_HEAD_BYTES: Final = 21
+"""Bytes of the longest header of a frame, and of the header of the first block behind it."""
+_NO_BLOCK, _MOST_BLOCK_BYTES = 3, 128 * 1024
+_MOST_WINDOW: Final = Limit(SEARCH, 128 * 1024**2, "bytes in the window of a frame of zstd")
 _MOST_MEMORY_BYTES: Final = 128 * 1024**2
 _KEPT_BYTES: Final = 65_536
 """Bytes of a piece that are looked at once more with the next."""
 _WIDE: Final = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
-class TooDeepError(ValueError):
+class NotFollowedError(ValueError):
+    """Content is compressed in a way that is not followed here."""
+
+
+class TooDeepError(NotFollowedError):
     """There are more layers of compression than are followed."""
+
+
+class NoReaderError(NotFollowedError):
+    """The library that reads a compression is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +186,13 @@ def _unpacked(start: bytes, stream: BinaryIO, name: str) -> BinaryIO | None:
     """A stream without its outermost compression; None where it has none."""
     from trainspec_validate.telemetry.formats.source import uncompressed  # noqa: PLC0415 - start-up
 
-    if start.startswith((_GZIP, _ZSTD)):
+    if start.startswith(_ZSTD):
+        head = stream.read(_ZSTD_HEAD_BYTES)
+        _MOST_WINDOW.check(_window_bytes(head))
+        if importlib.util.find_spec("zstandard") is None:
+            raise NoReaderError
+        return uncompressed(again(head, stream))
+    if start.startswith(_GZIP):
         return uncompressed(stream)
     if start.startswith(_BZIP2):
         return _members(stream, bz2.BZ2Decompressor)
@@ -182,6 +201,21 @@ def _unpacked(start: bytes, stream: BinaryIO, name: str) -> BinaryIO | None:
     if start.startswith(_ZLIB):
         return _members(stream, _Zlib)
     return None
+
+
+def _window_bytes(head: bytes) -> int:
+    """The window of a frame of zstd that states one and begins with a block; RFC 8878, sections 3.1.1.1 and 3.1.1.2.
+
+    It is 0 for a frame that has all in one segment, and for what is no frame.
+    """
+    if len(head) < _ZSTD_HEAD_BYTES or head[4] & 0b0010_1000:
+        return 0
+    place = 6 + (0, 1, 2, 4)[head[4] & 3] + (0, 2, 4, 8)[head[4] >> 6]
+    block = int.from_bytes(head[place : place + 3], "little")
+    if block >> 1 & 3 == _NO_BLOCK or block >> 3 > _MOST_BLOCK_BYTES:
+        return 0
+    base = 1 << 10 + (head[5] >> 3)
+    return base + base // 8 * (head[5] & 7)
 
 
 def _members(stream: BinaryIO, new: Callable[[], Any]) -> BinaryIO:

@@ -45,7 +45,7 @@ from trainspec_validate.pipeline.files import (
     may_be_renamed,
 )
 from trainspec_validate.pipeline.foreign import HELD
-from trainspec_validate.pipeline.layers import MOST_LAYERS, TooDeepError
+from trainspec_validate.pipeline.layers import MOST_LAYERS, NotFollowedError, TooDeepError
 from trainspec_validate.pipeline.scripts import IN_SCRIPT, writes_document
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
@@ -74,6 +74,7 @@ _YAML: Final = (".yaml", ".yml")
 _NOTEBOOK: Final = ".ipynb"
 _TOML: Final = "is a document in TOML, which is not read"
 TOO_DEEP: Final = f"is compressed more than {MOST_LAYERS} times over, and was not looked into"
+NO_READER: Final = "is compressed with zstd, which cannot be read here"
 _OWN_NAME: Final = re.compile(r"(?:cluster|plan|checkpoint|policy)\b", re.IGNORECASE)
 _UNKNOWN_LOG: Final = "is a log in no format that is read"
 _ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
@@ -87,6 +88,7 @@ _USUAL: Final = {
     PACKED_DOCUMENT: _UNPACK,
     UNREAD_DOCUMENT: _UNPACK,
     TOO_DEEP: _UNPACK,
+    NO_READER: "install trainspec-validate[telemetry], or unpack it",
     _TOML: "write it in YAML or JSON",
     _UNKNOWN_LOG: "write a metric stream",
     LOOKS_LIKE_LOG: "write a metric stream",
@@ -398,7 +400,7 @@ def _document_reason(file: Path) -> str:
     is_judged = is_document_name(file.name) or is_stream_name(file.name)
     try:
         found = None if is_judged else packed_documents(file)
-    except (OverLimitError, TooDeepError) as error:
+    except (OverLimitError, NotFollowedError) as error:
         return why_not_looked_into(error)
     if found is not None:
         return "" if not found else ARCHIVE if found[0][0] else PACKED_DOCUMENT
@@ -425,9 +427,11 @@ def _is_whole_document(file: Path, content: bytes) -> bool:
     return facts.kind in KINDS or is_in_ebcdic(content) or is_later or (is_wide and names_kind(content))
 
 
-def why_not_looked_into(error: OverLimitError | TooDeepError) -> str:
+def why_not_looked_into(error: OverLimitError | NotFollowedError) -> str:
     """Why the documents in a compressed file are not known, with the limit that the search met."""
-    return TOO_DEEP if isinstance(error, TooDeepError) else why_not_searched(error)
+    if isinstance(error, NotFollowedError):
+        return TOO_DEEP if isinstance(error, TooDeepError) else NO_READER
+    return why_not_searched(error)
 
 
 def is_packed_document(name: str) -> bool:
@@ -443,7 +447,7 @@ def packed_reason(file: Path) -> tuple[str, bytes]:
     """
     try:
         start = unpacked_text(file)
-    except (OverLimitError, TooDeepError) as error:
+    except (OverLimitError, NotFollowedError) as error:
         return why_not_looked_into(error), b""
     if start is not None:
         return PACKED_DOCUMENT if claims(start) else "", start

@@ -11,7 +11,7 @@ from typing import Final
 from trainspec_validate.pipeline.archives import documents_in, packed_documents
 from trainspec_validate.pipeline.claims import claimed, claims, names_kind
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name, is_stream_name, may_be_renamed
-from trainspec_validate.pipeline.layers import TooDeepError
+from trainspec_validate.pipeline.layers import NotFollowedError
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
     NO_SUBMODULE,
@@ -116,7 +116,7 @@ def _file(path: Path, reason: str, read: Collection[str]) -> Iterator[PassedOver
         return
     try:
         packed = None if is_stream_name(path.name) else packed_documents(path)
-    except (OverLimitError, TooDeepError) as error:
+    except (OverLimitError, NotFollowedError) as error:
         yield PassedOver(path, why_not_looked_into(error), remedy=_UNPACK)
         return
     for name, content in packed or ():
