@@ -27,7 +27,10 @@ UNREAD = {
     "Latin-1": ("name: Zürich\n".encode("latin-1"), NOT_UTF_8),
     "cut inside of a character": ("name: Zürich".encode()[:8], NOT_UTF_8),
     "no text behind the start": (b"a: 1\n" * 20_000 + b"\xff", NOT_UTF_8),
-    "a plan behind a long comment": (b"#" * MAX_BYTES + b"\n" + PLAN, f"has more than {MAX_BYTES:,} bytes"),
+    "a plan in a long comment": (
+        b"#" * MAX_BYTES + b"\n" + PLAN + b"#" * 2_000_000,
+        f"has more than {MAX_BYTES:,} bytes",
+    ),
 }
 
 
