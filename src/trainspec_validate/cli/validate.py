@@ -136,7 +136,8 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
 @click.option(
     "--follow",
     is_flag=True,
-    help="Judge streams that are still being written, and print findings as they become true, until the run ends.",
+    help="Judge streams in plain JSON Lines that are still being written, and print findings as they become true, "
+    "until the run ends.",
 )
 @click.option(
     "interval_seconds",
