@@ -153,7 +153,8 @@ def put_final(draft: Draft, *names: str) -> None:
 def _put_least(draft: Draft, kind: str | None, name: str = "min_lr") -> None:
     """The rate at the end of the decay: the least one, but where nothing decays, or where the decay ends elsewhere.
 
-    Source: megatron/core/optimizer_param_scheduler.py of NVIDIA/Megatron-LM, megatron/learning_rates.py of GPT-NeoX.
+    Source: megatron/core/optimizer_param_scheduler.py of NVIDIA/Megatron-LM, megatron/learning_rates.py of
+    EleutherAI/gpt-neox, nemo/core/optim/lr_scheduler.py of NVIDIA/NeMo.
     """
     if kind == "constant":
         draft.look(name)
