@@ -75,9 +75,10 @@ def test_divided_experts_follow_whole_ones(alone: Any, layout: str) -> None:
 
 def test_ranks_with_fewer_micro_batches_lend_their_experts() -> None:
     shape = replace(SHAPE, num_experts=6)
-    losses, norms, _ = crew().run(tasks.steps_of, 1, whole(shape=shape, micro_samples=1), 2)[0]
+    one = whole(shape=shape, micro_samples=1)
+    losses, norms, _ = crew().run(tasks.steps_of, 1, one, 2)[0]
     parts = {"parallelism": {"num_accelerators": 3, "data": 3, "expert": 3}}
-    for found in crew().run(tasks.steps_of, 3, whole(shape=shape, micro_samples=1, parts=parts), 2):
+    for found in crew().run(tasks.steps_of, 3, replace(one, parts=parts), 2):
         assert found[0] == pytest.approx(losses, rel=EXACT)
         assert found[1] == pytest.approx(norms, rel=EXACT)
 

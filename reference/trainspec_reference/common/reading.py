@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -139,17 +140,16 @@ def _section(kind: type[Part], told: Mapping[str, Any], base: dict[str, Any]) ->
 
 
 def _on_ranks(plan: TrainingPlan, num_ranks: int) -> TrainingPlan:
-    """The plan on another number of ranks: data ranks change, the batch stays."""
+    """The plan on another number of ranks: data ranks change, and expert ranks where they must; the batch stays."""
     parallel, batch = plan.parallelism, plan.batch
     replica = parallel.tensor * parallel.pipeline * parallel.context
     data, rest = divmod(num_ranks, replica)
     if rest or not data:
         raise NotTrainableError(f"{num_ranks} ranks do not make whole replicas of {replica} ranks")
-    if data % parallel.expert:
-        raise NotTrainableError(f"{data} data ranks do not make groups of parallelism.expert {parallel.expert}")
     if num_ranks == parallel.num_accelerators:
         return plan
-    parallel = documents.changed(parallel, num_accelerators=num_ranks, data=data)
+    expert = math.gcd(parallel.expert, data)
+    parallel = documents.changed(parallel, num_accelerators=num_ranks, data=data, expert=expert)
     return documents.changed(plan, parallelism=parallel, batch=_accumulated(batch, data))
 
 
