@@ -58,13 +58,16 @@ class Part:
     def region(self, name: str, whole_shape: tuple[int, ...]) -> Region:
         """Where the rank's piece of a global parameter lies."""
         shape, axis = _viewed(name, whole_shape), _split_axis(name)
-        if _last_words(name) in EXPERT_MATRICES:
-            return _slice(name, shape, 0, self.expert_rank, self.expert_degree, is_of_experts=True)
-        copied = self.is_last and not self.is_first and name == "token_embedding"
-        if axis is None or self.tensor_degree == 1:
-            owned = not copied and self.expert_rank == 0 and (axis is not None or self.tensor_rank == 0)
-            return Region(name, shape, (0,) * len(shape), shape, owned)
-        return _slice(name, shape, axis, self.tensor_rank, self.tensor_degree)
+        rank, degree, answers = self.tensor_rank, self.tensor_degree, self.expert_rank == 0
+        is_of_experts = _last_words(name) in EXPERT_MATRICES
+        if is_of_experts:
+            axis, rank, degree, answers = 0, self.expert_rank, self.expert_degree, True
+        if axis is None:
+            is_copy = self.is_last and not self.is_first and name == "token_embedding"
+            return Region(name, shape, (0,) * len(shape), shape, answers and rank == 0 and not is_copy)
+        size = shape[axis] // degree
+        offsets = tuple(size * rank if at == axis else 0 for at in range(len(shape)))
+        return Region(name, shape, offsets, (*shape[:axis], size, *shape[axis + 1 :]), answers, is_of_experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +102,6 @@ def plain_shape(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _viewed(name: str, whole_shape: tuple[int, ...]) -> tuple[int, ...]:
     return (whole_shape[0], 3, whole_shape[1] // 3) if name.endswith("attention/qkv") else tuple(whole_shape)
-
-
-def _slice(
-    name: str, shape: tuple[int, ...], axis: int, rank: int, degree: int, *, is_of_experts: bool = False
-) -> Region:
-    """The rank's even share along an axis."""
-    size = shape[axis] // degree
-    offsets = tuple(size * rank if at == axis else 0 for at in range(len(shape)))
-    return Region(name, shape, offsets, (*shape[:axis], size, *shape[axis + 1 :]), True, is_of_experts)
 
 
 def _split_axis(name: str) -> int | None:

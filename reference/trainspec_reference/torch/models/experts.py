@@ -40,8 +40,8 @@ class Experts(nn.Module):
         order_S = visits_S.argsort(stable=True)
         rows_SD = tokens_ND[order_S // self.num_active]
         answers_SD = self.split.visit(rows_SD, visits_S.bincount(minlength=self.num_experts), self._compute)
-        answers_NAD = answers_SD[order_S.argsort()].unflatten(0, chosen_NA.shape)
-        return (answers_NAD * weights_NA[..., None].to(answers_NAD.dtype)).sum(1).view(hidden_BTD.shape)
+        answers_NAD = answers_SD[order_S.argsort()].view(*chosen_NA.shape, -1)
+        return (answers_NAD * weights_NA[..., None].to(answers_NAD.dtype)).sum(1).view_as(hidden_BTD)
 
     def _probabilities(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         """Of each expert for each token, in fp32 at least: close ones decide which expert a token visits."""
@@ -50,5 +50,5 @@ class Experts(nn.Module):
             return torch.softmax(tokens_ND.to(dtype) @ self.router.to(dtype), -1)
 
     def _compute(self, rows_MD: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        own = zip(rows_MD.split(list(sizes)), self.expert_up, self.expert_down, strict=True)
+        own = zip(torch.split(rows_MD, list(sizes)), self.expert_up, self.expert_down, strict=True)
         return torch.cat([F.gelu(rows_mD @ up, approximate="tanh") @ down for rows_mD, up, down in own])
