@@ -214,15 +214,46 @@ def test_steps_in_tensors_are_read(tmp_path: Path) -> None:
     assert judged(tmp_path, "checkpoint-20") == "fault"
 
 
-def test_weights_of_an_older_checkpoint_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("source", "target"), [(10, 30), (20, 30), (30, 20)])
+def test_weights_of_another_checkpoint_are_refused(source: int, target: int, tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40)[: 3 + (source > target)]:
+        trainer(tmp_path, step, step, step)
+    paths = {step: tmp_path / f"checkpoint-{step}/model.safetensors" for step in (source, target)}
+    paths[target].write_bytes(paths[source].read_bytes())
+    words = "the weights are those of {}, byte for byte, and the optimizer is another"
+    named = [one.path for one in validate([tmp_path]).unjudged if "the weights are those of" in one.reason]
+    assert named == [paths[max(source, target)].parent.as_posix()]
+    found = {Path(one.path).name: one for one in judged_newest_first(tmp_path)}
+    for one, other in ((source, target), (target, source)):
+        expected = words.format(f"checkpoint-{other}")
+        assert any(expected in fault for fault in found[f"checkpoint-{one}"].faults)
+    assert [name for name, one in found.items() if not one.faults]
+
+
+def test_weights_that_no_update_changes_are_noted(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         trainer(tmp_path, step, step, step)
-    path = tmp_path / "checkpoint-30/model.safetensors"
-    path.write_bytes((tmp_path / "checkpoint-10/model.safetensors").read_bytes())
-    words = "the weights are those of checkpoint-10, byte for byte, and the optimizer is another"
-    assert [one.path for one in validate([tmp_path]).unjudged if words in one.reason] == [path.parent.as_posix()]
+        first = tmp_path / "checkpoint-10/model.safetensors"
+        (tmp_path / f"checkpoint-{step}/model.safetensors").write_bytes(first.read_bytes())
     found = next(judged_newest_first(tmp_path))
-    assert (found.faults, any(words in note for note in found.notes)) == ((), True)
+    assert (found.faults, any("the weights are those of" in note for note in found.notes)) == ((), True)
+
+
+def test_a_trained_part_next_to_frozen_weights_counts(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        trainer(tmp_path, step, step, step)
+        state(tmp_path / f"checkpoint-{step}/projector.bin", {"weight": [step]})
+        frozen = tmp_path / f"checkpoint-{min(step, 30)}/model.safetensors"
+        (tmp_path / f"checkpoint-{step}/model.safetensors").write_bytes(frozen.read_bytes())
+    found = next(judged_newest_first(tmp_path))
+    assert (found.faults, [note for note in found.notes if "the weights" in note]) == ((), [])
+
+
+@pytest.mark.parametrize(("before", "wanted"), [(10, "fault"), (40, "remark")])
+def test_an_optimizer_ahead_of_its_step_is_of_another_save(before: int, wanted: str, tmp_path: Path) -> None:
+    trainer(tmp_path, 10, before, 10)
+    trainer(tmp_path, 20, 30, 20)
+    assert judged(tmp_path, "checkpoint-20") == wanted
 
 
 @pytest.mark.parametrize(

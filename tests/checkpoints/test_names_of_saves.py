@@ -51,12 +51,29 @@ def folders(directory: Path, names: tuple[str, ...]) -> None:
         ),
         ("step-1000-of-9999", "step-2000-of-9999"),
         ("iter-9b", "iter-10b"),
+        ("tokens-900M", "tokens-1B", "tokens-2T"),
     ],
 )
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_number_in_a_name_decides(tmp_path: Path, names: tuple[str, ...], is_reversed: bool) -> None:
     folders(tmp_path, names[::-1] if is_reversed else names)
     assert chosen(tmp_path) == names[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "at_last"),
+    [
+        *((name, name) for name in ("step-30.bak", "_step-30", "step-30-copy", "old_step-30")),
+        *((name, 1) for name in ("step-30~", "step-30 copy 2")),  # no name for a shell
+    ],
+)
+def test_a_save_that_was_set_aside_is_tried_last(tmp_path: Path, name: str, at_last: str | int) -> None:
+    folders(tmp_path, ("step-10", "step-20", name))
+    assert chosen(tmp_path) == "step-20"
+    assert f"{name}: its name says that it was set aside" in invoke(tmp_path).stderr
+    for step in ("step-10", "step-20"):
+        (tmp_path / step / "model.safetensors").write_bytes(b"")
+    assert chosen(tmp_path) == at_last
 
 
 @pytest.mark.parametrize(

@@ -494,3 +494,17 @@ def test_a_checkpoint_without_a_step_is_named(tmp_path: Path) -> None:
     result = invoke(tmp_path)
     assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-500'}\n")
     assert "other: says no step, so it is not compared with those that do" in result.stderr
+
+
+def test_state_that_all_checkpoints_of_torchtune_share_is_whole(tmp_path: Path) -> None:
+    for epoch in (0, 1):
+        build(
+            tmp_path / f"epoch_{epoch}", f"model.safetensors  safetensors w=F32[{epoch + 1}]\nconfig.json  json {{}}\n"
+        )
+    build(tmp_path, "recipe_state/recipe_state.pt  torch w=F32[4]\n")
+    assert Path(next(one.path for one in judged_newest_first(tmp_path) if not one.faults)).name == "epoch_1"
+    path = tmp_path / "recipe_state/recipe_state.pt"
+    path.write_bytes(path.read_bytes()[:-40])
+    faults = [fault for one in judged_newest_first(tmp_path) for fault in one.faults]
+    assert len(faults) == 2
+    assert all("recipe_state.pt: " in fault for fault in faults)

@@ -369,3 +369,10 @@ def test_a_command_that_the_file_of_a_scheduler_quotes(text) -> None:
 def test_the_clipping_of_an_accelerate_configuration() -> None:
     fragment = accelerate("distributed_type: DEEPSPEED", "deepspeed_config:", "  gradient_clipping: 0.7")
     assert fragment.facts["optimizer"]["clipping"] == {"kind": "global-norm", "threshold": 0.7}
+
+
+def test_the_size_of_heads_that_are_no_attention_is_none_of_attention_heads() -> None:
+    fragment = model(model_type="mamba2", hidden_size=2048, num_hidden_layers=48, head_dim=64, vocab_size=32000)
+    assert at(fragment, "model", "head_size") is None
+    assert "model.head_size" in unknown_keys(fragment)
+    assert at(model(**GPT2, head_dim=64), "model", "head_size") == 64

@@ -309,3 +309,35 @@ def test_a_share_of_another_schedule_gives_no_last_rate() -> None:
     fragment = stated(*(line.replace("cosine", "wsd") if "type" in line else line for line in STATED))
     assert at(fragment, *RATE, "kind") == "warmup-stable-decay"
     assert "optimizer.learning_rate.final" in unknown_keys(fragment)
+
+
+SCRIPT = "python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-7b steps=10 per_device_batch_size=2"
+SCRIPT += " ici_fsdp_parallelism=8"
+
+
+@pytest.mark.parametrize("word", ["$EXTRA_ARGS", '"${OVERRIDES[@]}"', "$1"])
+def test_settings_that_only_the_caller_knows_are_told(word: str) -> None:
+    fragment = read(ForeignText("run.sh", f"{SCRIPT} {word}\n"))
+    assert "further options may come from outside the script" in remarks_of(fragment)
+    assert at(fragment, "job", "num_steps") == 10
+    closed = read(ForeignText("run.sh", f"{SCRIPT}\n"))
+    assert "further options" not in remarks_of(closed)
+
+
+def test_a_list_of_settings_from_outside_leaves_defaults_open() -> None:
+    before = 'EXTRA=""\nwhile [ : ]; do case "$1" in -a) EXTRA="$EXTRA $2"; shift 2;; esac; done\n'
+    closed = read(ForeignText("run.sh", f"{SCRIPT}\n"))
+    assert at(closed, "precision", "compute") == "bf16"
+    fragment = read(ForeignText("run.sh", f"{before}{SCRIPT} $EXTRA\n"))
+    assert "$2" in remarks_of(fragment)
+    assert at(read(ForeignText("run.sh", f"{SCRIPT} $MORE_ARGS\n")), "precision", "compute") is None
+
+
+def test_the_program_and_its_launcher_are_no_settings() -> None:
+    assert "$program" not in remarks_of(read(ForeignText("run.sh", f"{SCRIPT} hardware=gpu\n")))
+
+
+def test_a_quantization_that_is_not_known_leaves_the_recipe_open() -> None:
+    fragment = settings("quantization: te_nvfp4_no_rht")
+    assert "precision.recipe" in unknown_keys(fragment)
+    assert at(fragment, "precision", "recipe") is None

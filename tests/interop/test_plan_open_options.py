@@ -151,3 +151,29 @@ def test_a_word_of_the_caller_after_a_switch_holds_further_options(before: str, 
 def test_a_value_of_the_caller_leaves_one_option_open() -> None:
     fragment = run("--bf16 --seed $SEED --log-interval $EVERY --train-iters $STEPS")
     assert at(fragment, "parallelism", "tensor") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "word"),
+    [
+        ('X=""\nif [ "$1" = a ]; then X="$2"; fi', "$X"),
+        ('X=""\nwhile [ : ]; do case "$1" in -a) X="$X $2"; shift 2;; esac; done', "$X"),
+        ('X=""\nif [ "$1" = a ]; then X="$MORE $2"; fi', "$X"),
+    ],
+)
+def test_a_list_that_a_branch_fills_from_outside_is_no_value_of_a_switch(before: str, word: str) -> None:
+    fragment = run(f"--no-save-optim --bf16 {word}", before)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "parallelism", "pipeline") is None
+    assert "further options may come from outside the script: $2" in remarks_of(fragment)
+
+
+def test_what_a_branch_takes_from_outside_next_to_options_is_told() -> None:
+    fragment = run("$RUN", 'X=""\nif [ "$1" = a ]; then X="--train-iters 7 $2"; fi\nRUN="--no-save-optim --bf16 $X"')
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert "further options may come from outside the script: $2" in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("word", ["$ROOT/pretrain", "$((NUM*2))", "${ROOT}/a"])
+def test_a_path_or_a_number_holds_no_further_options(word: str) -> None:
+    assert "further options" not in remarks_of(run(f"--bf16 --use-flash-attn {word}", launcher="torchrun"))

@@ -183,7 +183,9 @@ def test_following_an_empty_or_absent_directory_waits(monkeypatch: pytest.Monkey
     monkeypatch.setattr(following, "sleep", enough)
     Path("empty").mkdir()
     for place in ("empty", "absent"):
-        assert isinstance(invoke(place, "--follow").exception, EnoughError)
+        result = invoke(place, "--follow")
+        assert isinstance(result.exception, EnoughError)
+        assert result.stdout == f"now: no stream to follow yet, looked for in {place}\n"
 
 
 def test_following_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +196,7 @@ def test_following_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert "run/data.jsonl: it is no stream of a known format" in result.stderr
     assert "run/titan.jsonl: its format is torchtitan" in result.stderr
     assert "run/train.log: its format is megatron-log" in result.stderr
+    assert result.stdout.splitlines()[-1] == invoke("run/native.jsonl").stdout.splitlines()[-1]
 
 
 def test_following_beside_an_unreadable_document_is_wrong_use() -> None:

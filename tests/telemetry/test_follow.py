@@ -178,6 +178,16 @@ def test_files_that_cannot_be_followed(tmp_path: Path) -> None:
     assert "does not begin with a head" in follower.refused[paths[1].as_posix()]
 
 
+def test_a_head_that_breaks_the_schema_is_named(tmp_path: Path) -> None:
+    text = next(iter(by_emitter(make_run(SMALL).streams).values()))
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(re.sub(rb'"att":\d+', b'"att":"first"', text, count=1))
+    follower = Follower(WANTED[:1], INDEX, {})
+    follower.look([path], 0)
+    words = 'the first line is no head: att is "first": "first" is not of type "integer" (TS-TEL-001)'
+    assert follower.refused == {path.as_posix(): words}
+
+
 @pytest.mark.parametrize(("damage", "code"), [(b"", 0), (b"NaN", 1)])
 def test_at_the_terminal(damage: bytes, code: int, tmp_path: Path) -> None:
     """The command ends when the run does, and its exit code is that of the worst finding."""

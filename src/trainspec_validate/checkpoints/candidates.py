@@ -10,7 +10,7 @@ from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.inventory import Group
 from trainspec_validate.checkpoints.progress import progress_of
 from trainspec_validate.checkpoints.read import read_checkpoint
-from trainspec_validate.checkpoints.save_names import STEP_NAME, step_in
+from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside, step_in
 from trainspec_validate.checkpoints.saves import Saved, in_order, is_torch, newest_first, states_of
 from trainspec_validate.checkpoints.tree import fact_of
 
@@ -53,7 +53,12 @@ def _ordered(group: Group) -> list[Candidate]:
 
 
 def candidates_of(group: Group) -> tuple[list[Candidate], list[Candidate]]:
-    """From the newest on; and those without a step, where others have one, which are left out."""
+    """From the newest on, those set aside by their names last; and those without a step, where others have one."""
+    found, others = _by_time(group)
+    return sorted(found, key=lambda one: is_set_aside(one.root.name)), others
+
+
+def _by_time(group: Group) -> tuple[list[Candidate], list[Candidate]]:
     if ordered := _ordered(group):
         return ordered, []
     found = [_candidate(root, group.files.get(root)) for root in group.members]

@@ -28,7 +28,7 @@ from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES,
 from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.read import read_checkpoint
-from trainspec_validate.checkpoints.save_names import STEP_NAME
+from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside
 from trainspec_validate.checkpoints.saves import (
     are_equal,
     are_parts,
@@ -38,8 +38,8 @@ from trainspec_validate.checkpoints.saves import (
 )
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
-from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights
-from trainspec_validate.checkpoints.usable import counted_behind, unusable
+from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights, weights_change
+from trainspec_validate.checkpoints.usable import counted_ahead, counted_behind, unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
 from trainspec_validate.model.requirements import load_index
@@ -63,6 +63,9 @@ Code = Literal["listed", "classes", "any"]
 """What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
 _COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
+_COMMON_STATE = "recipe_state"
+"""Directory of the optimizer and the progress of torchtune, for the newest of the directories with weights next to it:
+https://github.com/meta-pytorch/torchtune/blob/7844b669c6d3cd83e120f47bac28089dbcc1afb6/torchtune/training/checkpointing/_checkpointer.py"""
 _BEST = re.compile(r"(?:^|[-_.])best(?=[-_.\d]|$)", re.IGNORECASE)
 """A save that was the best so far is as old as another one, or older."""
 _TRACKERS = ("latest.txt", "last_checkpoint")
@@ -119,10 +122,11 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     beside = tuple(one.root for one in candidates if one.files is None)
     terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)
     committed = _committed(group, candidates)
-    aside = (*_unfollowed(group), *_left_out(others), *_dangling(group, candidates))
+    aside = (*_unfollowed(group), *_left_out(others), *_set_aside(candidates), *_dangling(group, candidates))
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
+        found = replace(found, faults=(*found.faults, *_without_common_state(others, terms)))
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
             _check_left_out(one, others, terms)
@@ -155,6 +159,13 @@ def _left_out(others: Sequence[Candidate]) -> Iterator[str]:
     """Checkpoints without a step next to those that have one: which is newer is not known."""
     for one in sorted(others, key=lambda one: one.root):
         yield f"{one.root.as_posix()}: says no step, so it is not compared with those that do"
+
+
+def _set_aside(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Checkpoints that are tried after all others for their names."""
+    found = [one for one in candidates if is_set_aside(one.root.name)]
+    for one in found if len(found) < len(candidates) else ():
+        yield f"{one.root.as_posix()}: its name says that it was set aside, so it is tried last"
 
 
 def _series(directory: Path) -> Group | None:
@@ -211,6 +222,13 @@ def _check_left_out(one: Candidate, others: Sequence[Candidate], terms: _Terms) 
         if is_later and _holds_the_same(one, other) and not _judge(other, (), None, terms).faults:
             words = f"{other.root.name} says no step, and was changed after {one.root.name}"
             raise SeveralSeriesError(f"{words}, so which is newer is not known; name one of them")
+
+
+def _without_common_state(others: Sequence[Candidate], terms: _Terms) -> Iterator[str]:
+    """Why the state that all checkpoints of a directory are resumed with is not whole."""
+    for other in others:
+        if other.root.name == _COMMON_STATE:
+            yield from _judge(other, (), None, terms).faults
 
 
 def _holds_the_same(one: Candidate, other: Candidate) -> bool:
@@ -280,7 +298,8 @@ def _judge(
         faults += _without_state(checkpoint, older)
         faults += _without_optimizer(checkpoint, one, older)
     if not faults:
-        faults += unusable(checkpoint, (read_checkpoint(one.root, one.files) for one in older[:NUM_COMPARED]))
+        faults += unusable(checkpoint, _read(older))
+        faults += (f"{checkpoint.place(place)}: {words}" for place, words in counted_ahead(checkpoint, _read(older)))
     if not faults:
         lacks = lacking(checkpoint, [(each.root, each.files) for each in older[:NUM_COMPARED]])
         faults += (f"{checkpoint.name}: {words}" for words in lacks)
@@ -288,20 +307,26 @@ def _judge(
         faults += _copied(checkpoint, older)
         faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
         faults += (f"{checkpoint.name}: {words}" for words in copied_from(checkpoint, [each.root for each in older]))
+        faults += _with_other_weights(checkpoint, terms)
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
     if not faults:
         faults += _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
-        before = (read_checkpoint(each.root, each.files) for each in older[:1])
-        notes += [f"{checkpoint.place(place)}: {words}" for place, words in counted_behind(checkpoint, before)]
-        notes += [f"{path}: {words}" for words in stale_weights(checkpoint, [each.root for each in older])]
+        behind = counted_behind(checkpoint, _read(older))
+        notes += [f"{checkpoint.place(place)}: {words}" for place, words in behind]
+        notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
     if checkpoint.manifest is None:
         notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
     return Judgement(path, tuple(faults), tuple(notes))
+
+
+def _read(older: Sequence[Candidate]) -> Iterator[Checkpoint]:
+    """Those next in step, each read when it is asked for."""
+    return (read_checkpoint(one.root, one.files) for one in older[:NUM_COMPARED])
 
 
 def _path(checkpoint: Checkpoint, *, is_alone: bool) -> str:
@@ -387,6 +412,16 @@ def _refuses(finding: Finding, checkpoint: Checkpoint, code: Code) -> bool:
 
 def _words(finding: Finding) -> str:
     return f"{finding.path}: {finding.message} ({finding.requirement})"
+
+
+def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
+    """Weights that another checkpoint has too, in a run whose updates change them: one of both has them from the other.
+
+    Which one is not known, so neither is chosen.
+    """
+    for words in stale_weights(checkpoint, terms.beside):
+        if weights_change(checkpoint, [root for root in terms.beside if root != checkpoint.root]):
+            yield f"{checkpoint.name}: {words}"
 
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

@@ -13,10 +13,10 @@ STEP_NAME = re.compile(
     re.ASCII,
 )
 _END = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(STATE_SUFFIXES, key=len, reverse=True)))})$", re.IGNORECASE)
-_NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>[kKMB](?![A-Za-z\d])|e\d{1,2}(?![A-Za-z\d]))?"
+_NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>(?:[kKMBT]|e\d{1,2})(?![A-Za-z\d]))?"
 _COUNT = re.compile(
-    r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save)[-_=]?"
-    rf"{_NUMBER}(?!\d|\.\d)",
+    r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save|tokens)"
+    rf"[-_=]?{_NUMBER}(?!\d|\.\d)",
     re.ASCII | re.IGNORECASE,
 )
 _BEFORE = re.compile(
@@ -32,15 +32,18 @@ DATE = "date"
 """Word of a day, which some names have in place of a count."""
 _STEPS = ("globalstep", "step", "iteration", "iter", "update", "batch", "ba")
 EPOCHS = ("epoch", "ep")
-WORDS = (*_STEPS, *EPOCHS, "checkpoint", "ckpt", "save", DATE)
+WORDS = (*_STEPS, "tokens", *EPOCHS, "checkpoint", "ckpt", "save", DATE)
 """Words of counts in names, from those that decide first."""
-_UNITS = {"k": 3, "m": 6, "b": 9}
+_UNITS = {"k": 3, "m": 6, "b": 9, "t": 12}
 _UNFINISHED = (
     r"(?:tmp|temp|part|partial|incomplete|in_?progress|unfinished|uploading|downloading|download|crdownload|filepart"
     r"|gstmp|swp|corrupt(?:ed)?|broken|trash|deleted)"
 )
 _BEGINS = re.compile(rf"^[._]?{_UNFINISHED}[-_.](?P<rest>.+)$", re.IGNORECASE)
 _ENDS = re.compile(rf"^(?P<rest>.+?)[-_.]{_UNFINISHED}\d*$", re.IGNORECASE)
+_ASIDE = r"(?:bak|backup|old|orig|original|copy|failed|bad)"
+_ASIDE_BEGINS = re.compile(rf"^(?:[._]+|{_ASIDE}(?:[-_. ]of)?[-_. ])(?P<rest>.+)$", re.IGNORECASE)
+_ASIDE_ENDS = re.compile(rf"^(?P<rest>.+?)(?:~|[-_. ]{_ASIDE}[-_. ]?\d*)$", re.IGNORECASE)
 
 
 def counts_in(name: str) -> dict[str, tuple[int, ...]]:
@@ -95,6 +98,17 @@ def is_unfinished(name: str) -> bool:
     """
     stem = _END.sub("", name)
     match = _BEGINS.match(stem) or _ENDS.match(stem)
+    return match is not None and (is_counted(match["rest"]) or STEP_NAME.match(match["rest"]) is not None)
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether the name of a save has a word by which people mark what they keep and do not resume from.
+
+    >>> [is_set_aside(name) for name in ("checkpoint-9.bak", "_checkpoint-9", "old_step_9.pt", "step9-unsharded")]
+    [True, True, True, False]
+    """
+    stem = _END.sub("", name)
+    match = _ASIDE_BEGINS.match(stem) or _ASIDE_ENDS.match(stem)
     return match is not None and (is_counted(match["rest"]) or STEP_NAME.match(match["rest"]) is not None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from trainspec_validate.checkpoints.agreement import unexplained
@@ -25,6 +26,9 @@ _WEIGHTS = re.compile(
     r"(?:^|/)(?:[^/]*\.safetensors|(?:model|modeling|weights)/(?:[^/]+/)*[^/]+\.(?:pt|pth|bin)|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
 )
 
+_NO_WEIGHTS = re.compile(
+    r"optim|sched|scaler|rng|random|training_args|data_?loader|data_reader|sampler|trainer", re.IGNORECASE
+)
 _STATE = re.compile(rf"{_WEIGHTS.pattern}|\.distcp$")
 _STORE = "manifest.ocdbt"
 """The names of files with values in a store of OCDBT are made by chance, and its manifest holds them."""
@@ -134,16 +138,37 @@ def _is_earlier(name: str, other: str) -> bool:
 
 
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
-    """The checkpoint that has all the same weights and another optimizer, in words: no update changed them."""
+    """The checkpoint that has all the same weights and another optimizer, in words: no update changed them.
+
+    Weights are each file of state but those of optimizers, schedules, random numbers and settings, so that a trained
+    part next to a frozen one counts.
+    """
     optimizers = [path for path, said in checkpoint.said.items() if said.optimizer_step and not _WEIGHTS.search(path)]
-    weights = [path for path in checkpoint.files if _WEIGHTS.search(path)]
-    for other in others if optimizers and weights and not checkpoint.is_bundle else ():
+    weights = _weights(checkpoint) if optimizers and not checkpoint.is_bundle else []
+    for other in others if weights else ():
         pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
         if other != checkpoint.root and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):
             held = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in optimizers]
             if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
                 yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
                 return
+
+
+def weights_change(checkpoint: Checkpoint, others: Sequence[Path]) -> bool:
+    """Whether updates change the weights of a run at all: two others next to each other have different ones."""
+    paths = _weights(checkpoint)
+    held = [[other / _there(path, checkpoint, other) for path in paths] for other in others]
+    held = [places for places in held if all(map(os.path.isfile, places))]
+    pairs = pairwise(held)
+    return any(not all(map(is_same, *pair, [_MOST_BLOCKS] * len(paths))) for pair in pairs)
+
+
+def _weights(checkpoint: Checkpoint) -> list[str]:
+    """The files of weights; none where there are no such names."""
+    if not any(map(_WEIGHTS.search, checkpoint.files)):
+        return []
+    state = (path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES))
+    return [path for path in state if _WEIGHTS.search(path) or not _NO_WEIGHTS.search(path)]
 
 
 def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:

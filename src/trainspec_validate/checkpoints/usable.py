@@ -43,16 +43,41 @@ def counted_behind(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Itera
 
     An optimizer that was made anew counts less too, so it is said and decides nothing.
     """
-    behind = {path: said.optimizer_step for path, said in checkpoint.said.items() if said.optimizer_step}
-    step = checkpoint.step or 0
-    behind = {path: count for path, count in behind.items() if count + _INDEX < step and path not in checkpoint.doubts}
+    behind = {path: count for path, count in _updates(checkpoint) if count + _INDEX < (checkpoint.step or 0)}
+    behind = {path: count for path, count in behind.items() if path not in checkpoint.doubts}
     for other in older if behind else ():
         for path, count in behind.items():
-            said = other.said.get(path)
-            if said is not None and said.optimizer_step is not None and said.optimizer_step == other.step:
-                counts = f"it counts {count:,} updates, and that of {other.label} as many as its name says"
+            if words := _counts_its_step(path, other):
+                counts = f"it counts {count:,} updates, {words}"
                 yield path, f"may be of another step than the rest, or was made anew: {counts}"
         return
+
+
+def counted_ahead(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[tuple[str, str]]:
+    """Optimizers that count more than the name says, where those of older checkpoints count what their names say.
+
+    No step updates an optimizer more often than those before it, and no way to resume makes one count more.
+    """
+    step = checkpoint.step
+    ahead = {path: count for path, count in _updates(checkpoint) if step is not None and count > step + _INDEX}
+    for other in older if ahead else ():
+        for path, count in list(ahead.items()):
+            if words := _counts_its_step(path, other):
+                yield path, f"it counts {count:,} updates, more than the {step:,} steps of the name, {words}"
+                del ahead[path]
+
+
+def _updates(checkpoint: Checkpoint) -> Iterator[tuple[str, int]]:
+    for path, said in checkpoint.said.items():
+        if said.optimizer_step:
+            yield path, said.optimizer_step
+
+
+def _counts_its_step(path: str, other: Checkpoint) -> str:
+    """That the same file of another checkpoint counts what its own name says, in words; empty where it does not."""
+    said = other.said.get(path)
+    is_own = said is not None and said.optimizer_step is not None and said.optimizer_step == other.step
+    return f"and that of {other.label} as many as its name says" if is_own else ""
 
 
 def _settings(checkpoint: Checkpoint) -> Iterator[str]:

@@ -16,9 +16,13 @@ from trainspec_validate.model.finding import CheckResult, Finding, Report
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.detect import NO_STREAM, Source, detect, search
 from trainspec_validate.pipeline.overlooked import passed_by
-from trainspec_validate.pipeline.streams import documents_beside
+from trainspec_validate.pipeline.streams import documents_beside, with_account
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
+from trainspec_validate.report.excerpt import Painter
+from trainspec_validate.report.summary import summary_line
+from trainspec_validate.report.unjudged import groups
+from trainspec_validate.report.unjudged import line as line_of
 from trainspec_validate.system.boundary import InputError
 from trainspec_validate.system.neutral import printable
 from trainspec_validate.telemetry.decode.run_file import NATIVE
@@ -29,6 +33,7 @@ LOST_SECONDS = 60.0
 _LAST_SECONDS = 1.0
 """How long the last records of other emitters are waited for when the run has said that it ends."""
 _MOST_NAMED = 5
+_NO_STREAM = "no stream to follow yet"
 
 
 def follow(request: Request, interval_seconds: float) -> int:
@@ -52,7 +57,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     try:
         while True:
             new, judgement = follower.look(_streams(request, told), time_ns() // 1_000)
-            told.tell(new, judgement, follower.refused)
+            told.tell(new, judgement, follower.refused, request.paths or (".",))
             if follower.has_ended and (has_ended_before or not follower.is_growing):
                 break
             has_ended_before = follower.has_ended
@@ -86,13 +91,20 @@ class _Told:
     is_stopped: bool = False
     """Whether a signal ended the command, maybe in the middle of a look."""
 
-    def tell(self, findings: list[Finding], judgement: CheckResult | None, refused: Mapping[str, str]) -> None:
+    def tell(
+        self,
+        findings: list[Finding],
+        judgement: CheckResult | None,
+        refused: Mapping[str, str],
+        paths: Sequence[str],
+    ) -> None:
         """One line for each new finding and for each file that is refused, at once."""
         self.judgement = judgement or self.judgement
         terminal.emit("".join(f"{line}\n" for line in _lines(findings)))
         for line in _lines(self.follower.withdrawn):
             terminal.emit(f"no longer: {line}\n")
-        self._tell_waits(self.follower.waits)
+        absent = {_NO_STREAM: f"looked for in {_some(paths)}"} if self.judgement is None else {}
+        self._tell_waits(absent or self.follower.waits)
         for name, reason in refused.items():
             self.refuse(name, reason)
 
@@ -125,16 +137,33 @@ class _Told:
             terminal.tell(line)
         if self.judgement is None:
             raise Failure("nothing was judged: no stream with a head came")
-        for coverage in self.judgement.coverage:
+        report = self._report(self.judgement)
+        for coverage in report.coverage:
             terminal.emit("\n".join(printable(line) for line in coverage_lines(coverage)) + "\n")
+        for entries in groups(report):
+            terminal.emit(f"{line_of(entries, Painter())}\n")
+        terminal.emit(f"{summary_line(report)}\n")
         if self.refused:
             return terminal.WRONG_USE
-        if UNJUDGED in words_of(request.fail_on) and (unjudged or any(one.absent for one in self.judgement.outcomes)):
+        if UNJUDGED in words_of(request.fail_on) and (unjudged or report.unjudged):
             return terminal.FINDINGS
         threshold = threshold_of(request.fail_on)
-        worst_rank = max((finding.severity.rank for finding in self.judgement.findings), default=-1)
+        worst_rank = max((finding.severity.rank for finding in report.findings), default=-1)
         failed = threshold is not None and worst_rank >= threshold.rank
         return terminal.FINDINGS if failed else terminal.OK
+
+    def _report(self, judgement: CheckResult) -> Report:
+        """The last judgement as the command without --follow reports one."""
+        files = [one.file for one in self.follower.followed.values()]
+        run = next((file.head.run for file in files if file.head), "")
+        result = with_account(files, run, judgement, {})
+        return Report(
+            findings=result.findings,
+            documents=result.documents,
+            outcomes=result.outcomes,
+            coverage=result.coverage,
+            unjudged=result.unjudged,
+        )
 
     def _not_followed(self, paths: Sequence[str]) -> Iterator[str]:
         """What was found and left out; a place that could not be searched is an error."""

@@ -1,4 +1,4 @@
-"""Reads files of one job together: arguments of the Trainer with accelerate and DeepSpeed, and those of MaxText."""
+"""Reads files of one job together: the Trainer's arguments with accelerate and DeepSpeed, MaxText, GPT-NeoX."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainspec_validate.interop import maxtext_job, neox_job
 from trainspec_validate.interop.fragment import ForeignText, Fragment
-from trainspec_validate.interop.maxtext_job import with_its_files
 from trainspec_validate.interop.readers import axolotl, huggingface
 from trainspec_validate.interop.readers._accelerate_plan import NAMES_DEEPSPEED
 from trainspec_validate.interop.readers._huggingface_launch import ACCELERATE, DEEPSPEED
@@ -41,7 +41,8 @@ def together(read: Sequence[tuple[Fragment, ForeignText]]) -> list[Fragment]:
     `mixed_precision` of accelerate, and DeepSpeed keeps a copy in fp32 of weights that were loaded in bf16.
     """
     given = frozenset(text.name.rpartition("/")[2] for _, text in read)
-    own = with_its_files([fragment for fragment, _ in read], [text for _, text in read])
+    every = [text for _, text in read]
+    own = neox_job.with_its_files(maxtext_job.with_its_files([fragment for fragment, _ in read], every), every)
     fragments = [_without_given(fragment, given) for fragment in own]
     trainers = [at for at, fragment in enumerate(fragments) if fragment.format in _TRAINERS]
     launchers = {_LAUNCHERS[f.format]: at for at, f in enumerate(fragments) if f.format in _LAUNCHERS}

@@ -108,12 +108,16 @@ def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Ma
     """What came of the checks on a run, with what was not judged; no findings where the files are no single run."""
     if several := tuple(_of_several_runs(view)):
         return CheckResult(unjudged=several)
-    path = run[0].name
-    streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
-    open_ = (*without_documents(path, "streams", found.outcomes, given), *_incomplete(path, found))
-    return found + CheckResult(
-        documents=streams, unjudged=(*open_, *_cut(found), *_without_zone(view), *_without_loss(view))
-    )
+    more = CheckResult(unjudged=(*_cut(found), *_without_zone(view), *_without_loss(view)))
+    return with_account(run, view.run, found, given) + more
+
+
+def with_account(files: Sequence[RunFile], run: str, found: CheckResult, given: Mapping[str, int]) -> CheckResult:
+    """What came of the checks on a run, with its files, and what was not judged for lack of documents or of records."""
+    path = files[0].name
+    streams = tuple(DocumentSummary(file.name, "MetricStream", run) for file in files)
+    unjudged = (*without_documents(path, "streams", found.outcomes, given), *_incomplete(path, found))
+    return found + CheckResult(documents=streams, unjudged=unjudged)
 
 
 def _incomplete(path: str, result: CheckResult) -> Iterator[Unjudged]:

@@ -24,7 +24,8 @@ from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile
 from trainspec_validate.telemetry.fold.build import view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.engine import Options, circumstances, run_file
-from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, head_of
 from trainspec_validate.telemetry.judge import judge_view
 from trainspec_validate.telemetry.waiting import waits
@@ -250,7 +251,7 @@ class Follower:
             self.refused[name] = "only metric streams in plain JSON Lines can be followed"
             return
         if file.head is None:
-            self.refused[name] = "the file does not begin with a head"
+            self.refused[name] = _why_no_head(path)
             return
         other = next((one.file.head.run for one in self.followed.values() if one.file.head), file.head.run)
         if file.head.run != other:
@@ -295,6 +296,13 @@ def _has_line_end(path: Path, offset: int) -> bool:
     with open_regular(path) as opened:
         opened.seek(offset)
         return any(b"\n" in piece for piece in iter(lambda: opened.read(_PIECE_BYTES), b""))
+
+
+def _why_no_head(path: Path) -> str:
+    record = read_line(head_of(path, MAX_LINE_BYTES + 2).partition(b"\n")[0].removesuffix(b"\r"))
+    if isinstance(record, Refusal):
+        return f"the first line is no head: {record.message} ({record.requirement})"
+    return "the file does not begin with a head"
 
 
 def _kind(finding: Finding) -> Kind:

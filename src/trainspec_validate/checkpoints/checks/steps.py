@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
+from trainspec_validate.checkpoints.lacking import NUM_COMPARED
 from trainspec_validate.checkpoints.save_names import STEP_NAME
 from trainspec_validate.checkpoints.twins import borrowed, copied_from
+from trainspec_validate.checkpoints.usable import counted_ahead
 from trainspec_validate.checkpoints.view import StepClaim
 
 _AGREE = "resume from a checkpoint whose parts agree"
@@ -48,7 +50,17 @@ def _mixed(series: Series) -> Iterator[Violation]:
         for path, words in borrowed(one, roots):
             if path not in known:
                 yield Violation(one.place(path), words, _AGREE)
+        for path, words in counted_ahead(one, _before(one, series)):
+            if path not in known:
+                yield Violation(one.place(path), words, _AGREE)
         yield from (Violation(one.name, words, _AGREE) for words in copied_from(one, places))
+
+
+def _before(one: Checkpoint, series: Series) -> list[Checkpoint]:
+    """The few checkpoints of the steps before, from the newest on."""
+    older = [each for each in series.checkpoints if each.step is not None and one.step is not None]
+    older = sorted((each for each in older if (each.step or 0) < (one.step or 0)), key=lambda each: -(each.step or 0))
+    return older[:NUM_COMPARED]
 
 
 def _step_of_name(one: Checkpoint) -> int | None:

@@ -71,6 +71,9 @@ def write_model(draft: Draft, prefix: str = "") -> None:
         if ("model", key) in draft.unknown:
             continue
         draft.copy(("model", key), *names(*settings))
+    if draft.get("model", "num_attention_heads") is None and draft.get("model", "head_size") is not None:
+        told = "head_dim comes without a number of attention heads: it may be the size of other heads, as in mamba2"
+        draft.drop([("model", "head_size")], told)
     hidden = draft.counted("model", "hidden_size")
     if hidden and kind in _FOURFOLD:
         how = f"4 times the hidden size, the default of {kind} in {VERSION}"

@@ -314,6 +314,8 @@ def _write_recipe(draft: Draft) -> None:
         draft.lacks(("precision", "recipe", "scaling"), f"the library behind quantization {kind} decides")
     elif kind:
         draft.remark(f"quantization {kind[:40]!r} is not known", "quantization")
+        draft.lacks(("precision", "recipe"), f"quantization {kind[:40]!r} is not known")
+        return
     if kind:
         layers = ("precision", "recipe", "high_precision_layers")
         draft.lacks(layers, "the settings do not list the layers that are left out")

@@ -303,7 +303,7 @@ def write_neox(draft: Draft) -> None:
     if warm is None and not draft.reasons("warmup") and total:
         draft.put((*_RATE, "warmup_steps"), int(0.01 * total), Default(f"1 % of the steps, the default of {_NEOX}"))
     elif warm is not None and total:
-        draft.put((*_RATE, "warmup_steps"), int(warm * total), f"{warm:g} of {total} steps")
+        draft.follow((*_RATE, "warmup_steps"), int(warm * total), f"{warm:g} of {total} steps", (*_RATE, "total_steps"))
     else:
         draft.lacks((*_RATE, "warmup_steps"), next(iter(draft.reasons("warmup")), "a share of an unknown number"))
 

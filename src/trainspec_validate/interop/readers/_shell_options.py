@@ -52,6 +52,8 @@ _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
+_NO_OPTIONS = re.compile(r"\$\(\(|\$(?:\w{1,80}|\{\w{1,80}\})/")
+"""A number that the shell computes, and a path below a directory from outside."""
 _SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
 """Commands that show what another one starts."""
 
@@ -140,15 +142,15 @@ class Reader:
                 if word.text.endswith("=") and not values:  # empty, and the next word is not its value
                     yield from _ended(name, line, values)
                     name = ""
-            elif self._may_override(word.text, name, values) or holds_further(word.text, name, values, texts):
-                is_value = not values and not holds_further(word.text, name, values, texts)
+            elif self._may_override(word.text, name, values) or self._holds_further(word.text, name, values, texts):
+                is_value = not values and not self._holds_further(word.text, name, values, texts)
                 yield from _ended(name, line, [word.text] if is_value else values)
                 if self._may_override(word.text, name if in_list(values) else "", values):
                     found.override(word.line)
                 name, values = "", []
-                _note(word, found, is_further=not self._pairs)
+                self._note(word, found, is_further=not self._pairs)
             elif not name or self._pairs:
-                _note(word, found, is_further=False)
+                self._note(word, found, is_further=False)
             elif not (word.text.endswith(".py") and name in LAUNCHER_OPTIONS):
                 values.append(word.text)
         yield from _ended(name, line, values)
@@ -158,6 +160,23 @@ class Reader:
         own = self.script.renumbered and (not name or len(values) == 1)
         ways = [one.text for one in self.script.choices.flat(text)[0]]
         return any((own and NUMBERED.fullmatch(way)) or may_override(way, name, values) for way in ways)
+
+    def _words_of(self, text: str) -> list[str]:
+        """The words of every text that a word may be; a word without a choice is one, be it in quotes."""
+        ways = [way.text for way in self.script.choices.flat(text)[0]]
+        return [word for way in ways for word in (cut_words(way) if has_marks(text) else [way])]
+
+    def _holds_further(self, text: str, name: str, values: Sequence[str], texts: Sequence[str]) -> bool:
+        """Whether a word can be nothing else than further options, or nothing at all."""
+        words = self._words_of(text)
+        return bool(words) and all(holds_further(word, name, values, texts) for word in words)
+
+    def _note(self, word: Word, found: Found, *, is_further: bool) -> None:
+        """Keep a word that is not known among those that may hold further options."""
+        for text in self._words_of(word.text):
+            if UNRESOLVED.match(text) and not text.endswith(".py") and not _NO_OPTIONS.match(text):
+                found.outside.setdefault(cut(text), word.line)
+                found.further += [cut(text)] if is_further else []
 
     def _pair(self, text: str) -> tuple[str, str] | None:
         if self._pairs:
@@ -216,9 +235,9 @@ class Reader:
                 self._inner[mark] = Found()
                 self._inner[mark] = self._joined(mark, word.line)
             inner = self._inner[mark]
+            found.outside.update(inner.outside)
             if inner.overriding:
                 found.override(word.line)
-                found.outside.update({text: line for text, line in inner.outside.items() if self._may_override(text)})
                 found.further += filter(self._may_override, inner.further)
             for name, possible in inner.options.items():
                 found.set(name, possible, inner.ways.get(name))
@@ -244,13 +263,6 @@ def _ended(name: str, line: int, values: list[str]) -> Iterator[tuple[str, int, 
     """An option with its words, where one was begun."""
     if name:
         yield name, line, values
-
-
-def _note(word: Word, found: Found, *, is_further: bool) -> None:
-    """Keep a word that is not known among those that may hold further options."""
-    if UNRESOLVED.match(word.text) and not word.text.endswith(".py"):
-        found.outside.setdefault(cut(word.text), word.line)
-        found.further += [cut(word.text)] if is_further else []
 
 
 def _value(name: str, values: list[str]) -> object:

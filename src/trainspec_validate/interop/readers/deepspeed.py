@@ -6,6 +6,7 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers import neox
 from trainspec_validate.interop.readers._deepspeed_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft
@@ -27,7 +28,7 @@ def looks_like(text: ForeignText) -> bool:
     if head.lstrip()[:1] != "{":
         return False
     keys = {key.replace("-", "_") for key in top_keys(head)}
-    return bool(keys & _KEYS) and not keys & _OTHERS
+    return bool(keys & _KEYS) and not keys & _OTHERS and not neox.looks_like(text)
 
 
 def read(text: ForeignText) -> Fragment:

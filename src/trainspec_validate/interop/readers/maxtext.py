@@ -24,8 +24,8 @@ from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
 from trainspec_validate.interop.readers._shell_found import Found, Option
-from trainspec_validate.interop.readers._shell_options import Reader
-from trainspec_validate.interop.readers._shell_unread import leave_open
+from trainspec_validate.interop.readers._shell_options import Reader, Started, tell_outside
+from trainspec_validate.interop.readers._shell_unread import leave_open, leave_unread_open
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._slurm_script import script_of
 from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
@@ -104,7 +104,8 @@ def read(text: ForeignText, background: Background = _ALONE) -> Fragment:
     asked = _topology(text.text)
     kind = _kind(text.text) or ("words" if "=" in text.text and ":" not in text.text else "yaml")
     script = script_of(text.text) if kind == "words" else None
-    own, own_lines = _words(script) if script else (_logged if kind == "log" else _yaml)(text)
+    further = Found()
+    own, own_lines = _words(script, further) if script else (_logged if kind == "log" else _yaml)(text)
     named = [name for name in (_configurations(script) if script else ()) if _file(name) not in background.given]
     values = own if kind == "log" else _joined(own, background, goes_before_model=kind == "words")
 
@@ -114,6 +115,8 @@ def read(text: ForeignText, background: Background = _ALONE) -> Fragment:
     draft = settled(values, lambda given: _made(given, lines, named, asked, background.given))
     if script:
         _take_flags(draft, script)
+        leave_unread_open(draft, Started({}, script, further))
+        tell_outside(draft, script, further)
     return draft.fragment("maxtext-settings", text)
 
 
@@ -128,7 +131,7 @@ def settings_of(text: ForeignText) -> Settings:
             return Settings(_logged(text)[0], (), only_model=False, is_base=False)
         script = script_of(text.text)
         starts_from = (*map(_file, _configurations(script)), _BASE)
-        return Settings(_words(script)[0], starts_from, only_model=False, is_base=False)
+        return Settings(_words(script, Found())[0], starts_from, only_model=False, is_base=False)
     values = _yaml(text)[0]
     base = values.get("base_config")
     inherits = (_file(base),) if isinstance(base, str) else ()
@@ -258,9 +261,9 @@ def _programs(script: Script, command: list[Word]) -> list[str]:
     return [word.removesuffix(".py").replace(".", "/").rpartition("/")[2] for word in words if _PROGRAM.search(word)]
 
 
-def _words(script: Script) -> tuple[Mapping[str, Any], Lines]:
+def _words(script: Script, found: Found) -> tuple[Mapping[str, Any], Lines]:
+    """The settings of the commands; `found` takes them, with the words that may hold further ones."""
     reader = Reader(script, _pair)
-    found = Found()
     idle: list[str] = []
     for command in script.commands:
         if any(_WORD.match(" " + word.text) or has_marks(word.text) for word in command):
@@ -268,8 +271,13 @@ def _words(script: Script) -> tuple[Mapping[str, Any], Lines]:
             if trains_nothing(programs):
                 idle += programs
                 continue
-            for name, possible in reader.read(command).options.items():
-                found.options[name] = [*found.options.get(name, []), *possible]
+            here = reader.read(command)
+            if any(re.fullmatch(_OWN, name) for name in here.options):
+                found.outside.update(here.outside)
+                found.further += here.further
+            for name, possible in here.options.items():
+                if not name.startswith("$"):  # what starts the program, and the program
+                    found.options[name] = [*found.options.get(name, []), *possible]
     if idle and not found.options:
         raise without_training(idle[0])
     for name, value in script.variables.items():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from trainspec_validate.documents.load import Source
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import _deepspeed_plan
@@ -13,6 +15,7 @@ from trainspec_validate.interop.readers._optimizer_plan import write_neox
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._worlds import settled
 
 SOURCE = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
@@ -31,7 +34,25 @@ _OWN = frozenset(
     }
 )
 """Settings beside the degrees, of which a file has several."""
+_SURE = frozenset(
+    {
+        *("checkpoint_factor", "checkpoint_validation_with_forward_pass", "keep_last_n_checkpoints"),
+        *("no_weight_tying", "gpt_j_residual", "output_layer_parallelism", "output_layer_init_method"),
+        *("extra_save_iters", "scaled_upper_triang_masked_softmax_fusion", "deepspeed_slurm", "deepspeed_mpi"),
+        *("deepspeed_jsrun", "train_data_paths", "valid_data_paths", "test_data_paths"),
+    }
+)
+"""Settings that no other program has; a file without the degrees has one of them."""
+_OF_A_PART = frozenset(
+    {
+        *("data_path", "vocab_file", "merge_file", "tokenizer_type", "save", "load", "launcher", "hostfile"),
+        *("tensorboard_dir", "log_dir", "use_wandb", "wandb_host", "wandb_project", "seq_length", "min_lr"),
+    }
+)
+"""Settings of a file that holds the paths or the schedule of a job, and leaves its model to another one."""
 _FEWEST = 3
+_SHAPE = ("num_layers", "hidden_size")
+_BATCH = ("train_micro_batch_size_per_gpu", "train_batch_size")
 _NO_ATTENTION = frozenset({"mamba", "rwkv", "gmlp", "amlp"})
 """Kinds of layers of `attention_config` that have no attention of several heads."""
 _KINDS = re.compile(r"(?:operator|mixer|layers?|blocks?)_(?:config|types?|kinds?|pattern)\Z|hybrid_\w*pattern\Z")
@@ -40,27 +61,44 @@ _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
 
 def looks_like(text: ForeignText) -> bool:
-    """Whether a text has the degrees of GPT-NeoX at its top, with other settings of it."""
+    """Whether a text has the degrees of GPT-NeoX at its top, or what only it has, with other settings of it."""
     head = text.text[:_HEAD]
     found = _KEY if _BRACE.match(head) else _TOP_KEY
     keys = {name.replace("-", "_") for name in found.findall(head)}
-    return bool(keys & _DEGREES) and len(keys & _OWN) >= _FEWEST
+    if keys & _DEGREES:
+        return len(keys & _OWN) >= _FEWEST
+    return bool(keys & _SURE) and len(keys & (_SURE | _OWN | _OF_A_PART)) >= _FEWEST
 
 
-def read(text: ForeignText) -> Fragment:
-    """The plan that a configuration of GPT-NeoX describes; further files of the same job are imported with it.
+def settings_of(text: ForeignText) -> dict[str, tuple[str, Any]]:
+    """The settings of a file under their names with underscores, each with its own name and its value.
+
+    Raises:
+        ForeignFormatError: it is no mapping.
+    """
+    return _settings(load_mapping(text, "yaml"))
+
+
+def _settings(source: Source) -> dict[str, tuple[str, Any]]:
+    found: dict[str, tuple[str, Any]] = {}
+    for name, value in flatten(source.data).items():
+        plain = name.replace("-", "_")
+        found["gradient_accumulation_steps" if plain == "gas" else plain] = name, value
+    return found
+
+
+def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxyType({})) -> Fragment:
+    """The plan that a configuration of GPT-NeoX describes, together with settings of other files of the same job.
 
     Raises:
         ForeignFormatError: it is no mapping.
     """
     source = load_mapping(text, "yaml")
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for name, value in flatten(source.data).items():
-        plain = name.replace("-", "_")
-        plain = "gradient_accumulation_steps" if plain == "gas" else plain
-        values[plain], origins[plain] = value, name
-    lines = _lines(lines_in(source), origins)
+    own = _settings(source)
+    each = {**others, **own}
+    values = {name: value for name, (_, value) in each.items()}
+    origins = {name: written for name, (written, _) in each.items()}
+    lines = _lines(lines_in(source), {name: written for name, (written, _) in own.items()})
 
     def make(given: dict[str, Any]) -> Draft:
         draft = Draft(_with_bf16(given), lines, origins)
@@ -73,9 +111,24 @@ def read(text: ForeignText) -> Fragment:
         _write_rest(draft)
         write_neox(draft)
         complete(draft)
+        _leave_part_open(draft)
         return draft
 
     return settled(values, make).fragment("gpt-neox-yaml", text)
+
+
+def _leave_part_open(draft: Draft) -> None:
+    """A file without a model or without a batch is one of several, which GPT-NeoX joins before it fills in defaults."""
+    absent = [] if all(name in draft.values for name in _SHAPE) else [" and ".join(_SHAPE)]
+    if not any(name in draft.values for name in _BATCH):
+        absent.append(" or ".join(_BATCH))
+    if not absent:
+        return
+    draft.remark(f"there is no {', and no '.join(absent)}: GPT-NeoX joins several files of a job; import them together")
+    why = "GPT-NeoX joins this file with others of its job, which may set it"
+    if draft.look("pipe_parallel_size") is None:
+        draft.drop([("communication", "overlap_gradients")], why)
+    leave_open(draft, why)
 
 
 def _with_bf16(given: dict[str, Any]) -> dict[str, Any]:
