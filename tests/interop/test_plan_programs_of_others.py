@@ -6,7 +6,8 @@ import pytest
 from plan_files import assert_sound, at, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers.megatron import read
+from trainspec_validate.interop.readers.megatron import looks_like, read
+from trainspec_validate.interop.recognise import recognise
 
 SHAPE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048"
 BATCH = "--micro-batch-size 4 --global-batch-size 64 --train-iters 100"
@@ -108,3 +109,34 @@ def test_a_name_made_of_parameters_goes_with_them() -> None:
     options = ("--vocab-size 50304", "--disable-bias-linear", "--position-embedding-type rope")
     assert at(gpt(*options), "model", "name").startswith("transformer-")
     assert at(gpt(*options, "--spec plugins.models.own get_spec"), "model", "name") is None
+
+
+UNDERSCORED = """NPROC_PER_NODE=4 megatron sft --model a/b --tensor_model_parallel_size 4 --sequence_parallel true \\
+  --micro_batch_size 1 --global_batch_size 16 --train_iters 100 --lr 1e-5 --recompute_granularity selective
+"""
+
+
+def test_options_in_underscores_are_read_without_defaults_of_megatron() -> None:
+    text = ForeignText("sft.sh", UNDERSCORED)
+    assert recognise(text).name == "megatron-arguments"
+    fragment = recognise(text).read(text)
+    assert_sound(fragment)
+    assert (at(fragment, "parallelism", "tensor"), at(fragment, "parallelism", "sequence")) == (4, True)
+    assert fragment.facts["batch"] == {"micro_sequences": 1, "global_sequences": 16}
+    assert at(fragment, "job", "num_steps") == 100
+    assert at(fragment, "parallelism", "pipeline") is None
+    aware = ForeignText("sft.sh", UNDERSCORED.rstrip() + " --bf16 true --use_precision_aware_optimizer\n")
+    assert at(recognise(aware).read(aware), "precision", "optimizer_state") is None, "exp_avg_dtype has a default"
+    open_keys = {"parallelism.pipeline", "parallelism.context", "precision.compute", "optimizer.name"}
+    assert open_keys <= unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "megatron export --tensor_model_parallel_size 2 --context_parallel_size 2 --pipeline_model_parallel_size 2",
+        "python train.py --num_layers 2 --hidden_size 64 --seq_length 32 --micro_batch_size 4",
+    ],
+)
+def test_a_conversion_and_a_program_without_degrees_are_not_those_of_megatron(command: str) -> None:
+    assert not looks_like(ForeignText("run.sh", command + "\n"))

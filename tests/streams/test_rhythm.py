@@ -131,6 +131,25 @@ def test_offline_evaluation_and_a_backdated_end_are_no_disorder(tmp_path: Path) 
     assert "TS-TEL-043" in errors(offline(is_stopped=False), tmp_path)
 
 
+def test_evaluations_whose_starts_are_absent_explain_the_pauses_before_their_ends(tmp_path: Path) -> None:
+    """A pause with reports of a validation and its accuracy is one; that it has no start is told once for each."""
+    parts, time_ms = [entry("run_start", time_ms=0)], 0
+    for step in range(1, 61):
+        time_ms += 20 * SECOND
+        statistics = {"train_step_time": 20.0, "reduced_train_loss": 8 - step / 20}
+        parts.append(entry("tracked_stats", statistics, time_ms, step=step * 8.0))
+        if step % 20 == 0:
+            time_ms += 110 * SECOND
+            parts.append(entry("eval_accuracy", 8 - step / 20, time_ms, samples_count=step * 8))
+            parts.append(entry("eval_stop", None, time_ms, samples_count=step * 8))
+    text = log(*parts, entry("run_stop", None, time_ms + 1, status="success"))
+    assert not errors(text, tmp_path) & {"TS-TEL-033", "TS-TEL-037"}
+    assert [event.name for event in read_text(text).events].count("train.evaluation.end") == 3
+    findings = validate(tmp_path / "result_0.txt").findings
+    found = [each.message for each in findings if each.requirement == "TS-TEL-043"]
+    assert found == ["eval_stop closes nothing: no eval is open"] * 3
+
+
 def test_training_after_the_end_of_the_run_is_disorder(tmp_path: Path) -> None:
     run = entry("run_start", time_ms=0), entry("run_stop", None, 5_000, status="success")
     reports = [entry("tracked_stats", {"train_loss": 3.0 - n}, n * 4_000, step=n) for n in (1, 2)]

@@ -98,6 +98,26 @@ def test_a_save_that_takes_ten_times_as_long_as_the_others_explains_nothing(
     ] * num
 
 
+EVALUATED = {"train.evaluation.set": "v", "train.evaluation.outcome": "completed"}
+
+
+def test_an_evaluation_that_only_ends_explains_the_time_since_the_last_update() -> None:
+    stream = counted(*STEPS, (300, 6)).event(290, "evaluation.end", EVALUATED, id="e")
+    assert judged("TS-TEL-033", view(stream)) == []
+    assert len(judged("TS-TEL-043", view(stream))) == 1
+    early = counted(*STEPS, (300, 6)).event(55, "evaluation.end", EVALUATED, id="e")
+    assert len(judged("TS-TEL-033", view(early))) == 1
+
+
+def test_an_evaluation_that_only_ends_and_takes_ten_times_as_long_explains_nothing() -> None:
+    times = [*range(10, 500, 10), 1500, 1510]
+    stream = counted(*[(float(seconds), step) for step, seconds in enumerate(times, 1)])
+    for number, end in enumerate((109, 209, 309, 1490)):
+        stream.event(end, "evaluation.end", EVALUATED, id=f"e{number}")
+    (found,) = messages("TS-TEL-033", view(stream))
+    assert found == "this evaluation takes 16.67 min, and half of the others at most 9 s"
+
+
 # --- together -----------------------------------------------------------------------------------------------
 
 

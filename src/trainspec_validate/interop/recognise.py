@@ -30,7 +30,7 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "a manifest of Kubernetes; give the script or the configuration that it starts",
     ),
     (
-        (r"\bactor_rollout_ref(?:\.\w|[ \t]*:)", r"\bverl\b|\balgorithm(?:\.\w|[ \t]*:)"),
+        (r"\bactor_rollout_ref(?:\.\w|[ \t]*:)|\bverl\.trainer\b", r"\bverl\b|\balgorithm(?:\.\w|[ \t]*:)"),
         f"settings of verl, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
@@ -40,6 +40,38 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
             r"(?m)^[ \t]+(?:micro_batch_size|global_batch_size)[ \t]*:",
         ),
         f"settings of LitGPT, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"\bopenrlhf\.cli\.",),
+        f"arguments of OpenRLHF, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^policy[ \t]*:", r"(?m)^[ \t]+(?:train_global_batch_size|dtensor_cfg|megatron_cfg)[ \t]*:"),
+        f"settings of NeMo RL, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^tokens[ \t]*:", r"(?m)^parallelism[ \t]*:", r"(?m)^[ \t]+micro_batch_size[ \t]*:"),
+        f"settings of nanotron, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^(?:device|global)_train_(?:micro)?batch_size[ \t]*:", r"(?m)^max_duration[ \t]*:"),
+        f"settings of OLMo or of a program of Composer, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"\bEasyLM\.models\.",),
+        f"arguments of EasyLM, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)(?:^|[ \t])colossalai[ \t]+run\b",),
+        f"a job of Colossal-AI, whose settings no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^(?:from[ \t]+__gin__|include[ \t]+[\"'][\w./-]*\.gin[\"'])",),
+        f"a configuration of gin, such as those of T5X, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^[ \t]*export[ \t]+(?:DGX\w+|WALLTIME\w*)=",),
+        "variables of an MLPerf submission, which its run script passes on; give that script or its configuration",
     ),
     (
         (r"(?m)^(?:from|import)[ \t]+xtuner\b",),

@@ -27,7 +27,7 @@ from trainspec_validate.interop.readers._shell_choices import Alternatives
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_found import PROGRAM, Option, Options
 from trainspec_validate.interop.readers._shell_options import Started, draft_of, options_of_script
-from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
+from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_open, leave_unread_open
 from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -36,6 +36,10 @@ _FLAG = re.compile(
     r"|train-samples|tensor-model-parallel-size|pipeline-model-parallel-size|context-parallel-size"
     r"|expert-model-parallel-size)[\"']?[\s=:,]"
 )
+_UNDERSCORED = re.compile(_FLAG.pattern.replace("-", "_").replace("__(", "--(", 1))
+"""The same options as programs on top of Megatron-LM name them, such as `megatron sft` of ms-swift."""
+_OF_A_JOB = frozenset({"micro_batch_size", "global_batch_size", "train_iters", "train_samples"})
+"""Settings that a conversion of a checkpoint does not have."""
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
 _OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
 """Names of programs that read arguments with Megatron-LM's own parser."""
@@ -52,6 +56,7 @@ _CERTAIN = frozenset(
     }
 )
 """Arguments of which a program with Megatron-LM's parser has at least one."""
+_OF_ANOTHER = "Megatron-LM takes no options in underscores: they are those of another program, with defaults of its own"
 _CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
 _COUNTED = re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0, 0\): ([0-9]{1,15})\b")
 _PLAIN_SCALAR = re.compile(
@@ -74,7 +79,14 @@ def looks_like(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if head.lstrip()[:1] in {"{", "<"}:
         return False
-    return bool(_LOGGED.search(head)) or len(set(_FLAG.findall(head))) >= _FEWEST_FLAGS
+    return bool(_LOGGED.search(head)) or len(set(_FLAG.findall(head))) >= _FEWEST_FLAGS or _in_underscores(head)
+
+
+def _in_underscores(text: str) -> bool:
+    """Whether a text has options of Megatron-LM in underscores, which its own parser does not take."""
+    names = set(_UNDERSCORED.findall(text))
+    of_megatron = any(name.endswith("_parallel_size") for name in names) and names & _OF_A_JOB
+    return bool(of_megatron) and len(names) >= _FEWEST_FLAGS > len(set(_FLAG.findall(text)))
 
 
 def _quoted(found: re.Match[str]) -> str:
@@ -92,11 +104,10 @@ def read(text: ForeignText) -> Fragment:
         return _read_log(text)
     started = options_of_script(_PLAIN_SCALAR.sub(_quoted, text.text), _FLAG, _FEWEST_FLAGS)
     if started is None:
-        raise ForeignFormatError(
-            "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"
-        )
-
+        why = "no command has arguments of Megatron-LM"
+        raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
     _refuse_idle(started)
+    own = _OF_ANOTHER if _in_underscores(text.text) else ""
     named = started.values.get("deepspeed_config")
     written = written_mapping(started.script, text.text, named) if isinstance(named, str) else {}
 
@@ -104,7 +115,7 @@ def read(text: ForeignText) -> Fragment:
         draft = started.draft(values)
         write_plan(draft)
         write_megatron(draft)
-        _drop_defaults(draft, draft.word(PROGRAM))
+        _drop_defaults(draft, draft.word(PROGRAM), own)
         settle(draft, ARGUMENTS, written)
         drop_after_exit(draft)
         drop_from_checkpoint(draft)
@@ -119,13 +130,17 @@ def read(text: ForeignText) -> Fragment:
     leave_frozen_open(draft, started.values)
     leave_unread_open(draft, started)
     leave_configuration_open(draft)
+    if own:
+        leave_open(draft, own)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
 
 
-def _drop_defaults(draft: Draft, program: str | None) -> None:
-    """Leave open what the defaults of a program that is not Megatron-LM's own decide."""
-    if program and not _OWN.search(program):
+def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
+    """Leave open what the defaults of a program that is not Megatron-LM's own decide; `own` says that it is none."""
+    if own:
+        drop_all_defaults(draft, own)
+    elif program and not _OWN.search(program):
         known = "none of the programs of Megatron-LM that this reader knows"
         drop_all_defaults(draft, f"{program[:60]} is {known}, and may have defaults of its own")
     elif program and not _ENTRIES.fullmatch(program):

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainspec_validate.model.metrics import Metric
-from trainspec_validate.telemetry.checks._intervals import intervals
+from trainspec_validate.telemetry.checks._intervals import Interval, intervals, paired
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, Location, PlacedEvent, RunView
 
 BLOCKING = "train.checkpoint.duration{train.checkpoint.phase=blocking}"
-_INTERVALS = ("train.evaluation.begin", "train.checkpoint.restore.begin", "train.recovery.begin")
+EVALUATION = "train.evaluation.begin"
+_INTERVALS = (EVALUATION, "train.checkpoint.restore.begin", "train.recovery.begin")
+_UPDATES = frozenset({"train.step.count", "train.step.duration"})
 _LOOP_SCOPES = frozenset({"job", "rank", "group"})
 
 
@@ -78,16 +80,26 @@ def standstills(run: RunView) -> Pauses:
 
 def interruptions(run: RunView) -> Pauses:
     """As standstills, without evaluations, which compute as updates do."""
-    return Pauses([*_silences(run), *_standstills(run, evaluated=False)])
+    return Pauses([*_silences(run), *_standstills(run, with_evaluations=False)])
 
 
 def evaluations(run: RunView) -> Pauses:
     """When evaluations run, which rates of training leave out."""
     return Pauses(
         Pause(interval.opened.time_us, interval.closed.time_us, "an evaluation runs")
-        for interval in intervals(run, "train.evaluation.begin")
+        for interval in evaluated(run)
         if interval.closed
     )
+
+
+def evaluated(run: RunView) -> Iterator[Interval]:
+    """The evaluations of a run; one without a begin reaches back to the last update that is reported before its end."""
+    pairing = paired(run, EVALUATION)
+    yield from pairing.of(EVALUATION)
+    times = [np.sort(series.time_us) for name, series in run.job.items() if name in _UPDATES and len(series)]
+    for end in pairing.stray:
+        before = [int(each[place - 1]) for each in times if (place := int(np.searchsorted(each, end.time_us)))]
+        yield Interval(end.at(max(before, default=end.time_us)), end)
 
 
 def pauses_of(metric: Metric, standing: Pauses, silent: Pauses) -> Pauses:
@@ -110,10 +122,10 @@ def _silences(run: RunView) -> Iterator[Pause]:
         yield Pause(fault.time_us, _mended_us(run, fault), "a fault is not yet repaired")
 
 
-def _standstills(run: RunView, *, evaluated: bool = True) -> Iterator[Pause]:
-    for name in _INTERVALS if evaluated else _INTERVALS[1:]:
+def _standstills(run: RunView, *, with_evaluations: bool = True) -> Iterator[Pause]:
+    for name in _INTERVALS if with_evaluations else _INTERVALS[1:]:
         reason = name.removeprefix("train.").removesuffix(".begin").replace(".", " ")
-        for interval in intervals(run, name):
+        for interval in evaluated(run) if name == EVALUATION else intervals(run, name):
             if interval.closed:
                 yield Pause(interval.opened.time_us, interval.closed.time_us, f"a {reason} runs")
             elif can_close(run, interval.opened):

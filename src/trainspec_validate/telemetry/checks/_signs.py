@@ -10,7 +10,15 @@ import numpy as np
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals
-from trainspec_validate.telemetry.checks._pauses import Pauses, can_close, end_by, evaluations, of_attempt, silences
+from trainspec_validate.telemetry.checks._pauses import (
+    Pauses,
+    can_close,
+    end_by,
+    evaluated,
+    evaluations,
+    of_attempt,
+    silences,
+)
 from trainspec_validate.telemetry.checks._progress import Progress
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView
@@ -111,8 +119,8 @@ def signs_of(run: RunView, span: AttemptSpan) -> Signs:
 
 def long_pauses(run: RunView, updates: Progress | None) -> Iterator[Violation]:
     """Evaluations, and saves without an update, that take many times as long as the others: a stall explains them."""
-    for name, what in (("train.evaluation.begin", "evaluation"), ("train.checkpoint.begin", "save")):
-        lengths = [(interval, _seconds(run, interval)) for interval in intervals(run, name)]
+    for mine, what in ((evaluated(run), "evaluation"), (intervals(run, "train.checkpoint.begin"), "save")):
+        lengths = [(interval, _seconds(run, interval)) for interval in mine]
         known = [(interval, length) for interval, length in lengths if length is not None]
         for interval, length in known if len(known) >= FEWEST_ALIKE else ():
             usual = float(np.median([other for another, other in known if another is not interval]))

@@ -28,7 +28,9 @@ def interval_balanced(run: RunView) -> Iterator[Violation]:
     if not refused and not of_intervals(run):
         raise NotApplicable("no event of the run begins or ends anything")
     pairing = paired(run)
-    found = [*_untied(pairing), *_opened_twice(pairing), *_reversed(pairing), *_stray(run, pairing)]
+    own = {violation.place for violation in refused}
+    stray = (each for each in _stray(run, pairing) if each[1].place not in own)
+    found = [*_untied(pairing), *_opened_twice(pairing), *_reversed(pairing), *stray]
     if not may_grow(run):
         found += _unclosed(pairing)
     elif not found and not any(interval.closed for interval in pairing.intervals):

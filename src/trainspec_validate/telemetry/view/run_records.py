@@ -32,6 +32,10 @@ class PlacedEvent(msgspec.Struct, frozen=True):
         """When it happened."""
         return self.record.time_us
 
+    def at(self, time_us: int) -> PlacedEvent:
+        """The same at another time."""
+        return msgspec.structs.replace(self, record=msgspec.structs.replace(self.record, time_us=time_us))
+
     @property
     def order(self) -> tuple[int, int, str, int]:
         """What events are ordered by."""

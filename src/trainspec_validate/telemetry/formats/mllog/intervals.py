@@ -124,14 +124,14 @@ class Intervals:
         carried: Mapping[str, MetricValue],
     ) -> Iterator[Found]:
         opened, positions = self._open.get(kind), _positions(metadata)
+        tells_of_evaluation = kind == "eval" and not self.are_evaluations_offline
         if not opened:
             is_accepted = kind in _WITHOUT_PAIRS
             message = f"{kind}_stop closes nothing: no {kind} is open"
             yield offset, Refusal(message, f"write {kind}_start" + _UNPAIRED * is_accepted, "interval", is_accepted)
-            return
-        mine = next((each for each in opened if each.is_like(positions)), opened[0])
-        opened.remove(mine)
-        identifier = mine.identifier
+            if not tells_of_evaluation:
+                return
+        identifier = self._taken_off(kind, positions)
         transcript = self._transcript
         if kind == "run":
             self._has_stopped = True
@@ -143,10 +143,20 @@ class Intervals:
                 transcript.event(time_us, "train.attempt.end", id=f"{identifier}-attempt", step=step, a=attempt),
             )
             yield offset, transcript.event(time_us, "train.run.end", id=identifier, step=step, a=run)
-        elif kind == "eval" and not self.are_evaluations_offline:
+        elif tells_of_evaluation:
             a = {"train.evaluation.set": "eval", "train.evaluation.outcome": "completed"}
             more = {"id": identifier, "step": step, "a": a, "m": dict(carried)}
             yield offset, transcript.event(time_us, "train.evaluation.end", **more)
+
+    def _taken_off(self, kind: str, positions: Mapping[str, Any]) -> str:
+        """The name of what a stop ends; a new one where nothing has started."""
+        opened = self._open.get(kind)
+        if not opened:
+            self._num += 1
+            return f"{kind}-{self._num}"
+        mine = next((each for each in opened if each.is_like(positions)), opened[0])
+        opened.remove(mine)
+        return mine.identifier
 
     def _power(self, offset: int, key: str, time_us: int, value: Any) -> Iterator[Found]:
         if value is not None and not isinstance(value, int | float):
