@@ -314,8 +314,9 @@ def newest_good(context: click.Context, directory: str, structure_only: bool, co
     until one is whole. Nothing is unpickled and no link is followed.
 
     A checkpoint is passed over if latest_checkpointed_iteration.txt names an older one, from which Megatron-LM resumes,
-    if its name holds a character that a shell could misread, or if unpickling it would run
-    a function of Python, PyTorch or NumPy that makes no plain state. A class of a program is noted.
+    if latest or dlrover_latest.txt does and it has no mark of its own, if its name holds a character that a shell could
+    misread, or if unpickling it would run a function of Python, PyTorch or NumPy that makes no plain state. A class of
+    a program is noted, and so is one of these pointers that is empty or names no checkpoint.
 
     Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY,
     or names and contents contradict each other about which one is newer.
