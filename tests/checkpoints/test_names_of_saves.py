@@ -217,6 +217,8 @@ def test_files_whose_names_count_are_each_a_save(tmp_path: Path, names: tuple[st
         ("model_ep0.pt", "model_ep1.pt"),
         ("model_0.pt", "model_1.pt"),
         ("block_10.pt", "block_11.pt"),
+        ("checkpoint_10_0.pt", "checkpoint_10_1.pt"),
+        ("checkpoint_0-of-2.pt", "checkpoint_1-of-2.pt"),
         ("model_rank0.pt", "optim_rank0.pt"),
     ],
 )

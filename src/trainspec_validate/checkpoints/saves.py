@@ -32,6 +32,7 @@ _RANK = re.compile(
     r"(?:^|(?<=[-_.]))(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?\d+",
     re.IGNORECASE,
 )
+_OF = re.compile(r"\d[-_]?of[-_]?\d", re.IGNORECASE)
 _EP = re.compile(r"ep[-_.]?\d", re.IGNORECASE)
 _NUM_PAIRED = 100
 """States that are compared with each other to see whether there are several."""
@@ -182,8 +183,13 @@ def _are_counted(saved: Sequence[Saved]) -> bool:
     if len({one.progress.tensors for one in saved if one.progress and one.progress.tensors}) > 1:
         return False  # parts of one model
     word = min(counted[0].numbers, key=_rank)
-    numbers = {one.numbers.get(word) for one in counted}
-    return len(numbers) == len(counted) and (word in WORDS or _are_no_ranks(counted))
+    numbers = {one.numbers.get(word, ()) for one in counted}
+    if len(numbers) < len(counted) or any(_OF.search(one.name) for one in counted):
+        return False
+    if word not in WORDS:
+        return _are_no_ranks(counted)
+    seconds = [number[-1] for number in numbers if len(number) > 1]  # the updates of fairseq, or ranks
+    return not seconds or min(seconds) > len(counted)
 
 
 def _are_no_ranks(counted: Sequence[Saved]) -> bool:
