@@ -284,3 +284,13 @@ def weights_of(formation: Formation, setup: Setup) -> Any:
     found = backend.weights()
     backend.leave()
     return found
+
+
+def evaluated(formation: Formation, setup: Setup, step: int) -> float:
+    """Loss of the samples of a step without training."""
+    backend = setup.backend(formation)
+    place, degrees = backend._joined().place, backend._joined().grid.degrees
+    batches, num_targets = setup.batches(step, place["data"], degrees["data"])
+    found = backend.evaluate(batches, num_targets=num_targets)
+    backend.leave()
+    return found
