@@ -233,8 +233,8 @@ def verify(
     Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
 
     Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
-    something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is
-    wrong with --public-key, and where it does not repeat the manifest or the signature. After an interrupted seal run
+    something else or, with --public-key, was not made by that key. Files of an interrupted seal are named; they are
+    wrong with --public-key, and where they do not repeat the manifest or the signature. After an interrupted seal run
     `trainspec checkpoint seal --force` again, and remove the files that it names.
     """
     checkpoint = _sealed(Path(directory))
@@ -301,7 +301,7 @@ def _wrong(checkpoint: Checkpoint, no_progress: bool, *, is_strict: bool) -> lis
     type=click.Choice(get_args(Code)),
     default="classes",
     show_default=True,
-    help="What pickles may name: plain state alone, classes too, or anything.",
+    help="Names that pickles may hold: plain state alone, classes too, or anything.",
 )
 @click.pass_context
 def newest_good(context: click.Context, directory: str, structure_only: bool, code: Code) -> None:
