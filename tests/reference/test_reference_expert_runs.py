@@ -11,6 +11,7 @@ import golden_traces
 import msgspec
 import pytest
 from recovery_run import PLANS, Run
+from trainspec_conformance.testbed import conform
 from trainspec_conformance.testbed.precision import loss_tolerance
 from trainspec_reference.common import decisions
 from trainspec_reference.common.job import Job, PlantedFault
@@ -21,6 +22,7 @@ from trainspec_reference.common.weights import initial_weights
 
 from trainspec_validate import Severity, validate
 from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types.conformance import TestJob
 from trainspec_validate.documents.types.parallelism import Parallelism
 from trainspec_validate.documents.types.plan import TrainingPlan
 
@@ -94,6 +96,22 @@ def test_survivors_are_as_many_as_hold_all_experts() -> None:
     assert [decisions.shrunk_size(job, num_left) for num_left in (1, 2, 3, 4)] == [None, 2, 2, 4]
     with pytest.raises(ValueError, match="3 data ranks do not make groups of 2"):
         RankGrid(Parallelism(num_accelerators=4, data=4, expert=2), 3)
+
+
+@pytest.mark.parametrize(("num_ranks", "degree"), [(1, 1), (2, 2), (3, 1), (4, 2)])
+@pytest.mark.parametrize("name", conform.NETWORKS)
+def test_tasks_of_the_suite_train_either_network(name: str, num_ranks: int, degree: int) -> None:
+    network = conform.NETWORKS[name]
+    job = conform.job_of(TestJob(num_ranks=num_ranks), network)
+    refuse("torch", job)
+    assert job.plan.parallelism.expert == (degree if name == "experts" else 1)
+    size = sum(array.size for array in initial_weights(job.model, 0).values())
+    assert size == job.plan.model.num_parameters == network.num_parameters
+
+
+def test_a_network_that_the_suite_has_not_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert conform.main(["torch", "task.json", "convolution"]) == 2
+    assert "state-space | experts" in capsys.readouterr().err
 
 
 def _follows(run: Run, kept: list[float]) -> None:

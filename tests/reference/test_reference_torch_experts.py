@@ -92,6 +92,12 @@ def test_experts_that_no_token_visits_learn_nothing() -> None:
         assert found[1] == pytest.approx(norms, rel=EXACT)
 
 
+def test_expert_ranks_have_no_gradient_of_their_own_to_measure_noise_by() -> None:
+    num_ranks, setup = setup_of("expert")
+    for reason in crew().run(tasks.refused_noise, num_ranks, setup):
+        assert "tokens of several data ranks" in reason
+
+
 @pytest.mark.parametrize("layout", ["parameters", "expert", "expert-optimizer", "expert-pipeline"])
 def test_divided_weights_are_put_together_again(layout: str) -> None:
     num_ranks, setup = setup_of(layout)
