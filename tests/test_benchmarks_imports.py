@@ -71,9 +71,9 @@ def test_published_values_are_right_open_or_named() -> None:
     with PUBLISHED.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert list(rows[0]) == COLUMNS
-    assert len(rows) >= 360
-    assert len({row["repository"] for row in rows}) >= 36
-    assert len({(row["repository"], row["path"]) for row in rows}) >= 60
+    assert len(rows) >= 620
+    assert len({row["repository"] for row in rows}) >= 50
+    assert len({(row["repository"], row["path"]) for row in rows}) >= 96
     assert all(len(row["commit"]) == 40 for row in rows)
     assert {row["verdict"] for row in rows} == {"right", "open", "named"}
     for row in rows:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.every import every
+from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
@@ -20,6 +21,9 @@ FIGURATIVE = re.compile(
     re.IGNORECASE,
 )
 """Words for which the field has its own terms: appear, require, report, fix, next to, be, recover, continue."""
+CLAUSE = re.compile(r"(?:^|[.!?;:]\s+)(?:What|Who|Whoever|Whatever|Whichever)\b(?![^.!?]*\?)")
+"""A sentence that begins with a relative clause where the noun is needed; questions are left."""
+HEADING = re.compile(r"#+ (?:\d+\. )?(?P<words>(?:What|Who|Whoever|Whatever|Whichever)\b[^?]*)$")
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md")),
     *(page for glob in ("changes/*.md", "spec/**/*.md") for page in ROOT.glob(glob)),
@@ -107,6 +111,43 @@ def test_a_docstring_that_says_where_it_is_is_found(source: str) -> None:
 @every("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_use_the_terms_of_the_field(page: Path) -> None:
     assert [line for line in prose(page) if FIGURATIVE.search(line)] == []
+
+
+@every("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "GOVERNANCE.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_headings_name_their_topic(page: Path) -> None:
+    assert [line for line in page.read_text(encoding="utf-8").splitlines() if HEADING.match(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Read a file. What it lacks does not count.", True),
+        ("Whoever reads it pays", True),
+        ("Say what it lacks.", False),
+        ("What went wrong? Look here.", False),
+    ],
+)
+def test_clauses_in_place_of_a_subject_are_found(text: str, found: bool) -> None:
+    assert bool(CLAUSE.search(text)) is found
+    assert bool(HEADING.match(f"## {text.rsplit('. ', maxsplit=1)[-1]}")) is found
+
+
+def test_requirements_name_their_subjects() -> None:
+    entries = load_index().by_id.values()
+    assert entries
+    assert [i.id for i in entries for text in (i.title, i.statement, i.details) if CLAUSE.search(text)] == []
+
+
+@pytest.mark.slow
+def test_messages_name_their_subjects() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for folder in ("record", "src")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in messages(ast.parse(path.read_text(encoding="utf-8")))
+        if " " in text and CLAUSE.search(" ".join(text.split()))
+    ]
+    assert found == []
 
 
 @pytest.mark.slow

@@ -53,12 +53,10 @@ def test_nodes_as_declared_are_accepted(tmp_path: Path) -> None:
         ({"smi.txt": smi(pending="Yes")}, "000020: row-remap:pending"),
         ({"smi.txt": smi(thermal="Active")}, "000020: throttle:thermal"),
         ({"smi.txt": smi(clock=1410)}, "000020: clocks up to 1410 MHz, others up to 1980 MHz"),
-        ({"smi.txt": smi(vbios="1.0")}, "firmware of nvidia-h100-sxm-80gb is 1.0 on node-0/GPU-"),
         ({"smi.txt": smi(driver="525.60")}, "node-0: driver 525.60, declared is 535.183.01"),
         ({"ibstat.txt": ports(state="Down")}, "node-0/mlx5_2: the link is down"),
         ({"ibstat.txt": ports(rate=200)}, "node-0/mlx5_2: 25 GB/s, declared are 50 GB/s"),
         ({"ibstat.txt": ports(device="mlx5_9")}, "node-0: no mlx5_2"),
-        ({"ibstat.txt": ports(firmware="28.1")}, "firmware of compute NICs is 28.1 on node-0/mlx5_2"),
         ({"diag.txt": diagnostic("Fail - GPU: 3")}, "node-0: PCIe: Fail - GPU: 3"),
         ({"nccl.txt": benchmark(110.0)}, "node-0: all-reduce of 8 ranks has a bus bandwidth of 110 GB/s, predicted is"),
         ({"nccl.txt": benchmark(300.0)}, "300 GB/s, 82.19 % of the median of 3 nodes"),
@@ -85,6 +83,21 @@ def test_a_damaged_node_is_named_with_device_and_number(tmp_path: Path, files: d
     findings = [line for line in found.output.splitlines() if " error[" in line or " warning[" in line]
     assert any(message in line for line in findings), findings
     assert len(findings) <= 2, findings
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"smi.txt": smi(vbios="1.0")}, "firmware of nvidia-h100-sxm-80gb is 1.0 on node-0/GPU-"),
+        ({"ibstat.txt": ports(firmware="28.1")}, "firmware of compute NICs is 28.1 on node-0/mlx5_2"),
+    ],
+)
+def test_other_firmware_is_a_warning(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, **files}, "node-1": GOOD, "node-2": GOOD})
+    lines = [line for line in found.output.splitlines() if "[TS-" in line]
+    assert found.exit_code == 1
+    assert lines
+    assert all("warning[TS-CLU-080]" in line and message in line for line in lines), lines
 
 
 @pytest.mark.parametrize(

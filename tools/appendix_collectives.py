@@ -428,7 +428,7 @@ def write() -> str:
         ),
         appendix_network.sections(),
         section(
-            "What compression saves",
+            "Savings of compression",
             "The ratios are upper limits: what the encoding itself takes is not in them.",
             formulas(COMPRESSION_FORMULAS),
         ),

@@ -162,5 +162,5 @@ def write() -> str:
         section("Failures", FAILURE_TEXT, table(failures, _failures())),
         section("Network", NETWORK_TEXT, table((*networks, *messages), _networks())),
         section("Power and telemetry", OPERATION_TEXT, table(operation, _operation())),
-        section("What changes", table(("accelerators", "what changes", "requirements"), _practice())),
+        section("Differences of classes", table(("accelerators", "what changes", "requirements"), _practice())),
     )

@@ -22,7 +22,7 @@ from trainspec_reference.common.reading import Changes, read_job
 from trainspec_validate.documents.types.trace import StepDone
 
 HOME = Path(__file__).parents[1] / "reference"
-MAKERS = {"state-space": "plain", "transformer": "jax", "convolution": "jax"}
+MAKERS = {"state-space": "plain", "transformer": "jax", "convolution": "jax", "experts": "torch"}
 NUM_STEPS = 100
 
 

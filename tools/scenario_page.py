@@ -141,7 +141,7 @@ A `StackDescriptor` names under `capabilities` what its stack does, and under `m
 reason. A capability decides which scenarios can pass, so it gates the levels and profiles of those scenarios: a level
 that has a scenario with this need is not reached without it. A *planted* capability plants a fault into the stack
 itself when the task asks for it. A *probe* is a test hook: the suite gives the numbers, and the stack computes with the
-code that it trains with ([what is asked](../v1/14-numbers.md#what-is-asked)).
+code that it trains with ([test hooks](../v1/14-numbers.md#test-hooks)).
 
 A capability that gates nothing is information for readers of a report: no scenario needs it, and nothing about it is
 tested.

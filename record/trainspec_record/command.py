@@ -88,7 +88,7 @@ def _add_launch(parser: argparse.ArgumentParser) -> None:
     )
     plan = parser.add_mutually_exclusive_group()
     plan.add_argument("--plan", type=Path, metavar="FILE", help="Training plan; `trainspec export` reads it.")
-    exported = "What `trainspec export --to all` wrote, in place of a plan."
+    exported = "Directory that `trainspec export --to all` wrote, in place of a plan."
     plan.add_argument("--exported", type=Path, metavar="DIRECTORY", help=exported)
     parser.add_argument("--cluster", type=Path, metavar="FILE", help="Cluster profile, if the plan names none.")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="Checkpoint policy of the job.")

@@ -177,3 +177,72 @@ def test_models_for_use_next_to_a_whole_state(tmp_path: Path) -> None:
 def test_files_that_differ_in_a_date(tmp_path: Path) -> None:
     build(tmp_path, "model_20240201.pt  torch w=F32[4]\nmodel_20240101.pt  torch w=F32[4]\n")
     assert chosen(tmp_path) == "model_20240201.pt"
+
+
+COUNTED = [
+    ("ep0-ba10-rank0.pt", "ep1-ba20-rank0.pt"),
+    ("ep0-ba10.pt", "ep1-ba20.pt"),
+    ("ep9.pt", "ep10.pt"),
+    ("checkpoint_1_2500.pt", "checkpoint_3_5000.pt"),
+    ("model_0004999.pth", "model_0009999.pth"),
+    ("last_walker_ep_100_rew_5.1.pth", "last_walker_ep_200_rew_9.2.pth"),
+    ("step_1000_loss_2.53.pt", "step_2000_loss_2.41.pt"),
+    ("rwkv-11.pth", "rwkv-24.pth"),
+]
+
+
+def torch_files(root: Path, names: tuple[str, ...], *, is_cut: bool = False) -> None:
+    """Files of one model each without a count, from the oldest on; the last one may be cut."""
+    for place, name in enumerate(names):
+        build(root, f"{name}  torch w=F32[4]\n")
+        os.utime(root / name, (10**9 + place, 10**9 + place))
+    if is_cut:
+        content = (root / names[-1]).read_bytes()
+        (root / names[-1]).write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("names", COUNTED)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_files_whose_names_count_are_each_a_save(tmp_path: Path, names: tuple[str, ...], is_cut: bool) -> None:
+    torch_files(tmp_path, names, is_cut=is_cut)
+    assert chosen(tmp_path) == names[0 if is_cut else -1]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("model_tp0.pt", "model_tp1.pt"),
+        ("model-rank0.pt", "model-rank1.pt"),
+        ("step_100_ep_0.pt", "step_100_ep_1.pt"),
+        ("model_ep0.pt", "model_ep1.pt"),
+        ("model_0.pt", "model_1.pt"),
+        ("block_10.pt", "block_11.pt"),
+        ("checkpoint_10_0.pt", "checkpoint_10_1.pt"),
+        ("checkpoint_0-of-2.pt", "checkpoint_1-of-2.pt"),
+        ("model_rank0.pt", "optim_rank0.pt"),
+    ],
+)
+def test_a_part_that_is_cut_refuses_its_save(tmp_path: Path, names: tuple[str, ...]) -> None:
+    torch_files(tmp_path, names, is_cut=True)
+    assert chosen(tmp_path) == 1
+
+
+def test_layers_next_to_each_other_are_one_save(tmp_path: Path) -> None:
+    build(tmp_path, "layer_20.pt  torch a=F32[4]\nlayer_40.pt  torch b=F32[4]\n")
+    assert chosen(tmp_path) == "."
+
+
+def test_a_link_to_the_newest_of_the_files_is_no_save(tmp_path: Path) -> None:
+    torch_files(tmp_path, ("ep0-ba10-rank0.pt", "ep1-ba20-rank0.pt"))
+    (tmp_path / "latest-rank0.pt").symlink_to("ep1-ba20-rank0.pt")
+    result = invoke(tmp_path)
+    assert "latest" not in result.stderr
+    assert chosen(tmp_path) == "ep1-ba20-rank0.pt"
+
+
+@pytest.mark.parametrize("pointer", ["latest", "latest_checkpointed_iteration.txt"])
+def test_an_empty_pointer_is_noted(tmp_path: Path, pointer: str) -> None:
+    folders(tmp_path, ("global_step10", "global_step20"))
+    (tmp_path / pointer).touch()
+    assert f"{pointer}: is empty, so it names no checkpoint" in invoke(tmp_path).stderr
+    assert chosen(tmp_path) == "global_step20"

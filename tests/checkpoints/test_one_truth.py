@@ -122,10 +122,12 @@ def test_several_states_of_one_step_are_files_of_their_own(tmp_path: Path) -> No
     os.utime(tmp_path / "ckpt_poems.pt", (1, 1))
     found = next(judged_newest_first(tmp_path))
     assert (found.path, found.faults) == ((tmp_path / "ckpt_books.pt").as_posix(), ())
-    words = "ckpt_books.pt and ckpt_poems.pt are states of the same model and step, and hold other values"
+    words = "ckpt_books.pt and ckpt_poems.pt are states of the same model and step, and their contents differ"
     assert f"{words}; the one that was changed last is taken" in found.notes
     (tmp_path / "ckpt_poems.pt").write_bytes((tmp_path / "ckpt_books.pt").read_bytes())
     assert not any(words in note for note in next(judged_newest_first(tmp_path)).notes), "a copy is as new"
+    whole(tmp_path / "ckpt_poems.pt", 100, seed=1)  # the same state, saved under another name
+    assert not any("contents differ" in note for note in next(judged_newest_first(tmp_path)).notes)
 
 
 def test_ranks_of_one_save_are_one_checkpoint(tmp_path: Path) -> None:

@@ -186,3 +186,24 @@ def test_a_configuration_of_peft() -> None:
     assert section(found, "lora") == {"rank": 8, "alpha": 16.0, "targets": ["gate", "query"]}
     with pytest.raises(ForeignFormatError, match="IA3"):
         read("adapter_config.json", json.dumps({**config, "peft_type": "IA3"}))
+
+
+@pytest.mark.parametrize(
+    ("style", "final"),
+    [("linear", 1e-5), ("cosine", 1e-5), ("constant", None), ("inverse-square-root", None), ("exponential", None)],
+)
+def test_the_least_rate_is_the_last_one_only_where_the_decay_ends_there(style: str, final: float | None) -> None:
+    shape = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --micro-batch-size 1"
+    rate = f"--lr 1e-4 --min-lr 1e-5 --lr-decay-style {style} --train-iters 100"
+    megatron = f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} --global-batch-size 16 {rate}\n"
+    neox = '{"num_layers": 4, "hidden_size": 64, "pipe_parallel_size": 1, "train_iters": 100, "pos_emb": "rotary",'
+    neox += f'"min_lr": 1.0e-5, "lr_decay_style": "{style}", "train_batch_size": 8,'
+    neox += '"optimizer": {"type": "Adam", "params": {"lr": 1.0e-4}}}\n'
+    for name, text in (("run.sh", megatron), ("a.yml", neox.replace(",", ",\n").replace("{", "{\n"))):
+        given = ForeignText(name, text)
+        fragment = recognise(given).read(given)
+        schedule = fragment.facts["optimizer"]["learning_rate"]
+        assert schedule["peak"] == 1e-4
+        assert schedule.get("final") == final
+        is_open = ("optimizer", "learning_rate", "final") in {entry.pointer for entry in fragment.unknown}
+        assert is_open is (style in {"inverse-square-root", "exponential"})

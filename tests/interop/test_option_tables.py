@@ -273,7 +273,9 @@ def test_schedules_of_nemo(name: str, kind: str) -> None:
     fragment = nemo(name="distributed_fused_adam", lr=1e-4, sched={"name": name, "warmup_steps": 5, "min_lr": 1e-6})
     assert dotted(fragment, f"{RATE}.kind") == kind
     assert dotted(fragment, f"{RATE}.warmup_steps") == 5
-    assert dotted(fragment, f"{RATE}.final") == pytest.approx(1e-6)
+    # The other two fall by a root, or hold the peak, until max_steps: nemo/core/optim/lr_scheduler.py of NVIDIA/NeMo.
+    ends = kind not in {"inverse-square-root", "other"}
+    assert dotted(fragment, f"{RATE}.final") == (pytest.approx(1e-6) if ends else None)
 
 
 @pytest.mark.parametrize("name", ["distributed_fused_adam", "distributed_adam", "mcore_distributed_optim"])

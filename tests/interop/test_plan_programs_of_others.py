@@ -125,6 +125,8 @@ def test_options_in_underscores_are_read_without_defaults_of_megatron() -> None:
     assert fragment.facts["batch"] == {"micro_sequences": 1, "global_sequences": 16}
     assert at(fragment, "job", "num_steps") == 100
     assert at(fragment, "parallelism", "pipeline") is None
+    aware = ForeignText("sft.sh", UNDERSCORED.rstrip() + " --bf16 true --use_precision_aware_optimizer\n")
+    assert at(recognise(aware).read(aware), "precision", "optimizer_state") is None, "exp_avg_dtype has a default"
     open_keys = {"parallelism.pipeline", "parallelism.context", "precision.compute", "optimizer.name"}
     assert open_keys <= unknown_keys(fragment)
 

@@ -185,7 +185,8 @@ def test_following_an_empty_or_absent_directory_waits(monkeypatch: pytest.Monkey
     for place in ("empty", "absent"):
         result = invoke(place, "--follow")
         assert isinstance(result.exception, EnoughError)
-        assert result.stdout == f"now: no stream to follow yet, looked for in {place}\n"
+        absent = "; absent does not exist yet" * (place == "absent")
+        assert result.stdout == f"now: no stream to follow yet, looked for in {place}{absent}\n"
 
 
 def test_following_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:

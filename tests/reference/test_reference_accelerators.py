@@ -118,6 +118,7 @@ def test_an_abort_reaches_the_communicators_of_nccl_alone(monkeypatch: pytest.Mo
     found.context = SimpleNamespace(group=None)
     found.pipeline, found.tensor, found.copies, found.ends = None, Group("tensor"), Group("copies"), None
     found.world = Group("world")
+    found.experts, found.sharers = SimpleNamespace(group=None), found.copies
     found.abort()
     assert aborted == ["copies", "world"]
     found.formation = formation(0, ("a",))

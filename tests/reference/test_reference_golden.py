@@ -17,6 +17,7 @@ QUICK = [("plain", "state-space", each) for each in FORMATS] + [("torch", "state
 SLOW = [
     *(("torch", "transformer", each) for each in FORMATS),
     ("torch", "convolution", "fp32"),
+    *(("torch", "experts", each) for each in ("fp32", "bf16")),
     *(("jax", plan, "fp32") for plan in ("transformer", "convolution", "state-space")),
     *(("jax", "state-space", each) for each in ("bf16", "fp16")),
 ]

@@ -284,3 +284,23 @@ def weights_of(formation: Formation, setup: Setup) -> Any:
     found = backend.weights()
     backend.leave()
     return found
+
+
+def evaluated(formation: Formation, setup: Setup, step: int) -> float:
+    """Loss of the samples of a step without training."""
+    backend = setup.backend(formation)
+    place, degrees = backend._joined().place, backend._joined().grid.degrees
+    batches, num_targets = setup.batches(step, place["data"], degrees["data"])
+    found = backend.evaluate(batches, num_targets=num_targets)
+    backend.leave()
+    return found
+
+
+def refused_noise(formation: Formation, setup: Setup) -> str:
+    """Why the gradient noise of a step is not measured."""
+    backend = setup.backend(formation)
+    batches, num_targets = setup.batches(0, formation.rank, formation.num_ranks)
+    with pytest.raises(ValueError, match="experts") as caught:
+        backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=True, arrived=int)
+    backend.leave()
+    return str(caught.value)

@@ -123,7 +123,7 @@ def test_outline(full: Element) -> None:
         ("h2", "Ranks and network"),
         ("h3", "Distance between ranks"),
         ("h2", "Checkpoints and recoveries"),
-        ("h3", "What happened"),
+        ("h3", "Timeline"),
         ("h2", "Where the time went"),
         ("h2", "Energy"),
         ("h2", "Health of the telemetry"),
@@ -215,7 +215,7 @@ def test_goodput_and_energy_add_up(full: Element) -> None:
 
 def test_holes_and_losses_are_told(full: Element) -> None:
     assert rows(full, "Emitters that miss")[0][:4] == ["node/h0", "0", "100", "5"]
-    assert rows(full, "What is odd")[0][:3] == ["more than three intervals missing", "1", "train.step.count"]
+    assert rows(full, "Unusual values")[0][:3] == ["more than three intervals missing", "1", "train.step.count"]
     assert figures(full.find("health"))["dropped, as declared"] == "12"
     assert "2 gaps of the job's own series, 49 s together" in full.find("coverage").text
 

@@ -110,7 +110,7 @@ def test_every_requirement_has_its_short_address_and_its_page(built: Path) -> No
 
 
 def test_the_title_of_a_page_is_its_heading(built: Path) -> None:
-    for name, words in {"rules/PAR/TS-PAR-001": "TS-PAR-001 world-size", "changes": "What changed"}.items():
+    for name, words in {"rules/PAR/TS-PAR-001": "TS-PAR-001 world-size", "changes": "Changes"}.items():
         text = (built / name / "index.html").read_text(encoding="utf-8")
         assert f"<title>{words}" in text
 

@@ -165,6 +165,26 @@ def speedrun(*steps: int, slower: float = 1.0) -> list[str]:
     return ["step:0/90 val_loss:10.8 train_time:0ms step_avg:nanms\n", *lines]
 
 
+def test_lines_of_nanogpt_that_are_there_twice_are_read_once_and_reported(tmp_path: Path) -> None:
+    """Also those of step 0, which make no second run."""
+    lines = speedrun(*range(1, 6))
+    found = read_text("".join(line * 2 for line in lines))
+    assert len(found.samples) == len(lines)
+    (refusal,) = found.refusals
+    assert refusal.message == "the line repeats the one before; the first of 6 copies, which are left out"
+    path = tmp_path / "log.txt"
+    path.write_text("".join(line * 2 for line in lines), encoding="utf-8")
+    assert [(each.requirement, each.span.line) for each in validate(path).findings if each.span] == [("TS-TEL-019", 2)]
+
+
+def test_a_count_of_nanogpt_that_falls_to_0_while_the_clock_rises_is_no_other_run() -> None:
+    times = range(1, 9)
+    lines = (f"step:{0 if time % 3 == 0 else time}/9 train_time:{time}00ms step_avg:99.0ms\n" for time in times)
+    found = read_text("step:0/9 val_loss:10.8 train_time:0ms step_avg:0.1ms\n" + "".join(lines))
+    assert not found.refusals
+    assert found.values("train.step.count") == [1, 2, 0, 4, 5, 0, 7, 8]
+
+
 def test_several_runs_of_nanogpt_in_one_file_are_not_judged(tmp_path: Path) -> None:
     one, other = speedrun(*range(1, 60)), speedrun(*range(1, 60), slower=1.1)
     path = tmp_path / "log.txt"

@@ -86,6 +86,16 @@ def test_scopes_are_covered_by_all_heads_together() -> None:
     assert messages("TS-TEL-071", view(Stream("a", SCOPES[1:]))) == ["no head names the scope job"]
 
 
+def test_a_scope_whose_required_metrics_are_declared_unsupported_is_not_absent() -> None:
+    of_devices = ("hw.gpu.utilization", "train.accelerator.matrix.active", "hw.gpu.memory.usage")
+    of_devices = (*of_devices, "hw.gpu.memory.limit", "hw.energy", "hw.errors")
+    others = tuple(scope for scope in SCOPES if scope != "device")
+    without = Stream("a", others, unsupported=dict.fromkeys(of_devices, "no accelerator"))
+    assert messages("TS-TEL-071", view(without)) == []
+    some = Stream("a", others, unsupported=dict.fromkeys(of_devices[1:], "no accelerator"))
+    assert messages("TS-TEL-071", view(some)) == ["no head names the scope device"]
+
+
 # --- metrics by phase ---------------------------------------------------------------------------------------
 
 

@@ -680,8 +680,106 @@ def test_a_second_run_in_the_directory_is_refused_by_name(tmp_path: Path) -> Non
     job = next(name for name in run.lines if name.startswith("job"))
     name = json.loads(run.lines[job][0])["run"].encode()
     other.write_bytes((tmp_path / job).read_bytes().replace(b'"run":"%s"' % name, b'"run":"another"'))
+    os.utime(other, (0, 0))
     run.look(100)
     assert "it is of run another" in run.follower.refused[other.as_posix()]
+
+
+def test_the_run_that_was_written_last_is_followed(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(100)
+    old = run.folder / "a-job.0.jsonl"
+    job = next(name for name in run.lines if name.startswith("job"))
+    name = json.loads(run.lines[job][0])["run"].encode()
+    old.write_bytes(b"".join(run.lines[job]).replace(b'"run":"%s"' % name, b'"run":"old"'))
+    os.utime(old, (0, 0))
+    run.look(100)
+    assert not run.follower.has_ended
+    assert "it is of run old" in run.follower.refused[old.as_posix()]
+
+
+def evaluations(run: Live, *spans: tuple[int, int]) -> None:
+    """Add evaluations, in which nothing else is written, by an emitter of their own."""
+    job = next(name for name in run.lines if name.startswith("job"))
+    head = json.loads(run.lines[job][0])
+    found: list[dict[str, object]] = [head | {"emitter": "evaluator", "scopes": ["emitter"]}]
+    for number, span in enumerate(spans):
+        for word, at in zip(("begin", "end"), span, strict=True):
+            time_us = run.begin + at * 10**6
+            event = {"k": "e", "time_us": time_us, "seq": len(found) - 1, "observed_us": time_us, "step": 1}
+            found.append(event | {"name": f"train.evaluation.{word}", "id": f"eval-{number}"})
+            if word == "end":
+                found[-1]["a"] = {"train.evaluation.set": "held-out"}
+    for name, lines in run.lines.items():
+        during = [[run.begin + at * 10**6 for at in span] for span in spans]
+        during_all = [one for one in lines if any(begin < time_of(one) < end for begin, end in during)]
+        run.lines[name] = [one for one in lines if one not in during_all or b'"k":"e"' in one]
+    run.lines["evaluator.0.jsonl"] = [json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in found]
+
+
+def test_an_evaluation_as_long_as_those_before_explains_that_no_update_comes(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    evaluations(run, (80, 110), (150, 350))
+    waits = {}
+    for seconds in (130, 175, 235, 320, 360):
+        run.write(seconds)
+        run.look(seconds)
+        waited = [what for what in run.follower.waits if "nothing" not in what]
+        waits[seconds] = [what.split(" since")[0].split(" step")[0] for what in waited]
+    assert waits == {130: [], 175: [], 235: [], 320: ["an evaluation"], 360: []}
+
+
+def test_a_rank_that_hangs_and_shows_that_it_lives_is_behind_all_the_time(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    name = max(name for name in run.lines if name.startswith("rank"))
+    begin = run.begin + 120 * 10**6
+    alive = [line for line in run.lines[name] if time_of(line) <= begin]
+    last = json.loads(alive[-1])
+    for place in range(1, 20):
+        time_us = begin + place * 10**7
+        beat = last | {"time_us": time_us, "observed_us": time_us, "seq": last["seq"] + place}
+        alive.append(json.dumps(beat, separators=(",", ":")).encode() + b"\n")
+    run.lines[name] = alive
+    found, withdrawn = [], []
+    for seconds in range(100, 220, 2):
+        run.write(seconds)
+        found += [finding for finding in run.look(seconds) if finding.requirement == "TS-TEL-032"]
+        withdrawn += [finding for finding in run.follower.withdrawn if finding.requirement == "TS-TEL-032"]
+    assert (len(found), withdrawn) == (1, [])
+
+
+def test_a_metric_that_is_reported_seldom_is_not_missing_yet(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    late = run.begin + 250 * 10**6
+    for name, lines in run.lines.items():
+        early = [re.sub(rb'"train.loss.mean":[^,}]*,', b"", line) for line in lines if time_of(line) < late]
+        run.lines[name] = [*early, *(line for line in lines if time_of(line) >= late)]
+    found = []
+    for seconds in range(20, 300, 10):
+        run.write(seconds)
+        found += [finding.message for finding in run.look(seconds) if "train.loss.mean" in finding.message]
+    assert found == []
+
+
+def test_a_line_longer_than_a_block_leaves_what_was_read_as_it_is(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    job = next(name for name in run.lines if name.startswith("job"))
+    run.write(100)
+    run.look(100)
+    with (tmp_path / job).open("ab") as file:
+        file.write(b'{"k":"m","x":"%s"}\n' % (b"x" * 20_000_000))
+    run.look(101)
+    assert list(run.follower.rewritten()) == []
+
+
+def test_a_file_that_is_renamed_is_named_by_its_new_name(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(100)
+    run.look(100)
+    job = next(name for name in run.lines if name.startswith("job"))
+    (tmp_path / job).rename(tmp_path / "job.0.jsonl.1")
+    run.follower.look([], run.begin + 110 * 10**6)
+    assert "it was renamed to job.0.jsonl.1" in run.follower.refused[(tmp_path / job).as_posix()]
 
 
 def test_an_attempt_that_ended_without_another_is_named(tmp_path: Path) -> None:
@@ -694,3 +792,26 @@ def test_an_attempt_that_ended_without_another_is_named(tmp_path: Path) -> None:
     run.look(seconds)
     run.look(seconds + 25)
     assert [what for what in run.follower.waits if what.startswith("no attempt after attempt 0")]
+
+
+def test_what_cannot_be_followed_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "[titan] 2025-01-01 00:00:0{},000 - root - INFO - step:  {}  loss: 12.2  grad_norm: 1.0  tps: 100\n"
+    Path("train.log").write_text("".join(line.format(step, step) for step in range(1, 9)))
+    for arguments, words in [
+        (["-"], "--follow reads files that grow"),
+        (["run", "--statistics", "--quiet"], "--follow has no --statistics and no --quiet"),
+        (["train.log"], "no PATH can be followed"),
+    ]:
+        result = CliRunner().invoke(gate, [*arguments, "--follow"])
+        assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+def test_a_name_cannot_pass_for_a_line_about_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in by_emitter(make_run(SMALL).streams).items():
+        Path(f"now: no update {name}").write_bytes(text + b"{}\n")
+    result = CliRunner().invoke(gate, [*(path.name for path in Path().iterdir()), "--follow", "--interval", "0.05"])
+    lines = [line for line in result.stdout.splitlines() if "TS-TEL-001" in line]
+    assert lines
+    assert not [line for line in lines if line.startswith("now:")]

@@ -26,7 +26,7 @@ COMPARED = {
 }
 WORDING = ("statement", "details", "why", "checklist")
 HEAD = """\
-# What changed
+# Changes
 
 Made from the indexes of requirements of each version. A patch changes wording only; a minor version adds, deprecates,
 and graduates what was announced. [Governance](../GOVERNANCE.md) has the rules. An id is never given twice.

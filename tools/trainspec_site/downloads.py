@@ -38,7 +38,7 @@ Python 3.11 or newer is needed; the suite needs Linux.
 
 - <a href="../v1/requirements.json">requirements.json</a>: each requirement with its level, sentence, reason, check and
   examples
-- [What changed](changes.md) between versions, made from these indexes
+- [Changes](changes.md) between versions, made from these indexes
 
 Each requirement has a short address, its id: `/TS-PAR-001/`.
 

@@ -66,7 +66,7 @@ EXAMPLES = {
 }
 SILENCED = {
     False: "[How a finding is silenced](../../guide/silence.md).",
-    True: "[How a gap is declared](../../guide/conformance.md#what-is-known-to-be-missing).",
+    True: "[How a gap is declared](../../guide/conformance.md#known-gaps).",
 }
 """By whether a scenario checks it."""
 LANGUAGES = {".yaml": "yaml", ".jsonl": "jsonl"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 PLACES: Mapping[str, tuple[str, ...]] = {
     "guide/conformant/": ("adapter", "shim", "conformant", "hooks"),
     "guide/adapters/": ("Lightning", "Accelerate", "torchtitan", "DeepSpeed", "Keras", "callback"),
-    "guide/ci/#what-a-pipeline-can-rely-on": ("exit code", "exit status", "return code"),
+    "guide/ci/#guarantees-for-a-pipeline": ("exit code", "exit status", "return code"),
     "guide/conformance/": ("run the suite", "conformance suite"),
     "guide/extension/": ("extension", "vendor"),
     "guide/mixture-of-experts/": ("MoE", "mixture of experts"),

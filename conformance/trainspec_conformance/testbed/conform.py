@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +23,58 @@ from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.types.conformance import Task, TestJob
 from trainspec_validate.documents.types.plan import TrainingPlan
 
-MODEL = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=128, sequence_length=32)
-NUM_PARAMETERS = 10_560
-USAGE = "usage: python -m trainspec_conformance.testbed.conform BACKEND TASK.json"
+_SIZES: dict[str, Any] = {"num_layers": 2, "hidden_size": 32, "vocabulary_size": 128, "sequence_length": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network that tasks are trained with: for the trainer, and as the model of a plan."""
+
+    shape: ModelShape
+    model: Mapping[str, Any]
+    expert: int = 1
+    """Ranks that divide the experts, where the ranks of a task do."""
+
+    @property
+    def num_parameters(self) -> int:
+        """All parameters."""
+        return int(self.model["num_parameters"])
+
+
+NETWORKS = {
+    "state-space": Network(
+        ModelShape(family="state-space", **_SIZES),
+        {"name": "tiny-state-space", "family": "state-space", "num_parameters": 10_560},
+    ),
+    "experts": Network(
+        ModelShape(**_SIZES, num_heads=2, ffn_hidden_size=32, num_experts=4, num_active_experts=2),
+        {
+            "name": "tiny-experts",
+            "family": "moe-transformer",
+            "num_parameters": 30_272,
+            "num_attention_heads": 2,
+            "experts": {"num_experts": 4, "num_active_experts": 2, "ffn_hidden_size": 32},
+        },
+        expert=2,
+    ),
+}
+STATE_SPACE = NETWORKS["state-space"]
+USAGE = f"usage: python -m trainspec_conformance.testbed.conform BACKEND TASK.json [{' | '.join(NETWORKS)}]"
 
 
 def main(arguments: list[str]) -> int:
     """Train as a task says; gives the exit status."""
-    if len(arguments) != 2:
+    if len(arguments) not in (2, 3) or not NETWORKS.keys() >= set(arguments[2:]):
         print(USAGE, file=sys.stderr)  # noqa: T201 - the answer to wrong use
         return IN_USE
-    backend, path = arguments
-    return run(backend, msgspec.json.decode(Path(path).read_bytes(), type=Task), WORKER)
+    backend, path, *named = arguments
+    network = NETWORKS[named[0]] if named else STATE_SPACE
+    return run(backend, msgspec.json.decode(Path(path).read_bytes(), type=Task), WORKER, network)
 
 
-def run(backend: str, task: Task, worker: tuple[str, ...]) -> int:
+def run(backend: str, task: Task, worker: tuple[str, ...], network: Network = STATE_SPACE) -> int:
     """Train as a task says, with workers that a command starts."""
-    job = job_of(task.job)
+    job = job_of(task.job, network)
     out = Path(task.trace_directory).parent / "run"
     out.mkdir(parents=True, exist_ok=True)
     stream = Path(task.stream_directory)
@@ -66,17 +103,17 @@ def _hosts(task: Task) -> tuple[str, ...]:
     return tuple(names[rank * len(names) // ranks] for rank in range(ranks))
 
 
-def job_of(test: TestJob) -> Job:
+def job_of(test: TestJob, network: Network = STATE_SPACE) -> Job:
     """The job of the reference trainers that a test asks for."""
     faults = tuple(
         PlantedFault(one.kind, one.rank, one.step, one.num_steps, one.seconds, one.every_attempt) for one in test.faults
     )
     return Job(
-        plan=_plan(test),
-        policy=_policy(test),
+        plan=_plan(test, network),
+        policy=_policy(test, network),
         num_steps=test.num_steps,
         seed=test.seed,
-        model=replace(MODEL, dropout=test.dropout),
+        model=replace(network.shape, dropout=test.dropout),
         rates=Rates(
             peak=3e-3 * test.learning_rate_factor,
             warmup_steps=10,
@@ -93,21 +130,15 @@ def job_of(test: TestJob) -> Job:
     )
 
 
-def _plan(test: TestJob) -> TrainingPlan:
-    model = {name: getattr(MODEL, name) for name in ("num_layers", "hidden_size", "vocabulary_size", "sequence_length")}
+def _plan(test: TestJob, network: Network) -> TrainingPlan:
+    degrees = {"data": test.num_ranks, "expert": math.gcd(test.num_ranks, network.expert)}
     return msgspec.convert(
         {
             "apiVersion": "trainspec/v1",
             "kind": "TrainingPlan",
             "metadata": {"name": "conformance"},
-            "model": {
-                **model,
-                "name": "tiny-state-space",
-                "family": "state-space",
-                "num_parameters": NUM_PARAMETERS,
-                "tied_embeddings": True,
-            },
-            "parallelism": {"num_accelerators": test.num_ranks, "data": test.num_ranks},
+            "model": {**_SIZES, **network.model, "tied_embeddings": True},
+            "parallelism": {"num_accelerators": test.num_ranks, **degrees},
             "batch": _batch(test),
             "precision": _precision(test),
             "telemetry": {"profile": "core", "step_interval": 1},
@@ -181,13 +212,13 @@ def _compression(test: TestJob) -> dict[str, Any]:
 def _ramp(test: TestJob) -> list[dict[str, Any]]:
     stages, tokens, step, sequences = [], 0, 0, test.global_sequences
     for one in ((0, test.global_sequences), *((s.from_step, s.global_sequences) for s in test.batch_ramp)):
-        tokens += (one[0] - step) * sequences * MODEL.sequence_length
+        tokens += (one[0] - step) * sequences * int(_SIZES["sequence_length"])
         step, sequences = one
         stages.append({"from_tokens": float(tokens), "global_sequences": sequences})
     return stages
 
 
-def _policy(test: TestJob) -> CheckpointPolicy:
+def _policy(test: TestJob, network: Network) -> CheckpointPolicy:
     """The reference policy, with the interval, the number and the mode of the test."""
     step_seconds = max(test.step_seconds, 0.005)
     mode = "asynchronous" if test.asynchronous_saves else "synchronous"
@@ -198,7 +229,7 @@ def _policy(test: TestJob) -> CheckpointPolicy:
         "kind": "CheckpointPolicy",
         "metadata": {"name": "conformance"},
         "interval": {"steps": test.checkpoint_interval_steps, "step_seconds": step_seconds},
-        "save": {"mode": mode, "size_bytes": NUM_PARAMETERS * 12.0, "blocking_seconds": 0.01},
+        "save": {"mode": mode, "size_bytes": network.num_parameters * 12.0, "blocking_seconds": 0.01},
         "tiers": [{"name": "durable", "failure_domain": "cluster"}],
         "commit": {"protocol": "rename", "pointer": "after-commit", "durable_before_commit": True},
         "retention": {"num_kept": test.num_kept, "error_detection_seconds": 1},

@@ -101,7 +101,11 @@ def shrunk_size(job: Job, num_left: int) -> int | None:
     if feedback is not None and feedback.residual_on_resize == "refuse":
         return None
     ranks_of_replica = parallelism.tensor * parallelism.pipeline * parallelism.context
-    degrees = [degree for degree in (elastic.data_degrees if elastic else ()) if degree * ranks_of_replica <= num_left]
+    degrees = [
+        degree
+        for degree in (elastic.data_degrees if elastic else ())
+        if degree * ranks_of_replica <= num_left and degree % parallelism.expert == 0
+    ]
     return max(degrees) * ranks_of_replica if degrees else None
 
 

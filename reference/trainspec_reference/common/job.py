@@ -21,6 +21,11 @@ class ModelShape:
     hidden_size: int = 128
     num_heads: int = 4
     ffn_hidden_size: int = 512
+    """Inner width of a feed-forward network, or of one expert."""
+    num_experts: int = 0
+    """Experts in place of the feed-forward network of each layer of a `transformer`; 0 for none."""
+    num_active_experts: int = 1
+    """Experts that a token visits."""
     vocabulary_size: int = 256
     """Tokens, or classes of images."""
     sequence_length: int = 64

@@ -23,7 +23,13 @@ def refuse(backend: str, job: Job) -> None:
     Raises:
         NotTrainableError: the plan divides the model as this backend does not; the message names the key.
     """
-    found = {**_split(backend, job), **_shared(backend, job), **_sharded(backend, job), **_staged(backend, job)}
+    found = {
+        **_split(backend, job),
+        **_shared(backend, job),
+        **_of_experts(backend, job),
+        **_sharded(backend, job),
+        **_staged(backend, job),
+    }
     for key, wrong in found.items():
         if wrong is not None:
             raise NotTrainableError(f"{backend} does not have what parallelism.{key} asks for: {wrong}")
@@ -85,10 +91,30 @@ def _shared(backend: str, job: Job) -> dict[str, str | None]:
     return {"context": wrong, "context_method": other}
 
 
+def _of_experts(backend: str, job: Job) -> dict[str, str | None]:
+    plan, model = job.plan.parallelism, job.model
+    if not model.num_experts:
+        return {"expert": None if plan.expert == 1 else "the model has no experts; set it to 1"}
+    wrong, order = None, plan.order
+    if backend != "torch":
+        wrong = "it has no mixture of experts; train with torch, or without model.experts"
+    elif model.num_experts % plan.expert:
+        wrong = f"{plan.expert} ranks do not divide {model.num_experts} experts"
+    is_inner = "expert" not in order or order.index("expert") == order.index("data") - 1
+    return {
+        "expert": wrong,
+        "tensor": None if plan.tensor == 1 else "experts are not split over tensor ranks; set it to 1",
+        "expert_tensor": None if plan.expert_tensor in (None, 1) else "experts are not split; set it to 1",
+        "order": None if is_inner or plan.expert == 1 else "expert ranks are neighbours of data; name them before it",
+    }
+
+
 def _sharded(backend: str, job: Job) -> dict[str, str | None]:
     plan, wrong = job.plan.parallelism, None
     if backend == "torch" and plan.sharding in ("gradients", "parameters") and plan.tensor * plan.pipeline > 1:
         wrong = "with tensor or pipeline ranks the optimizer alone is sharded"
+    elif plan.expert > 1 and plan.sharding in ("gradients", "parameters"):
+        wrong = "with expert ranks the optimizer alone is sharded"
     elif backend == "jax" and plan.sharding == "parameters" and plan.pipeline > 1:
         wrong = "with a pipeline the optimizer is sharded, or gradients"
     return {"sharding": wrong, "tensor, pipeline or sharding": _compressed(backend, job)}
@@ -98,12 +124,12 @@ def _compressed(backend: str, job: Job) -> str | None:
     plan, communication = job.plan.parallelism, job.plan.communication
     compression = communication.compression if communication is not None else None
     allowed = ("none", "optimizer") if backend == "torch" else ("none",)
-    is_whole = plan.tensor * plan.pipeline == 1 and plan.sharding in allowed
+    is_whole = plan.tensor * plan.pipeline * plan.expert == 1 and plan.sharding in allowed
     if is_whole or compression is None or compression.method == "none":
         return None
     return (
         f"compression by {compression.method} needs whole replicas: set sharding to {' or '.join(allowed)}, "
-        "tensor and pipeline to 1"
+        "tensor, pipeline and expert to 1"
     )
 
 

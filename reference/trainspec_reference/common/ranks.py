@@ -12,11 +12,11 @@ from trainspec_validate.documents.types.parallelism import Axis, Parallelism
 class RankGrid:
     """Ranks as a grid, whose axes the plan orders from adjacent ranks outwards.
 
-    The data axis takes what ranks there are, so that a formation may be smaller than the plan. Experts are taken from
-    the other axes and have none here.
+    The data axis takes what ranks there are, so that a formation may be smaller than the plan. Expert ranks are
+    neighbours along the data axis, which they are taken from: each holds a share of the experts.
 
     Raises:
-        ValueError: the ranks do not fill whole replicas.
+        ValueError: the ranks do not fill whole replicas, or the data ranks no groups that hold all experts.
     """
 
     parallelism: Parallelism
@@ -31,6 +31,8 @@ class RankGrid:
         if self.num_ranks % replica:
             raise ValueError(f"{self.num_ranks} ranks do not fill replicas of {replica} ranks each")
         sizes["data"] = self.num_ranks // replica
+        if sizes["data"] % plan.expert:
+            raise ValueError(f"{sizes['data']} data ranks do not make groups of {plan.expert} expert ranks")
         object.__setattr__(self, "degrees", {axis: sizes[axis] for axis in plan.order if axis in sizes})
 
     def place(self, rank: int) -> dict[Axis, int]:
@@ -42,6 +44,8 @@ class RankGrid:
         place: dict[Axis, int] = {}
         for axis, degree in self.degrees.items():
             rank, place[axis] = divmod(rank, degree)
+        if self.parallelism.expert > 1:
+            place["expert"] = place["data"] % self.parallelism.expert
         return place
 
     def groups(self, *axes: Axis) -> list[tuple[int, ...]]:
@@ -55,3 +59,24 @@ class RankGrid:
             place = self.place(rank)
             members.setdefault(tuple(place[axis] for axis in self.degrees if axis not in axes), []).append(rank)
         return [tuple(group) for group in members.values()]
+
+    def expert_groups(self) -> list[tuple[int, ...]]:
+        """Groups of ranks that hold all experts together, each in order of its shares.
+
+        >>> RankGrid(Parallelism(num_accelerators=4, data=4, expert=2), 4).expert_groups()
+        [(0, 1), (2, 3)]
+        """
+        size = self.parallelism.expert
+        return [ranks[at : at + size] for ranks in self.groups("data") for at in range(0, len(ranks), size)]
+
+    def copy_groups(self) -> list[tuple[int, ...]]:
+        """Groups of ranks that hold the same parameters, experts included, each in order.
+
+        >>> RankGrid(Parallelism(num_accelerators=4, data=4, expert=2), 4).copy_groups()
+        [(0, 2), (1, 3)]
+        """
+        return [
+            tuple(rank for rank in ranks if self.place(rank).get("expert", 0) == expert)
+            for ranks in self.groups("data", "context")
+            for expert in range(self.parallelism.expert)
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,7 +20,12 @@ from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.plan import TrainingPlan
 from trainspec_validate.system.atomic import write_atomically
 
-_FAMILIES = {"dense-transformer": "transformer", "cnn": "convolution", "state-space": "state-space"}
+_FAMILIES = {
+    "dense-transformer": "transformer",
+    "moe-transformer": "transformer",
+    "cnn": "convolution",
+    "state-space": "state-space",
+}
 _SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "vocabulary_size", "sequence_length")
 _SECTIONS = {"model": ModelShape, "rates": Rates, "data": Data}
 _ALONE = ("device", "evaluation_interval_steps", "replica_check_steps", "rebalance_interval_steps", "min_step_seconds")
@@ -100,7 +106,24 @@ def _model(model: Model) -> dict[str, Any]:
         raise NotTrainableError(f"model.family {model.family} is none of {', '.join(_FAMILIES)}")
     sizes = {key: getattr(model, key) for key in _SIZES if getattr(model, key) is not None}
     heads = {"num_heads": model.num_attention_heads} if model.num_attention_heads else {}
-    return {"family": _FAMILIES[model.family], **sizes, **heads}
+    return {"family": _FAMILIES[model.family], **sizes, **heads, **_experts(model)}
+
+
+def _experts(model: Model) -> dict[str, int]:
+    """The sizes of a mixture of experts, which takes the place of each feed-forward network."""
+    experts = model.experts
+    if experts is None:
+        return {}
+    wrong = {
+        "num_shared_experts": experts.num_shared_experts != 0,
+        "num_layers": experts.num_layers not in (None, model.num_layers),
+        "num_active_experts": experts.num_active_experts > experts.num_experts,
+    }
+    for key, is_wrong in wrong.items():
+        if is_wrong:
+            raise NotTrainableError(f"the reference trainers do not have what model.experts.{key} asks for")
+    width = {} if experts.ffn_hidden_size is None else {"ffn_hidden_size": experts.ffn_hidden_size}
+    return {"num_experts": experts.num_experts, "num_active_experts": experts.num_active_experts, **width}
 
 
 def _section(kind: type[Part], told: Mapping[str, Any], base: dict[str, Any]) -> Part:
@@ -117,7 +140,7 @@ def _section(kind: type[Part], told: Mapping[str, Any], base: dict[str, Any]) ->
 
 
 def _on_ranks(plan: TrainingPlan, num_ranks: int) -> TrainingPlan:
-    """The plan on another number of ranks: data ranks change, the batch stays."""
+    """The plan on another number of ranks: data ranks change, and expert ranks where they must; the batch stays."""
     parallel, batch = plan.parallelism, plan.batch
     replica = parallel.tensor * parallel.pipeline * parallel.context
     data, rest = divmod(num_ranks, replica)
@@ -125,7 +148,8 @@ def _on_ranks(plan: TrainingPlan, num_ranks: int) -> TrainingPlan:
         raise NotTrainableError(f"{num_ranks} ranks do not make whole replicas of {replica} ranks")
     if num_ranks == parallel.num_accelerators:
         return plan
-    parallel = documents.changed(parallel, num_accelerators=num_ranks, data=data)
+    expert = math.gcd(parallel.expert, data)
+    parallel = documents.changed(parallel, num_accelerators=num_ranks, data=data, expert=expert)
     return documents.changed(plan, parallelism=parallel, batch=_accumulated(batch, data))
 
 
@@ -163,7 +187,8 @@ def _refuse(job: Job) -> None:
     is_compressed = compression is not None and compression.method != "none"
     wrong = {
         "synchrony.mode": plan.synchrony.mode != "synchronous",
-        "parallelism.expert": plan.parallelism.expert != 1,
+        "model.gated_ffn": plan.model.gated_ffn and plan.model.experts is not None,
+        "batch.noise_scale (beside expert ranks)": batch.noise_scale is not None and plan.parallelism.expert > 1,
         "batch.loss_reduction": batch.loss_reduction != "global-token-mean",
         "batch.controller.signal": batch.controller is not None and batch.controller.signal != "gradient-noise-scale",
         "batch.noise_scale (beside compression)": batch.noise_scale is not None and is_compressed,

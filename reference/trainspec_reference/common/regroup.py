@@ -222,6 +222,7 @@ class Regroup:
     def _terms(self, num_ranks: int) -> Terms:
         parallelism, policy = self._job.plan.parallelism, self._job.policy
         split = {"tensor": parallelism.tensor, "pipeline": parallelism.pipeline, "context": parallelism.context}
+        split |= {"expert": parallelism.expert} if parallelism.expert > 1 else {}
         replica = parallelism.tensor * parallelism.pipeline * parallelism.context
         return Terms(
             run=self._settings.run,

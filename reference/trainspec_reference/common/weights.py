@@ -43,8 +43,13 @@ def _transformer(shape: ModelShape) -> Iterator[_Parameter]:
         yield f"{prefix}/attention/qkv", (hidden, 3 * hidden), NORMAL_SCALE
         yield f"{prefix}/attention/output", (hidden, hidden), NORMAL_SCALE
         yield from _norm(f"{prefix}/ffn_norm", hidden)
-        yield f"{prefix}/ffn/up", (hidden, inner), NORMAL_SCALE
-        yield f"{prefix}/ffn/down", (inner, hidden), NORMAL_SCALE
+        if num_experts := shape.num_experts:
+            yield f"{prefix}/ffn/router", (hidden, num_experts), NORMAL_SCALE
+            yield f"{prefix}/ffn/expert_up", (num_experts, hidden, inner), NORMAL_SCALE
+            yield f"{prefix}/ffn/expert_down", (num_experts, inner, hidden), NORMAL_SCALE
+        else:
+            yield f"{prefix}/ffn/up", (hidden, inner), NORMAL_SCALE
+            yield f"{prefix}/ffn/down", (inner, hidden), NORMAL_SCALE
     yield from _norm("final_norm", hidden)
 
 

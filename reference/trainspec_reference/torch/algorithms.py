@@ -25,12 +25,12 @@ class DataSum:
     """
 
     def __init__(self, groups: Groups, communication: Communication | None) -> None:
-        self._group = groups.copies
+        self._group = groups.sharers
         plan = communication or Communication()
         known: dict[str, Sum] = {
-            "automatic": lambda tensor_N: dist.all_reduce(tensor_N, group=groups.copies),
-            "ring": lambda tensor_N: ring(tensor_N, groups.copies),
-            "tree": lambda tensor_N: tree(tensor_N, groups.copies),
+            "automatic": lambda tensor_N: dist.all_reduce(tensor_N, group=groups.sharers),
+            "ring": lambda tensor_N: ring(tensor_N, groups.sharers),
+            "tree": lambda tensor_N: tree(tensor_N, groups.sharers),
             "hierarchical": lambda tensor_N: hierarchical(tensor_N, groups),
         }
         if groups.is_by_host:
@@ -54,6 +54,17 @@ class DataSum:
             if choice.min_bytes <= num_bytes and (choice.max_bytes is None or num_bytes < choice.max_bytes):
                 return algorithm
         return self._default
+
+
+def sum_of_experts(groups: Groups) -> Sum:
+    """The sum over the ranks that hold the same experts, in one call: their parameters are of another group."""
+
+    def run(tensor_N: torch.Tensor) -> None:
+        if groups.copies is not None:
+            with peers_needed():
+                dist.all_reduce(tensor_N, group=groups.copies)
+
+    return run
 
 
 def _by_host(algorithm: Sum) -> Sum:
@@ -105,7 +116,7 @@ def hierarchical(tensor_N: torch.Tensor, groups: Groups) -> None:
     the host. Otherwise the first rank of each host stands for it.
     """
     if groups.leaders is None and groups.in_host is None:
-        dist.all_reduce(tensor_N, group=groups.copies)
+        dist.all_reduce(tensor_N, group=groups.sharers)
     elif groups.across_hosts is not None and groups.in_host is not None:
         size = dist.get_world_size(groups.in_host)
         padded_P = torch.nn.functional.pad(tensor_N, (0, -tensor_N.numel() % size))

@@ -20,6 +20,7 @@ from trainspec_reference.torch import checkpoint, digest, noise, random
 from trainspec_reference.torch.activations import keeper
 from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot
 from trainspec_reference.torch.context_parallel import ContextSplit
+from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups, let_go
 from trainspec_reference.torch.models import make_model
@@ -71,7 +72,7 @@ class TorchBackend:
                 self._replica.disconnect()
                 del self._passes
                 if isinstance(self._model, TransformerModel):
-                    self._model.share_sequences(ContextSplit())
+                    self._model.connect(ContextSplit(), ExpertSplit())
             self._groups.leave()
             self._groups = None
 
@@ -217,7 +218,7 @@ class TorchBackend:
         groups = self._joined()
         replica.connect(groups)
         if isinstance(self._model, TransformerModel):
-            self._model.share_sequences(groups.context)
+            self._model.connect(groups.context, groups.experts)
         self._passes = Passes(self._job, self._model, groups)
 
     def _kind(self) -> type[Replica | ShardedReplica]:
@@ -228,8 +229,11 @@ class TorchBackend:
         return ShardedReplica
 
     def _evened(self, micro_batches: Sequence[MicroBatch]) -> Sequence[MicroBatch]:
-        """As many on every rank where passes gather parameters from all; what is added counts for nothing."""
-        if isinstance(self._replica, Replica):
+        """As many on every rank where all take part in each pass: to gather parameters, or with experts for others.
+
+        What is added counts for nothing.
+        """
+        if isinstance(self._replica, Replica) and self._joined().part.expert_degree == 1:
             return micro_batches
         counts = self._joined().all_of(torch.tensor(float(len(micro_batches)), device=self._device))
         return [*micro_batches, *[blank(self._job.model)] * (int(counts.max()) - len(micro_batches))]

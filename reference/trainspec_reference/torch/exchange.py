@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Protocol
 
 import torch
@@ -27,6 +28,11 @@ class Bucket:
     spans: Sequence[Span]
     gradient: torch.Tensor
     num_missing: int = 0
+
+    @property
+    def is_of_experts(self) -> bool:
+        """Whether it holds matrices of experts, which share no bucket with other parameters."""
+        return self.spans[0].region.is_of_experts
 
 
 class Wire(Protocol):
@@ -72,6 +78,8 @@ class Settings:
     """Name of a parameter that another pipeline stage holds, too."""
     of_sequences: Callable[[torch.Tensor], torch.Tensor] = ContextSplit().of_sequences
     """Gives the gradient of whole sequences for the part that this rank has of it."""
+    expert_total: Sum | None = None
+    """Sums gradients of experts where fewer ranks hold them than the other parameters."""
 
 
 class GradientExchange:
@@ -84,6 +92,7 @@ class GradientExchange:
     def __init__(self, state: FlatState, total: Sum, wire: Wire, settings: Settings) -> None:
         self._state, self._total, self._wire = state, total, wire
         self._overlaps, self._table, self._of_sequences = settings.overlaps, settings.table, settings.of_sequences
+        self._expert_total = settings.expert_total or total
         self.buckets = make_buckets(state, settings.bucket_bytes)
         self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
         self.planted: float | None = None
@@ -191,7 +200,7 @@ class GradientExchange:
         with torch.no_grad(), self._stream.after(ready):
             if loss_scale != 1.0:
                 bucket.gradient.div_(loss_scale)
-            self._wire.reduce(bucket, self._total)
+            self._wire.reduce(bucket, self._expert_total if bucket.is_of_experts else self._total)
 
     @property
     def squared_norms(self) -> list[float]:
@@ -204,9 +213,10 @@ def make_buckets(state: FlatState, bucket_bytes: float) -> list[Bucket]:
     buckets: list[Bucket] = []
     spans: list[Span] = []
     size = state.gradients.element_size()
-    for at, span in enumerate(state.spans):
+    for span, following in zip_longest(state.spans, state.spans[1:]):
         spans.append(span)
-        if (span.stop - spans[0].start) * size >= bucket_bytes or at == len(state.spans) - 1:
+        is_last = following is None or following.region.is_of_experts != span.region.is_of_experts
+        if (span.stop - spans[0].start) * size >= bucket_bytes or is_last:
             buckets.append(Bucket(len(buckets), spans, state.gradients[spans[0].start : span.stop]))
             spans = []
     return buckets

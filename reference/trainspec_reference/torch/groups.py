@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch.context_parallel import ContextSplit
+from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.flat_collectives import all_gather_flat
 from trainspec_reference.torch.parts import Part
 from trainspec_reference.torch.tensor_parallel import TensorSplit
@@ -41,7 +42,8 @@ class Groups:
     """Groups of one formation; a group of one rank is None.
 
     `copies` are the ranks that hold the same parameters and sum their gradients: data ranks, each of as many context
-    ranks as share a sequence.
+    ranks as share a sequence. Where those ranks divide the experts, `copies` are the ones with the same experts, and
+    `sharers` all of them, which hold the other parameters alike.
     """
 
     def __init__(self, formation: Formation, grid: RankGrid, device: torch.device) -> None:
@@ -55,7 +57,10 @@ class Groups:
         with peers_needed():
             self._join(formation, device)
             self.world = dist.group.WORLD
-            self.copies, self.tensor = self._group("data", "context"), self._group("tensor")
+            self.sharers, self.tensor = self._group("data", "context"), self._group("tensor")
+            self.copies = self.sharers if grid.parallelism.expert == 1 else self._among(grid.copy_groups())
+            # Groups of their own for experts, too, since tokens travel while gradients are summed.
+            self.experts = ExpertSplit(self._among(grid.expert_groups(), is_apart=True))
             self.pipeline = self._group("pipeline")
             # A group of its own: attention exchanges on it while a thread sums gradients over the copies.
             self.context = self._context(self._among(grid.groups("context"), is_apart=True))
@@ -138,13 +143,16 @@ class Groups:
     @property
     def num_copies(self) -> int:
         """Ranks that hold the same parameters."""
-        return self.grid.degrees["data"] * self.grid.degrees["context"]
+        return len(self._own_copies)
 
     @property
     def copy(self) -> int:
         """Number of this rank among the copies, as their group counts."""
-        rank = self.formation.rank
-        return next(ranks.index(rank) for ranks in self.grid.groups("data", "context") if rank in ranks)
+        return self._own_copies.index(self.formation.rank)
+
+    @property
+    def _own_copies(self) -> tuple[int, ...]:
+        return next(ranks for ranks in self.grid.copy_groups() if self.formation.rank in ranks)
 
     @property
     def part(self) -> Part:
@@ -156,6 +164,8 @@ class Groups:
             tensor_rank=self.place["tensor"],
             tensor_degree=degrees["tensor"],
             split=TensorSplit(self.tensor, bool(self.grid.parallelism.sequence)),
+            expert_rank=self.place.get("expert", 0),
+            expert_degree=self.grid.parallelism.expert,
         )
 
     def sum_of(self, values: torch.Tensor) -> torch.Tensor:
@@ -178,7 +188,8 @@ class Groups:
         """End what waits for peers, from any thread: kernels of NCCL wait until they are aborted."""
         if self.device.type != "cuda" or self.formation.num_ranks == 1:
             return
-        for group in (self.context.group, self.pipeline, self.tensor, self.copies, self.ends, self.world):
+        groups = (self.context.group, self.experts.group, self.pipeline, self.tensor, self.copies, self.ends)
+        for group in dict.fromkeys((*groups, self.sharers, self.world)):
             if group is not None and dist.get_backend(group) == "nccl":
                 group.abort()
 

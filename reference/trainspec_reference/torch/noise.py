@@ -16,7 +16,12 @@ def gather(
 
     `squared_norms` are of this rank's part of the gradients as the step sums them, each target weighing
     1/num_targets; a group's own mean weighs each by 1/size. Parts of one replica are added, as squares of norms are.
+
+    Raises:
+        ValueError: ranks divide experts.
     """
+    if groups.part.expert_degree > 1:
+        raise ValueError("experts learn from the tokens of several data ranks: no rank has a gradient of its own")
     device = groups.device
     most = int(groups.all_of(torch.tensor(float(len(sizes)), dtype=torch.float64, device=device)).max())
     table = torch.zeros(groups.grid.degrees["data"], most, 2, dtype=torch.float64, device=device)

@@ -17,6 +17,8 @@ SPLIT_AXES = {"attention/qkv": 2, "attention/output": 0, "ffn/up": 1, "ffn/down"
 
 Queries, keys and values are split by heads, so that matrix has an axis of its own for the three: [D, 3, D].
 """
+EXPERT_MATRICES = frozenset({"ffn/expert_up", "ffn/expert_down"})
+"""Matrices of all experts of a layer, [E, D, F] and [E, F, D], of which expert ranks hold those of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Part:
     tensor_degree: int = 1
     split: TensorSplit = WHOLE
     """How activations pass between the tensor ranks."""
+    expert_rank: int = 0
+    expert_degree: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -43,7 +47,7 @@ class Part:
     @property
     def num_parts(self) -> int:
         """Ranks that share one copy of the model."""
-        return self.num_stages * self.tensor_degree
+        return self.num_stages * self.tensor_degree * self.expert_degree
 
     def layers(self, num_layers: int) -> range:
         """Layers of this stage; the first stages take what does not divide."""
@@ -54,13 +58,16 @@ class Part:
     def region(self, name: str, whole_shape: tuple[int, ...]) -> Region:
         """Where the rank's piece of a global parameter lies."""
         shape, axis = _viewed(name, whole_shape), _split_axis(name)
-        copied = self.is_last and not self.is_first and name == "token_embedding"
-        if axis is None or self.tensor_degree == 1:
-            owned = not copied and (axis is not None or self.tensor_rank == 0)
-            return Region(name, shape, (0,) * len(shape), shape, owned)
-        size = shape[axis] // self.tensor_degree
-        offsets = tuple(size * self.tensor_rank if at == axis else 0 for at in range(len(shape)))
-        return Region(name, shape, offsets, (*shape[:axis], size, *shape[axis + 1 :]), is_owned=True)
+        rank, degree, answers = self.tensor_rank, self.tensor_degree, self.expert_rank == 0
+        is_of_experts = _last_words(name) in EXPERT_MATRICES
+        if is_of_experts:
+            axis, rank, degree, answers = 0, self.expert_rank, self.expert_degree, True
+        if axis is None:
+            is_copy = self.is_last and not self.is_first and name == "token_embedding"
+            return Region(name, shape, (0,) * len(shape), shape, answers and rank == 0 and not is_copy)
+        size = shape[axis] // degree
+        offsets = tuple(size * rank if at == axis else 0 for at in range(len(shape)))
+        return Region(name, shape, offsets, (*shape[:axis], size, *shape[axis + 1 :]), answers, is_of_experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,8 @@ class Region:
     shape: tuple[int, ...]
     is_owned: bool
     """Whether this rank answers for it among those that share a copy of the model: a box held twice counts once."""
+    is_of_experts: bool = False
+    """Whether expert ranks hold other boxes of it, so that its gradient is summed over fewer ranks than the others."""
 
     def cut(self, weights: Weights) -> torch.Tensor:
         """The box of the global parameter of that name."""
@@ -96,4 +105,8 @@ def _viewed(name: str, whole_shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _split_axis(name: str) -> int | None:
-    return SPLIT_AXES.get("/".join(name.split("/")[-2:]))
+    return SPLIT_AXES.get(_last_words(name))
+
+
+def _last_words(name: str) -> str:
+    return "/".join(name.split("/")[-2:])

@@ -11,7 +11,7 @@ from torch import nn
 
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
-from trainspec_reference.torch.algorithms import DataSum
+from trainspec_reference.torch.algorithms import DataSum, sum_of_experts
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange, Settings
 from trainspec_reference.torch.feedback import Feedback
@@ -53,6 +53,7 @@ class Replica:
             overlaps=plan is None or plan.overlap_gradients is not False,
             table="token_embedding" if groups.ends is not None else None,
             of_sequences=groups.context.of_sequences,
+            expert_total=sum_of_experts(groups),
         )
         self.exchange = GradientExchange(self.state, DataSum(groups, plan), self.feedback or Dense(), settings)
 
@@ -180,8 +181,7 @@ class Replica:
 
     @property
     def _is_split(self) -> bool:
-        degrees = self._groups.grid.degrees
-        return degrees["tensor"] * degrees["pipeline"] > 1
+        return self._groups.part.num_parts > 1
 
     def _parameters(self) -> Iterator[tuple[str, Box]]:
         yield from boxes_of(PARAMETERS, self.state.parameters, 0, self._answered(self.state.spans))

@@ -27,6 +27,7 @@ from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state,
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
 from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
+from trainspec_validate.checkpoints.progress import hold_the_same
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside
 from trainspec_validate.checkpoints.saves import (
@@ -245,7 +246,7 @@ def _equals(one: Candidate, others: Sequence[Candidate]) -> Iterator[str]:
     """Other states of the same step, before which the time of the last change decides."""
     for other in others:
         words = are_equal(one.saved, other.saved) if one.saved and other.saved else ""
-        if words and not is_same(one.root, other.root):
+        if words and not is_same(one.root, other.root) and not hold_the_same(one.root, other.root):
             yield f"{words}; the one that was changed last is taken"
 
 
@@ -275,11 +276,15 @@ def _tracked(group: Group, one: Candidate, candidates: Sequence[Candidate]) -> I
 
 
 def _dangling(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Pointers that name no checkpoint, on which their programs fail."""
+    """Pointers that name no checkpoint or cannot be read, on which their programs fail."""
     if group.members != [group.root]:
         bare = [Checkpoint(one.root, one.root.as_posix(), one.step, {}) for one in candidates]
         for pointer in pointers(group.root, bare):
-            if pointer.target is None and not pointer.problem and Path(pointer.name).name in _COMMITTED_BY:
+            if Path(pointer.name).name not in _COMMITTED_BY:
+                continue
+            if pointer.problem:
+                yield f"{pointer.name}: {pointer.problem}, so it names no checkpoint"
+            elif pointer.target is None:
                 yield f"{pointer.name}: names {pointer.content!r}, and there is no such checkpoint"
 
 

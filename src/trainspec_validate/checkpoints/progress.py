@@ -81,6 +81,16 @@ def progress_of(path: Path) -> Progress | None:
         return None
 
 
+def hold_the_same(one: Path, other: Path) -> bool:
+    """Whether two containers have the same entries by their checksums, whatever name each was saved under."""
+    try:
+        with opened(one, Archive(one.name)) as first, opened(other, Archive(other.name)) as second:
+            sums = first.sums()
+            return sums is not None and sums == second.sums()
+    except (OSError, UnreadableError):
+        return False
+
+
 def _of_container(path: Path) -> Progress | None:
     with opened(path, Archive(path.name)) as container:
         name = next(iter(container.pickles()), "")

@@ -6,6 +6,7 @@ optimizer, and the time of the last change at last.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,9 +29,11 @@ _STATES = re.compile(r"^(?:model|checkpoint|ckpt|weights|epoch|step|iter|save|st
 """What is left of such a name without that word and without numbers."""
 _KEPT = re.compile("best|last|latest|final|ave", re.IGNORECASE)
 _RANK = re.compile(
-    r"(?:^|[-_.])(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?\d",
+    r"(?:^|(?<=[-_.]))(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?\d+",
     re.IGNORECASE,
 )
+_OF = re.compile(r"\d[-_]?of[-_]?\d", re.IGNORECASE)
+_EP = re.compile(r"ep[-_.]?\d", re.IGNORECASE)
 _NUM_PAIRED = 100
 """States that are compared with each other to see whether there are several."""
 _LEADING = ("last", "latest", "final")
@@ -70,10 +73,11 @@ def states_in(root: Path) -> list[str]:
     """The files of a directory that are states of their own; empty where they are parts of one state."""
     checkpoint = inventory(root)
     names = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
-    if STEP_NAME.match(root.name) or len(names) < 2 or not all(map(_is_alone, names)) or _has_index(checkpoint):
+    names = [name for name in names if not _is_repeated(root, name, names)]
+    if STEP_NAME.match(root.name) or len(names) < 2 or not _are_alone(names) or _has_index(checkpoint):
         return []
     saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
-    are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved)
+    are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved) or _are_counted(saved)
     return [one.name for one in states_of(saved)] if are_apart else []
 
 
@@ -82,8 +86,54 @@ def is_torch(name: str) -> bool:
     return name.lower().endswith(_SUFFIXES)
 
 
-def _is_alone(name: str) -> bool:
-    return "/" not in name and is_torch(name) and not _RANK.search(name)
+def _is_repeated(root: Path, name: str, names: Sequence[str]) -> bool:
+    """Whether a name is a link to another one in the directory, as `latest-rank0.pt` of Composer is."""
+    path = root / name
+    if not path.is_symlink():
+        return False
+    end = os.path.realpath(path)
+    return any(end == os.path.realpath(root / other) for other in names if other != name)
+
+
+def _are_alone(names: Sequence[str]) -> bool:
+    """Whether files are of `torch.save`, and their names say no rank, or all the same one, as those of Composer do."""
+    if not all("/" not in name and is_torch(name) for name in names):
+        return False
+    are_epochs = _are_epochs(names)
+    return len({tuple(rank for rank in _ranks(name) if not (are_epochs and _EP.match(rank))) for name in names}) == 1
+
+
+def _ranks(name: str) -> list[str]:
+    return [rank.lower() for rank in _RANK.findall(name)]
+
+
+def _are_epochs(names: Sequence[str]) -> bool:
+    """Whether `ep` in names is an epoch and no rank of experts.
+
+    Then each name has another step, or the numbers begin too high for ranks, or they begin at 1 and names with them.
+    """
+    counts = [counted for name in names if "ep" in (counted := counts_in(name))]
+    pairs = [agree(counted) for counted in counts]
+    steps = {counted[pair[1]] for counted, pair in zip(counts, pairs, strict=True) if pair}
+    if not counts or len(steps) == len(counts):
+        return True
+    lowest = min(counted["ep"][-1] for counted in counts)
+    begin = all(_EP.match(name) for name in names if "ep" in counts_in(name))
+    return not steps and (lowest > len(counts) or (begin and lowest > 0))
+
+
+def _bare(name: str) -> str:
+    """A name without its ranks and its ending."""
+    stem = _END.sub("", name)
+    for rank in _ranks(name):
+        if not _EP.match(rank):
+            stem = re.sub(rf"[-_.]?{re.escape(rank)}(?![0-9])", "", stem, count=1, flags=re.IGNORECASE)
+    return stem
+
+
+def _rest(name: str) -> str:
+    """What is left of a name without its ranks, its numbers and a word such as `best`."""
+    return re.sub(r"[-_.=#v]+", "", form_of(_SLOT.sub("", _bare(name))))
 
 
 def _has_index(checkpoint: Checkpoint) -> bool:
@@ -102,9 +152,8 @@ def states_of(saved: Sequence[Saved]) -> list[Saved]:
 
 def _is_named(one: Saved) -> bool:
     """Whether the name is that of a whole state and of no part: of a word such as `best` or a number, and `model`."""
-    stem = _END.sub("", one.name)
-    rest = re.sub(r"[-_.=#v]+", "", form_of(_SLOT.sub("", stem)))
-    return (_SLOT.search(stem) is not None or bool(one.numbers)) and _STATES.match(rest) is not None
+    is_counted = _SLOT.search(_bare(one.name)) is not None or bool(one.numbers)
+    return is_counted and _STATES.match(_rest(one.name)) is not None
 
 
 def _are_several(saved: Sequence[Saved]) -> bool:
@@ -117,6 +166,41 @@ def _are_several(saved: Sequence[Saved]) -> bool:
         if are_named or (_are_of_one_model(one, other) and (_differ(one, other) or _are_whole(one, other))):
             return True
     return False
+
+
+def _are_counted(saved: Sequence[Saved]) -> bool:
+    """Whether names alike but for numbers count steps, epochs or saves, each another; `last` and `best` may be there.
+
+    So a file that is cut hides no other one.
+    """
+    counted = [one for one in saved if one.numbers and not _SLOT.search(_bare(one.name))]
+    if len(counted) < 2:
+        counted = [one for one in saved if one.numbers]
+    rests = {_rest(one.name) for one in counted}
+    others = [one for one in saved if one not in counted]
+    if len(counted) < 2 or len(rests) > 1 or not all(_is_named(one) or _rest(one.name) in rests for one in others):
+        return False
+    if len({one.progress.tensors for one in saved if one.progress and one.progress.tensors}) > 1:
+        return False  # parts of one model
+    word = min(counted[0].numbers, key=_rank)
+    numbers = {one.numbers.get(word, ()) for one in counted}
+    if len(numbers) < len(counted) or any(_OF.search(one.name) for one in counted):
+        return False
+    if word not in WORDS:
+        return _are_no_ranks(counted)
+    seconds = [number[-1] for number in numbers if len(number) > 1]  # the updates of fairseq, or ranks
+    return not seconds or min(seconds) > len(counted)
+
+
+def _are_no_ranks(counted: Sequence[Saved]) -> bool:
+    """Whether numbers without a word begin too high for ranks, and do not follow each other as those of layers do.
+
+    Files of layers next to each other hold different tensors.
+    """
+    numbers = [one.number for one in counted]
+    has_gaps = max(numbers) - min(numbers) >= len(numbers)
+    is_one_model = all(map(_are_of_one_model, counted, counted[1:]))
+    return min(numbers) > len(numbers) and (has_gaps or is_one_model or all(map(_is_named, counted)))
 
 
 def _are_dated(saved: Sequence[Saved]) -> bool:
@@ -252,7 +336,7 @@ def are_equal(one: Saved, other: Saved) -> str:
     named = any(_SLOT.search(_END.sub("", each.name)) for each in (one, other))
     if named or any(sign.value for sign in _signs(one, other)) or not _are_of_one_model(one, other):
         return ""
-    words = f"{one.name} and {other.name} are states of the same model and step, and hold other values"
+    words = f"{one.name} and {other.name} are states of the same model and step, and their contents differ"
     return words if _are_whole(one, other) else ""
 
 

@@ -192,6 +192,15 @@ class Zip:
         with self._zip.open(name) as entry:
             return entry.read(limit)
 
+    def sums(self) -> dict[str, tuple[int, int]] | None:
+        """Bytes and checksums of all entries by their names within the container's folder; None where none is recorded.
+
+        PyTorch names the folder after the file.
+        """
+        if not self._has_sums:
+            return None
+        return {one.filename.partition("/")[2]: (one.file_size, one.CRC) for one in self._zip.infolist()}
+
     def damaged(self) -> tuple[list[str], bool]:
         """Entries whose content contradicts their checksum, and whether any checksum is recorded at all."""
         if not self._has_sums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ _LAST_SECONDS = 1.0
 """How long the last records of other emitters are waited for when the run has said that it ends."""
 _MOST_NAMED = 5
 _NO_STREAM = "no stream to follow yet"
+_OURS = re.compile(r"(?:now|over|no longer|in the end|left out|not judged|error|note|coverage)\b", re.IGNORECASE)
+"""Words by which a reader knows lines that are about no file."""
 
 
 def follow(request: Request, interval_seconds: float) -> int:
@@ -59,6 +62,9 @@ def follow(request: Request, interval_seconds: float) -> int:
             new, judgement = follower.look(_streams(request, told), time_ns() // 1_000)
             told.tell(new, judgement, follower.refused, request.paths or (".",))
             if follower.has_ended and (has_ended_before or not follower.is_growing):
+                break
+            if not follower.followed and request.paths and all(map(told.is_settled, request.paths)):
+                terminal.tell("Error: no PATH can be followed")
                 break
             has_ended_before = follower.has_ended
             is_lost = follower.is_lost or (bool(request.paths) and told.refused.keys() >= set(request.paths))
@@ -88,6 +94,12 @@ class _Told:
     """Names of documents that were found."""
     waits: dict[str, str] = field(default_factory=dict)
     """What the run waits for."""
+    lines: set[str] = field(default_factory=set)
+    """Findings as they were printed."""
+    named: set[str] = field(default_factory=set)
+    """Files of which it was said that they are left out."""
+    seen: set[str] = field(default_factory=set)
+    """Files that the last look left out; the first line of a new one may not have been written."""
     is_stopped: bool = False
     """Whether a signal ended the command, maybe in the middle of a look."""
 
@@ -100,13 +112,31 @@ class _Told:
     ) -> None:
         """One line for each new finding and for each file that is refused, at once."""
         self.judgement = judgement or self.judgement
-        terminal.emit("".join(f"{line}\n" for line in _lines(findings)))
+        self._print("", findings)
         for line in _lines(self.follower.withdrawn):
+            self.lines.discard(line)
             terminal.emit(f"no longer: {line}\n")
-        absent = {_NO_STREAM: f"looked for in {_some(paths)}"} if self.judgement is None else {}
+        absent = {_NO_STREAM: f"looked for in {_places(paths)}"} if self.judgement is None else {}
         self._tell_waits(absent or self.follower.waits)
         for name, reason in refused.items():
             self.refuse(name, reason)
+        for name in sorted(self.seen & self.left_out.keys()):
+            self._tell_left_out(name, self.left_out[name])
+        self.seen = set(self.left_out)
+
+    def _print(self, mark: str, findings: Sequence[Finding]) -> None:
+        lines = [line for line in _lines(findings) if line not in self.lines]
+        terminal.emit("".join(f"{mark}{line}\n" for line in lines))
+        self.lines.update(lines)
+
+    def _tell_left_out(self, name: str, reason: str) -> None:
+        if name not in self.named:
+            self.named.add(name)
+            terminal.tell(f"left out: {name}: {reason}")
+
+    def is_settled(self, path: str) -> bool:
+        """Whether a path is a file that cannot be followed, however long it is waited for."""
+        return path in self.refused and Path(path).is_file()
 
     def _tell_waits(self, now: Mapping[str, str]) -> None:
         """One line when a run begins to wait for something, and one when that is over."""
@@ -135,13 +165,17 @@ class _Told:
         unjudged = [*self._not_followed(request.paths or (".",)), *self._ends()]
         for line in unjudged:
             terminal.tell(line)
+        unjudged += self.left_out
         if self.judgement is None:
             raise Failure("nothing was judged: no stream with a head came")
         report = self._report(self.judgement)
+        self._print("in the end: ", report.findings)
+        if not self.follower.has_ended:
+            terminal.tell("the run has not ended; what may still come is judged as missing only without --follow")
         for coverage in report.coverage:
             terminal.emit("\n".join(printable(line) for line in coverage_lines(coverage)) + "\n")
         for entries in groups(report):
-            terminal.emit(f"{line_of(entries, Painter())}\n")
+            terminal.emit(f"{_unforged(line_of(entries, Painter()))}\n")
         terminal.emit(f"{summary_line(report)}\n")
         if self.refused:
             return terminal.WRONG_USE
@@ -168,7 +202,7 @@ class _Told:
     def _not_followed(self, paths: Sequence[str]) -> Iterator[str]:
         """What was found and left out; a place that could not be searched is an error."""
         for name, reason in sorted(self.left_out.items()):
-            yield f"left out: {name}: {reason}"
+            self._tell_left_out(name, reason)
         found = search(paths)
         for failure in found.failures:
             place, _, reason = str(failure).partition(": ")
@@ -180,6 +214,8 @@ class _Told:
             names = _some([group.root.as_posix() for group in found.checkpoints])
             yield f"left out: {names}: checkpoints are judged without --follow"
         for path, reason, _ in passed_by(paths, found, self.follower.followed):
+            if path in self.left_out:
+                continue
             before = self.follower.name_of(Path(path))
             words = f"was followed as {before} until it was renamed; what was written since is not judged"
             yield f"left out: {path}: it {words if before else reason}"
@@ -195,7 +231,18 @@ class _Told:
 
 
 def _lines(findings: Sequence[Finding]) -> list[str]:
-    return render(Report(findings=tuple(findings)), "concise").splitlines()[: len(findings)] if findings else []
+    lines = render(Report(findings=tuple(findings)), "concise").splitlines()[: len(findings)] if findings else []
+    return [_unforged(line) for line in lines]
+
+
+def _unforged(line: str) -> str:
+    """A line that does not begin like one of ours, whatever the name of its file is."""
+    return f"./{line}" if _OURS.match(line) else line
+
+
+def _places(paths: Sequence[str]) -> str:
+    absent = [path for path in paths if not Path(path).exists()]
+    return _some(paths) + (f"; {_some(absent)} does not exist yet" if len(absent) == 1 else "")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -86,7 +86,7 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     default=["error"],
     metavar="WORDS",
     show_default=True,
-    help="What makes the exit code 1: the least severity (error, warning, note, or never), and unjudged for "
+    help="Findings that make the exit code 1: the least severity (error, warning, note, or never), and unjudged for "
     "requirements that were not judged: warning,unjudged. Repeatable.",
 )
 @click.option(
@@ -136,7 +136,8 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
 @click.option(
     "--follow",
     is_flag=True,
-    help="Judge streams that are still being written, and print findings as they become true, until the run ends.",
+    help="Judge streams in plain JSON Lines that are still being written, and print findings as they become true, "
+    "until the run ends.",
 )
 @click.option(
     "interval_seconds",
@@ -153,7 +154,7 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     type=click.Choice(["local", "spark"]),
     default="local",
     show_default=True,
-    help="What reads large streams: processes of this machine, or the Spark session that this program runs in.",
+    help="Reader of large streams: processes of this machine, or the Spark session that this program runs in.",
 )
 @click.option(
     "--workers",
@@ -173,7 +174,7 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     type=click.Choice(["duckdb", "polars", "spark"]),
     default="duckdb",
     show_default=True,
-    help="What runs own rules.",
+    help="Engine that runs own rules.",
 )
 @click.option("--values", is_flag=True, help="Read the values of tensors in checkpoints too, for NaN and damage.")
 @click.option(
@@ -182,15 +183,15 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     help="Judge documents of the tree too that name one of these, or one that is not there.",
 )
 @click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
-@click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
+@click.option("--stdin-filename", metavar="NAME", help="Name of standard input (PATH -) in findings.")
 @click.option(
     "--settings-from",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIRECTORY",
     is_eager=True,
     help="Take the settings, waivers, baseline and rules from DIRECTORY, such as a copy of the target branch of a "
-    "change request, also where options name them. What it lacks does not count. Comments count that its documents "
-    "have too.",
+    "change request, also where options name them. A file that it lacks does not count. Comments count that its "
+    "documents have too.",
 )
 @click.option(
     "--config",

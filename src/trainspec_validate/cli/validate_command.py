@@ -123,6 +123,22 @@ def _follow(request: Request) -> int:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
     if request.formats not in ((), ("concise",)):
         raise click.UsageError("--follow prints each finding in a line of its own; use --format concise with it")
+    if STDIN in request.paths:
+        raise click.UsageError("--follow reads files that grow; name a file or a directory in place of standard input")
+    others = {
+        "--statistics": request.statistics,
+        "--write-baseline": request.write_baseline,
+        "--prune-baseline": request.prune_baseline,
+        "--baseline": request.baseline is not None,
+        "--list-files": request.list_files,
+        "--quiet": request.quiet,
+        "--engine": request.engine != "local",
+        "--values": request.values,
+        "--dependents": request.dependents,
+    }
+    others = {option: is_given for option, is_given in others.items() if option[2:] not in request.from_settings}
+    if given := [option for option, is_given in others.items() if is_given]:
+        raise click.UsageError(f"--follow has no {' and no '.join(given)}; judge the run again without --follow")
     from trainspec_validate.cli.following import follow  # noqa: PLC0415
 
     return follow(request, request.interval_seconds)

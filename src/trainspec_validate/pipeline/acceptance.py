@@ -24,7 +24,7 @@ from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
 
-REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074")
+REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074", "TS-CLU-080")
 _MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")
 _MOST_FILES = Limit("a directory of nodes", 1_000_000, "files")
 _MOST_FACTS = Limit("a directory of nodes", 400_000, "devices, faults of devices, ports and failed checks")

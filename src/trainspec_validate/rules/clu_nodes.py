@@ -65,9 +65,8 @@ def _named(names: Sequence[str]) -> str:
 @rule("TS-CLU-054")
 def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
     """Every node answers, with the accelerators, interfaces and driver that are declared."""
-    nodes = _nodes(cluster)
     yield from _absent(cluster)
-    for i, node, group in nodes:
+    for i, node, group in _nodes(cluster):
         if group is None:
             message = f"{node.name} is of no node group of the profile"
             yield Violation(at(cluster, _KEY, i), message, "name its group, where the profile has several")
@@ -81,7 +80,6 @@ def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
         yield from _models(cluster, i, node, group)
         yield from _interfaces(cluster, i, node, group)
         yield from _driver(cluster, i, node)
-    yield from _firmware(cluster, nodes)
 
 
 def _absent(cluster: ClusterProfile) -> Iterator[Violation]:
@@ -132,22 +130,27 @@ def _driver(cluster: ClusterProfile, i: int, node: NodeObservation) -> Iterator[
         yield Violation(at(cluster, _KEY, i, "driver"), message, f"install {declared.name} {declared.version}")
 
 
-def _firmware(cluster: ClusterProfile, nodes: Sequence[Placed]) -> Iterator[Violation]:
-    """Versions that a few devices of one kind have, and most have not."""
+@rule("TS-CLU-080")
+def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Nodes of one group have the same firmware, and the same driver where none is declared."""
     declares = cluster.software is not None and cluster.software.driver is not None and cluster.software.driver.version
     by_kind: dict[tuple[str, str], dict[str, list[tuple[Pointer, str]]]] = defaultdict(lambda: defaultdict(list))
-    for i, node, group in nodes:
+    for i, node, group in _nodes(cluster):
         name = group.name if group is not None else ""
         if node.driver and not declares:
             by_kind["driver", name][node.driver].append(((_KEY, i, "driver"), node.name))
         for j, one in enumerate(node.devices):
             if one.firmware:
                 place = (_KEY, i, "devices", j, "firmware")
-                by_kind[f"firmware of {one.model}", name][one.firmware].append((place, f"{node.name}/{one.name}"))
+                by_kind[f"firmware of {one.model or 'accelerators'}", name][one.firmware].append(
+                    (place, f"{node.name}/{one.name}")
+                )
         for j, port in enumerate(node.ports):
             if port.firmware and _is_compute(group, port.device):
                 place = (_KEY, i, "ports", j, "firmware")
                 by_kind["firmware of compute NICs", name][port.firmware].append((place, f"{node.name}/{port.device}"))
+    if not by_kind:
+        raise NotApplicable("no observed node states the firmware of a device")
     for (kind, _), versions in by_kind.items():
         usual = max(versions, key=lambda version: (len(versions[version]), version))
         for version, places in versions.items():

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from trainspec_validate.documents.types import Document
+from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.model.finding import CheckResult, Finding
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.system.boundary import open_regular, untrusted
@@ -33,6 +35,7 @@ from trainspec_validate.telemetry.waiting import waits
 _PIECE_BYTES: Final = 1_000_000
 _ANEW: Final = "what was read counts, the rest is not judged; run the command again"
 _REPLACED: Final = f"another file has taken the place of the one that was followed; {_ANEW}"
+_MOST_ENTRIES: Final = 10_000
 _FEWEST_LOOKS: Final = 2
 """Looks from which the time of a file counts: it may be that of a machine whose clock is wrong."""
 _NEWEST: Final = 0.2
@@ -93,16 +96,24 @@ class _Followed:
             raise SourceError(_REPLACED)
         if status.st_size < self.offset:
             raise SourceError(f"the file has become shorter than what was read of it; {_ANEW}")
-        found = []
+        found, end = [], self.offset
         for block in blocks(self.file.path, self.offset):
             if block.is_tail:
                 break
-            summed = self.read[1].copy()
-            summed.update(block.content)
-            self.read = block.offset + len(block.content), summed
+            end = block.offset + len(block.content)
             found.append(self.decode(block))
-        self.status = status if found else self.status
+        if found:
+            self.read, self.status = self._read_to(end), status
         return found
+
+    def _read_to(self, end: int) -> tuple[int, Any]:
+        """The bytes read and their hash; from the file, since blocks hold no more than the start of a long line."""
+        summed = self.read[1].copy()
+        with open_regular(self.file.path) as opened:
+            opened.seek(self.offset)
+            for piece in _pieces(opened, end - self.offset):
+                summed.update(piece)
+        return end, summed
 
     def was_changed(self) -> bool:
         """Whether the part that was read does not hold any more what was read of it.
@@ -111,11 +122,10 @@ class _Followed:
             OSError: the file cannot be read any more.
         """
         now = blake2b(digest_size=16)
-        left, summed = self.read
+        num_bytes, summed = self.read
         with open_regular(self.file.path) as opened:
-            while left > 0 and (piece := opened.read(min(left, _PIECE_BYTES))):
+            for piece in _pieces(opened, num_bytes):
                 now.update(piece)
-                left -= len(piece)
         return bool(now.digest() != summed.digest())
 
 
@@ -132,6 +142,8 @@ class Follower:
     """Findings that are true as of the last look, by kind."""
     withdrawn: list[Finding] = field(default_factory=list)
     """Findings that the last look found to be true no longer."""
+    run: str = ""
+    """The run that is followed; empty as long as there is none."""
     is_growing: bool = False
     """Whether the last look found new records."""
     waits: dict[str, str] = field(default_factory=dict)
@@ -149,9 +161,10 @@ class Follower:
         """
         seen = {path.as_posix(): path for path in paths}
         self.headless = {name: path for name, path in self.headless.items() if name in seen}
-        for name, path in seen.items():
-            if name not in self.followed and name not in self.refused:
-                self._begin(path)
+        fresh = [path for name, path in seen.items() if name not in self.followed and name not in self.refused]
+        self.run = self.run or _newest_run(fresh)
+        for path in fresh:
+            self._begin(path)
         if not self.followed:
             return [], None
         self.digest.add(in_order(join(self._news(now_us))))
@@ -226,7 +239,7 @@ class Follower:
                     one.num_looks += 1
                     new = one.news()
             except SourceError as error:
-                self.refused[name] = str(error)
+                self.refused[name] = f"{error}{_renamed(one)}"
                 continue
             found += new
             if new:
@@ -253,9 +266,9 @@ class Follower:
         if file.head is None:
             self.refused[name] = _why_no_head(path)
             return
-        other = next((one.file.head.run for one in self.followed.values() if one.file.head), file.head.run)
-        if file.head.run != other:
-            words = f"it is of run {file.head.run}, and run {other} is followed"
+        self.run = self.run or file.head.run
+        if file.head.run != self.run:
+            words = f"it is of run {file.head.run}, and run {self.run} is followed"
             self.refused[name] = f"{words}; give the directory or the files of one run"
             return
         builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
@@ -292,10 +305,41 @@ def _status(path: Path) -> os.stat_result:
     return status
 
 
+def _pieces(opened: BinaryIO, num_bytes: int) -> Iterator[bytes]:
+    """So many of the next bytes, as far as there are."""
+    while num_bytes > 0 and (piece := opened.read(min(num_bytes, _PIECE_BYTES))):
+        num_bytes -= len(piece)
+        yield piece
+
+
 def _has_line_end(path: Path, offset: int) -> bool:
     with open_regular(path) as opened:
         opened.seek(offset)
         return any(b"\n" in piece for piece in iter(lambda: opened.read(_PIECE_BYTES), b""))
+
+
+def _newest_run(paths: Iterable[Path]) -> str:
+    """The run of the stream that was written last, which is the live one next to runs that have ended."""
+    newest: list[tuple[int, Path]] = []
+    for path in paths:
+        with suppress(OSError):
+            newest.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(newest, reverse=True):
+        with suppress(SourceError), untrusted(SourceError):
+            head = read_line(head_of(path, MAX_LINE_BYTES + 2).partition(b"\n")[0].removesuffix(b"\r"))
+            if isinstance(head, Head):
+                return head.run
+    return ""
+
+
+def _renamed(one: _Followed) -> str:
+    """The new name of a file that is gone from the one it was followed by, in words; empty where none is seen."""
+    with suppress(OSError), os.scandir(one.file.path.parent) as entries:
+        if not one.file.path.exists():
+            for entry in islice(entries, _MOST_ENTRIES):
+                if entry.inode() == one.status.st_ino and entry.is_file(follow_symlinks=False):
+                    return f"; it was renamed to {entry.name}, and what is written there from now on is not judged"
+    return ""
 
 
 def _why_no_head(path: Path) -> str:

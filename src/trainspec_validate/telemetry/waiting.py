@@ -49,8 +49,9 @@ def waits(run: RunView) -> Iterator[Wait]:
         yield from _no_attempt(run, span, span.ended)
         return
     work = list(_open_work(run, span))
-    yield from _no_update(run, span, [what for what, _ in work])
-    yield from (Wait(what, details) for what, details in work if details)
+    yield from (Wait(each.what, each.details) for each in work if each.is_long)
+    if not any(each.is_known for each in work):
+        yield from _no_update(run, span, [each.what for each in work])
     yield from _silent(run, span)
 
 
@@ -63,8 +64,18 @@ def _no_attempt(run: RunView, span: AttemptSpan, ended: PlacedEvent) -> Iterator
         yield Wait(f"no attempt after attempt {span.number}", f"which ended{why} {seconds_in_words(seconds)} ago")
 
 
-def _open_work(run: RunView, span: AttemptSpan) -> Iterator[tuple[str, str]]:
-    """Work that is under way, and what is said of it where it takes longer than ever before."""
+class _Work(NamedTuple):
+    """Work that is under way."""
+
+    what: str
+    details: str
+    is_long: bool
+    """Whether it takes longer than those before."""
+    is_known: bool
+    """Whether there was one before, so that its time explains a pause, or is too long."""
+
+
+def _open_work(run: RunView, span: AttemptSpan) -> Iterator[_Work]:
     for name, what in _WORK.items():
         all_of_kind = intervals(run, name)
         longest = max((i.closed.time_us - i.opened.time_us for i in all_of_kind if i.closed), default=0) / 1e6
@@ -73,10 +84,8 @@ def _open_work(run: RunView, span: AttemptSpan) -> Iterator[tuple[str, str]]:
                 seconds = (end_by(run, span, interval.opened.location) - interval.opened.time_us) / 1e6
                 is_long = longest > 0 and seconds > max(_LONGER * longest, _LEAST_SECONDS)
                 told = f"after {seconds_in_words(seconds)}; the longest before took {seconds_in_words(longest)}"
-                yield (
-                    f"{what} since {moment(interval.opened.time_us // _SECOND_US * _SECOND_US)}",
-                    told if is_long else "",
-                )
+                since = moment(interval.opened.time_us // _SECOND_US * _SECOND_US)
+                yield _Work(f"{what} since {since}", told, is_long, longest > 0)
 
 
 def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wait]:

@@ -12,7 +12,9 @@ from torch import nn
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.torch.context_parallel import ContextSplit
+from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all
+from trainspec_reference.torch.models.experts import Experts
 from trainspec_reference.torch.parts import Part
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -67,7 +69,8 @@ class TransformerBlock(nn.Module):
         self.dropout = shape.dropout
         width, shared = shape.hidden_size, part.split.shared
         self.attention_norm, self.attention = LayerNorm(width, shared), Attention(shape, part)
-        self.ffn_norm, self.ffn = LayerNorm(width, shared), FeedForward(shape, part)
+        self.ffn_norm = LayerNorm(width, shared)
+        self.ffn = Experts(shape, part) if shape.num_experts else FeedForward(shape, part)
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
@@ -94,10 +97,12 @@ class TransformerModel(nn.Module):
 
     keep: Keep
 
-    def share_sequences(self, context: ContextSplit) -> None:
-        """Take positions and keys as these ranks share them from now on."""
+    def connect(self, context: ContextSplit, experts: ExpertSplit) -> None:
+        """Take positions, keys and experts as these ranks share them from now on."""
         self.context = context
         for module in self.modules():
+            if isinstance(module, Experts):
+                module.split = experts
             if isinstance(module, Attention):
                 module.attend = context.attend if context.degree > 1 else causal_attention
 

@@ -233,8 +233,8 @@ def verify(
     Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
 
     Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
-    something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is
-    wrong with --public-key, and where it does not repeat the manifest or the signature. After an interrupted seal run
+    something else or, with --public-key, was not made by that key. Files of an interrupted seal are named; they are
+    wrong with --public-key, and where they do not repeat the manifest or the signature. After an interrupted seal run
     `trainspec checkpoint seal --force` again, and remove the files that it names.
     """
     checkpoint = _sealed(Path(directory))
@@ -301,7 +301,7 @@ def _wrong(checkpoint: Checkpoint, no_progress: bool, *, is_strict: bool) -> lis
     type=click.Choice(get_args(Code)),
     default="classes",
     show_default=True,
-    help="What pickles may name: plain state alone, classes too, or anything.",
+    help="Names that pickles may hold: plain state alone, classes too, or anything.",
 )
 @click.pass_context
 def newest_good(context: click.Context, directory: str, structure_only: bool, code: Code) -> None:
@@ -314,8 +314,9 @@ def newest_good(context: click.Context, directory: str, structure_only: bool, co
     until one is whole. Nothing is unpickled and no link is followed.
 
     A checkpoint is passed over if latest_checkpointed_iteration.txt names an older one, from which Megatron-LM resumes,
-    if its name holds a character that a shell could misread, or if unpickling it would run
-    a function of Python, PyTorch or NumPy that makes no plain state. A class of a program is noted.
+    if latest or dlrover_latest.txt does and it has no mark of its own, if its name holds a character that a shell could
+    misread, or if unpickling it would run a function of Python, PyTorch or NumPy that makes no plain state. A class of
+    a program is noted, and so is one of these pointers that is empty or names no checkpoint.
 
     Exits with 1 where no checkpoint is whole, and with 2 where checkpoints are in several directories below DIRECTORY,
     or names and contents contradict each other about which one is newer.

@@ -48,8 +48,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Write a plan for a launcher or framework, or a metric stream for another program of telemetry.
 
-    Settings of a job follow from its documents. What the file says and the format cannot express is reported on
-    standard error.
+    Settings of a job follow from its documents. Content of the file that the format cannot express is
+    reported on standard error.
     """
     if listing:
         _list()

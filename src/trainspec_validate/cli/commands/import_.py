@@ -88,10 +88,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     force: bool,
     check: bool,
 ) -> None:
-    """Write one document or stream of what files of other programs say.
+    """Write one document or stream from files of other programs.
 
-    The format is recognised by content. What a file does not state becomes a comment that starts with `unknown`.
-    Logs and telemetry become a metric stream; what it cannot hold is reported on standard error.
+    The format is recognised by content. A value that no file states becomes a comment that starts with `unknown`.
+    Logs and telemetry become a metric stream; values that it cannot hold are reported on standard error.
     A directory means the files in it; `-` is standard input.
     """
     if check and output is None:

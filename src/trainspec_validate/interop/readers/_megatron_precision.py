@@ -153,7 +153,8 @@ def _write_optimizer(draft: Draft) -> None:
     if aware and draft.reasons(*names):
         draft.lacks(("precision", "optimizer_state"), draft.reasons(*names)[0])
     elif len(states) == 1 and None not in states:
-        draft.put(("precision", "optimizer_state"), states.pop(), "" if aware else mixed)
+        stated = aware and any(draft.look(name) is not None for name in names)
+        draft.put(("precision", "optimizer_state"), states.pop(), "" if stated else mixed)
     else:
         draft.lacks(("precision", "optimizer_state"), "the two moments have different formats, or one is not known")
 

@@ -150,6 +150,22 @@ def put_final(draft: Draft, *names: str) -> None:
         draft.lacks((*_RATE, "final"), reason)
 
 
+def _put_least(draft: Draft, kind: str | None, name: str = "min_lr") -> None:
+    """The rate at the end of the decay: the least one, but where nothing decays, or where the decay ends elsewhere.
+
+    Source: megatron/core/optimizer_param_scheduler.py of NVIDIA/Megatron-LM, megatron/learning_rates.py of
+    EleutherAI/gpt-neox, nemo/core/optim/lr_scheduler.py of NVIDIA/NeMo.
+    """
+    if kind == "constant":
+        draft.look(name)
+    elif kind in {"other", "inverse-square-root"}:
+        least = draft.number(name)
+        if least is not None:
+            draft.lacks((*_RATE, "final"), f"min_lr {least:g} bounds the schedule, which may end above it")
+    else:
+        put_final(draft, name)
+
+
 def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole: int | None, of: str = "") -> None:
     """Steps of warm-up, given as such or as a share of a number of steps; `of` names that number where it is open."""
     pointer = (*_RATE, "warmup_steps")
@@ -231,8 +247,9 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     )
     if draft.get(*_RATE) is None:
         return
-    put_final(draft, "min_lr")
-    if defaults and draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
+    _put_least(draft, kind)
+    ends = kind not in {"constant", "other", "inverse-square-root"} and not draft.reasons("min_lr")
+    if defaults and ends and draft.get(*_RATE, "final") is None:
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
     total = _put_megatron_total(draft, defaults=defaults)
     warmup = ("lr_warmup_iters", "scheduler.lr_warmup_iters")
@@ -285,8 +302,8 @@ def write_neox(draft: Draft) -> None:
     if put_rate(draft, "optimizer.params.lr", "lr") is None:
         return
     kind = put_kind(draft, _MEGATRON_KINDS, ("linear", _NEOX), "lr_decay_style")
-    put_final(draft, "min_lr")
-    if draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
+    _put_least(draft, kind)
+    if draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind in {"linear", "cosine"}:
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_NEOX}"))
     steps = draft.counted("job", "num_steps")
     share = draft.number("lr_decay_fraction")
@@ -377,7 +394,7 @@ def write_nemo(draft: Draft) -> None:
         put_kind(draft, _NEMO_KINDS, ("", ""), "model.optim.sched.name")
     if draft.get(*_RATE) is not None:
         draft.copy((*_RATE, "warmup_steps"), "model.optim.sched.warmup_steps", least=0)
-        put_final(draft, "model.optim.sched.min_lr")
+        _put_least(draft, draft.get(*_RATE, "kind"), "model.optim.sched.min_lr")
         draft.copy((*_RATE, "total_steps"), "model.optim.sched.max_steps")
     if draft.word("model.peft.peft_scheme", "peft.peft_scheme") == "lora":
         tuning = "model.peft.lora_tuning." if "model.peft.peft_scheme" in draft.values else "peft.lora_tuning."

@@ -129,7 +129,7 @@ def _restarts(job: Job) -> list[str]:
     if job.policy is None:
         return ['launch "$@"']
     return [
-        "# policy: restart.max_restarts (TS-CKP-051). What Slurm restarted counts too.",
+        "# policy: restart.max_restarts (TS-CKP-051). Restarts by Slurm count too.",
         f"max_restarts={job.policy.restart.max_restarts}",
         'restarts="${SLURM_RESTART_COUNT:-0}"',
         'until launch "$@"; do',

@@ -32,7 +32,7 @@ def timeline(frame: Frame, lanes: Sequence[Lane], summary: str) -> Html:
     counts = "; ".join(f"{lane.name}: {len(lane.bars):,}" for lane in lanes)
     return element(
         "figure",
-        element("figcaption", element("h3", "What happened"), element("p", summary)),
+        element("figcaption", element("h3", "Timeline"), element("p", summary)),
         element(
             "svg",
             element("title", "Time line of the run", id=title),

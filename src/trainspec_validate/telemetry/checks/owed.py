@@ -32,6 +32,8 @@ OF_TRAINING = frozenset({"progress", "learning", "ranks"})
 """Families of metrics that have no value before the first update."""
 SHORT_SECONDS = 60.0
 """An attempt that ends within two of the most frequent cadences can end before its emitters have written."""
+LIVE_SECONDS = 1_800.0
+"""A hundred updates of some ten seconds, after which most trainers have reported once."""
 MAX_TOLD = 4
 """Names that a stream has and the catalog does not, reported where it has no others."""
 CAPABILITIES = {
@@ -122,11 +124,17 @@ def scopes_covered(run: RunView) -> Iterator[Violation]:
         raise NotApplicable("a head cannot be read")
     if run.is_live and all(_is_short(run, span.number) for span in run.attempts):
         raise NotApplicable("the run has just begun, and emitters can still come")
-    named = {scope for head in own for scope in head.record.scopes}
-    absent = [scope for scope in SCOPES if scope not in named]
+    named, refused = {scope for head in own for scope in head.record.scopes}, unsupported(own)
+    absent = [scope for scope in SCOPES if scope not in named and not _is_declared_absent(scope, refused)]
     if absent:
         message = f"no head names the scope{'s' * (len(absent) > 1)} {', '.join(absent)}"
         yield Violation(NOWHERE, message, "give the files of all emitters of the run, or let one write these scopes")
+
+
+def _is_declared_absent(scope: str, refused: Mapping[str, str]) -> bool:
+    """Whether heads declare every metric of a scope unsupported that a run requires, as on a node without devices."""
+    of_scope = [metric for metric in metrics().values() if metric.scopes[0] == scope and metric.profile == "core"]
+    return all(metric.name in refused for metric in of_scope if metric.level == "required")
 
 
 @check("TS-TEL-004")
@@ -155,6 +163,8 @@ class _Attempt:
     is_snapshot: bool
     is_log: bool
     """Whether it is told by logs of other programs alone, which owe no metric."""
+    can_come: bool
+    """Whether it is followed, and a trainer that reports each hundred updates may not have reported yet."""
 
     def owes(self, metric: Metric) -> bool:
         """Whether a value of the metric is due by the end of the attempt."""
@@ -169,7 +179,7 @@ class _Attempt:
         if self.is_snapshot:
             return longest is not None and not trains
         if longest is None:
-            return self.num_reports >= 2
+            return self.num_reports >= 2 and not self.can_come
         return self.span.seconds > 2 * longest and (self.num_reports > 0 or not trains)
 
     def _is_capable(self, metric: Metric) -> bool:
@@ -200,7 +210,9 @@ def _attempts(run: RunView) -> Iterator[_Attempt]:
         reports = num_updates(span, steps.get(span.number)) / interval
         refused, due = unsupported(heads), carried(run, span.number)
         is_log = bool(heads) and not owing_heads(run, span.number)
-        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot, is_log)
+        is_open = run.is_live and span is run.attempts[-1] and span.ended is None
+        can_come = is_open and span.seconds < LIVE_SECONDS
+        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot, is_log, can_come)
 
 
 def _absent(run: RunView, profile: str) -> Iterator[Violation]:

@@ -133,8 +133,9 @@ def _behind_at_end(run: RunView, attempt: int) -> Violation | None:
     bound = SPREAD_STEPS + np.ceil(per_second * (np.maximum(apart, 0) + between)) + 1
     beyond = lag - bound
     last = int(np.argmax(beyond))
-    # A rank that is silent for long before the end is judged as silent.
-    if beyond[last] <= 0 or apart[last] > SPREAD_INSTANTS * between:
+    # A rank that is silent for long before the end is judged as silent; one of a live run writes a heartbeat at times.
+    silent = SPREAD_INSTANTS * (max(between, _heartbeat_seconds(run, rows)) if run.is_live else between)
+    if beyond[last] <= 0 or apart[last] > silent:
         return None
     series, other = run.series.at(int(rows[last])), run.series.at(int(rows[first]))
     return Violation(
@@ -145,6 +146,11 @@ def _behind_at_end(run: RunView, attempt: int) -> Violation | None:
         Evidence(str(series.key), first_time_us=series.last_time_us, last_time_us=other.last_time_us),
         ((other.last_location, "the foremost rank"),),
     )
+
+
+def _heartbeat_seconds(run: RunView, rows: Any) -> float:
+    """The longest time between two values of these series that their heads or the catalog allow."""
+    return float(Cadences(run).of_rows(run, rows).max(initial=0)) / 1e6
 
 
 def _steps_per_second(lock: Lockstep) -> float:

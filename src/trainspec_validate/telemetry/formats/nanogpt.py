@@ -45,11 +45,14 @@ class Reader:
         self._last_of: dict[str, int] = {}
         """Step of the last line, by what it has: train, val or nothing."""
         self._num_starts = self._num_again = 0
-        """Lines of step 0 that come again, and all lines whose step does not rise."""
+        """Lines of step 0 that come again, and all lines whose step does not rise, without copies."""
         self._is_over = False
         """Whether the log is known to be of several runs, so that nothing more is read."""
         self._is_set_back = False
         """Whether the clock was set back after the first steps, as the program does once."""
+        self._last_text = ""
+        self._first_copy = self._num_copies = 0
+        """Lines that repeat the one before."""
         self._unread: tuple[int, str, int] | None = None
         """Where the first line is whose unit is not known, that unit, and how many such lines there are."""
 
@@ -84,7 +87,9 @@ class Reader:
             self._transcript.lose(
                 "unknown-name", match["rest"].strip()[:60], "the catalog has no metric for it", offset
             )
-        if self._is_of_another_run(step, match["kind"] or ""):
+        if self._is_copy(offset, text, step):
+            return
+        if self._is_of_another_run(step, match["kind"] or "", round(amount * unit_us)):
             yield offset, Refusal(_SEVERAL, _APART, "several-runs")
             return
         if not self._started:
@@ -101,12 +106,26 @@ class Reader:
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
 
-    def _is_of_another_run(self, step: int, kind: str) -> bool:
-        """Whether a line shows that the log is of several runs: step 0 comes again, at once with another step."""
+    def _is_copy(self, offset: int, text: str, step: int) -> bool:
+        """Whether a line repeats the one before, which is noted; two runs have the same first line."""
+        is_copy = text == self._last_text
+        self._last_text = text
+        if is_copy:
+            self._first_copy = self._first_copy if self._num_copies else offset
+            self._num_copies += 1
+            self._num_starts += step == 0
+        return is_copy
+
+    def _is_of_another_run(self, step: int, kind: str, clock_us: int) -> bool:
+        """Whether a line shows that the log is of several runs: step 0 comes again, at once with another step.
+
+        The clock of another run starts again too; where it rises, the count of steps of one run is wrong.
+        """
         is_again = step <= self._last_of.get(kind, -1)
-        self._num_starts += step == 0 and is_again
+        is_start = step == 0 and is_again and clock_us <= self._clock_us
+        self._num_starts += is_start
         self._num_again += is_again
-        is_late = step == 0 and is_again and max(self._last_of.values()) > 0
+        is_late = is_start and max(self._last_of.values()) > 0
         self._last_of[kind] = step
         self._is_over = is_late or (self._num_starts > 0 and self._num_again > 1)
         return self._is_over
@@ -167,12 +186,15 @@ class Reader:
         return values
 
     def end(self) -> Iterator[Found]:
-        """The lines of another unit, and the means that are not a number: a log has those in its first steps."""
+        """Copies, lines of another unit, and means that are not a number, which a log has in its first steps."""
         if self._unread is not None:
             first, unit, num = self._unread
             what = f"train_time is in {unit!r}" if unit else "train_time has no unit"
             message = f"{what}; the first of {num:,} lines that are left out"
             yield first, Refusal(message, "write seconds (s) or milliseconds (ms)", "unit")
+        if self._num_copies and not self._is_over:
+            message = f"the line repeats the one before; the first of {self._num_copies:,} copies, which are left out"
+            yield self._first_copy, Refusal(message, "write each line once", "sequence")
         message = f"step_avg is nan; the first of {self._num_nan:,} cases"
         is_accepted = self._num_nan <= _MOST_NAN
         if self._num_nan and is_accepted and not self._num_late:

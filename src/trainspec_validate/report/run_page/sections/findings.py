@@ -67,7 +67,7 @@ def _finding(finding: Finding) -> Iterator[Node]:
         place = position(related.path, related.span, related.pointer)
         yield element("p", "see ", element("code", place), f": {related.message}", class_="place")
     if finding.help:
-        yield element("p", element("strong", "What would be right: "), code(finding.help), class_="help")
+        yield element("p", element("strong", "Expected: "), code(finding.help), class_="help")
 
 
 def _evidence(evidence: Evidence) -> Iterator[Node]:

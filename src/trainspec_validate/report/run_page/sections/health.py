@@ -96,7 +96,7 @@ def _trails(view: RunView) -> Html | None:
         return element("p", "Nothing odd was noticed about single values.", class_="absent")
     rows = sorted(groups.items(), key=lambda entry: (-sum(trail.num for trail in entry[1]), entry[0]))
     header = ("noticed", "#times", "in", "on", "=first (UTC)", "such as")
-    caption = "What is odd about values, whether a requirement forbids it or not"
+    caption = "Unusual values, whether a requirement forbids them or not"
     return table(caption, header, [_trouble(*row) for row in rows])
 
 
