@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, micros, refused, view
 
@@ -96,6 +98,19 @@ def test_frozen_values_of_ranks_are_found() -> None:
     stream = norms(*(5.123456,) * 4, metric="train.step.duration", emitter="rank-3", scopes=("rank",), rank=3)
     (found,) = messages("TS-TEL-026", view(stream))
     assert found == "train.step.duration of rank 3 is 5.123456 for 4 updates in a row"
+
+
+@pytest.mark.parametrize(
+    ("equal", "spread", "num"), [(3, 4e-5, 0), (12, 4e-5, 1), (3, 2.0, 1), (4, 4e-5, 0), (1, 4e-5, 0)]
+)
+@pytest.mark.parametrize("of_rank", [False, True])
+def test_times_of_a_steady_loop_repeat_by_chance(equal: int, spread: float, num: int, of_rank: bool) -> None:
+    draw = random.Random(7)
+    moving = [round(0.5 + draw.random() * spread, 6) for _ in range(120)]
+    values = (*moving[:60], *(0.500192,) * equal, *moving[60:])
+    whose = {"emitter": "rank-3", "scopes": ("rank",), "rank": 3} if of_rank else {}
+    run = view(norms(*values, metric="train.step.duration", **whose))
+    assert len(judged("TS-TEL-026", run)) == (num if not of_rank else equal >= 12)
 
 
 @pytest.mark.parametrize(("watts", "num"), [(612.5, 1), (65.0, 0), (0.0, 0)])

@@ -25,7 +25,7 @@ from trainspec_validate.telemetry.checks import (
 
 SPEC = Path(__file__).resolve().parents[2] / "spec" / "v1"
 MINE = [f"TS-TEL-{number:03}" for number in (*range(20, 43), 49, 50, 54, *range(80, 85))]
-NUMBERS = {2: "two", 3: "three", 5: "five", 10: "ten", 30: "30"}
+NUMBERS = {2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve", 30: "30"}
 
 
 def percent(share: float) -> str:
@@ -41,6 +41,7 @@ STATED = {
         f"0 in {NUMBERS[frozen.FROZEN_ZEROS]}",
         f"all of {frozen.FROZEN_READINGS} readings",
         f"few digits in {frozen.FROZEN_NORMS} updates",
+        f"of a rank in {NUMBERS[frozen.FROZEN_TIMES]} updates",
     ),
     "TS-TEL-027": (
         f"lasts {NUMBERS[members.FEWEST_CADENCES]} cadences",

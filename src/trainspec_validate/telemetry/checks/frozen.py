@@ -21,6 +21,10 @@ MOVING = frozenset(
     }
 )
 """Metrics that are computed or timed afresh in each update: limits, set rates and integers can repeat."""
+MEASURED = frozenset({"train.token.rate", "train.step.duration"})
+"""Those that a clock measures: in a steady run they move by few units of their last decimal, and repeat by chance."""
+FROZEN_TIMES = 12
+"""Equal ones of a rank where others differ: where every tenth is equal to the one before, a million hold none so."""
 FROZEN_VALUES = 3
 """Equal values of full precision: the gradient norm of one public run stayed the same for 3 updates and again for 5."""
 FROZEN_ZEROS = 10
@@ -60,6 +64,7 @@ def frozen_value(run: RunView) -> Iterator[Violation]:
     rows = rows[~of_job[run.series.rows["subject"][rows]]]
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
     frozen = [row for row in suspects if _is_frozen(*_longest_run(run, row), _metric(run, row))]
+    frozen = [row for row in frozen if not _may_repeat(run, row)]
     yield from violations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", _frozen)
     columns = Columns(run, meters)
     still = meters[(columns["minimum"] == columns["maximum"]) & (columns["maximum"] != 0)].tolist()
@@ -79,6 +84,8 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
     goes_on &= (step[1:] > step[:-1]) & (step[:-1] >= 0)
     for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
         held, length = float(value[begin]), end - begin + 1
+        if series.key.metric in MEASURED and _is_chance(series, begin, end):
+            continue
         if _is_frozen(held, length, series.key.metric) or _is_held(series, begin, end):
             yield Violation(
                 series.location(begin),
@@ -135,6 +142,25 @@ def _is_frozen(value: float, length: int, metric: str) -> bool:
 
 def _metric(run: RunView, row: int) -> str:
     return run.series.keys[int(run.series.rows["key"][row])].metric
+
+
+def _may_repeat(run: RunView, row: int) -> bool:
+    """Whether equal times of a rank, of which no more is known than their number and bounds, may be so by chance."""
+    rows = run.series.rows
+    moves = rows["minimum"][row] < rows["maximum"][row]
+    return bool(_metric(run, row) in MEASURED and moves and rows["longest_run"][row] < FROZEN_TIMES)
+
+
+def _is_chance(series: JobSeries, begin: int, end: int) -> bool:
+    """Whether neighbours that differ by as few units of the last decimal as elsewhere are equal as often by chance."""
+    value, length = np.asarray(series.value), end - begin + 1
+    others = [part[np.isfinite(part)] for part in (value[:begin], value[end + 1 :])]
+    changes = np.abs(np.concatenate([np.diff(part) for part in others]))
+    if not len(changes) or value[begin] == 0:
+        return False
+    decimals = max(_num_decimals(float(each)) for part in others for each in part[-WINDOW:])
+    units = max(float(np.median(changes)) * 10.0**decimals, 1.0)
+    return bool((len(changes) + length) * units ** (1 - length) > UNLIKELY)
 
 
 def _is_held(series: JobSeries, begin: int, end: int) -> bool:
