@@ -322,6 +322,13 @@ def test_what_cannot_be_read_is_named_as_in_a_directory(case: str) -> None:
         assert reason in {entry["path"]: entry["reason"] for entry in judged(".")["unjudged"]}[f"plans/{path}"]
 
 
+def test_a_plan_at_the_end_of_a_long_file_is_named() -> None:
+    Path("plans").mkdir()
+    Path("plans/plan.yaml").write_text("# x\n" * 9_000_000 + PLAN)
+    [entry] = judged("clusters/cluster.yaml")["unjudged"]
+    assert (entry["path"], "larger than 32 MiB" in entry["reason"]) == ("plans/plan.yaml", True), entry
+
+
 def test_an_archive_that_is_too_large_to_look_at_is_named() -> None:
     with zipfile.ZipFile("plans.zip", "w") as archive:
         archive.writestr("a.bin", os.urandom(5 * 1024**2))

@@ -29,6 +29,7 @@ _FIRST_BYTES: Final = 4_096
 _PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
 """What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
 _VERSION_START: Final = b"trainspec/"
+NO_TEXT: Final = "is no text in UTF-8"
 _EBCDIC: Final = bytes.fromhex("a399818995a297858361a5")
 """`trainspec/v` as mainframes write it: these characters have the same codes in every code page of EBCDIC for Latin.
 
@@ -318,5 +319,5 @@ def _no_text(content: bytes, *, is_whole: bool) -> str:
             decoder.decode(content[start : start + _PIECE_BYTES])
         decoder.decode(b"", final=is_whole)
     except UnicodeDecodeError:
-        return "is no text in UTF-8"
+        return NO_TEXT
     return "holds zero bytes, which no text does" if b"\0" in content else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainspec_validate.documents.load import LoadError, read_file
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.model.suggest import did_you_mean, meant
-from trainspec_validate.pipeline.claims import NO_VERSION, claims, hidden_claims
+from trainspec_validate.pipeline.claims import NO_TEXT, NO_VERSION, claims, hidden_claims, is_in_ebcdic
 from trainspec_validate.pipeline.detect import why_unread
 from trainspec_validate.pipeline.files import is_document_name, walk
 from trainspec_validate.pipeline.passed_over import PassedOver, passed_over
@@ -217,7 +217,7 @@ def _read(tree: _Tree, path: Path, num_bytes: Count) -> None:
     except OSError as error:
         tree.unread.append((path.as_posix(), f"cannot be read: {reason_of(error)}", "make it readable"))
     except LoadError as error:
-        if error.code == "unreadable" or hidden_claims(path):
+        if error.code == "unreadable" or hidden_claims(path) or why_unread(path) is None:
             tree.unread.append((path.as_posix(), f"cannot be read: {error.message}", error.help))
     else:
         if claims(text.content) or claims(text.plain):
@@ -228,7 +228,7 @@ def _read(tree: _Tree, path: Path, num_bytes: Count) -> None:
 
 def _unclaimed(tree: _Tree, text: Text) -> None:
     """Add what names no version of ours and may be one of ours, by what a search of a directory says of it."""
-    reason = why_unread(text.path)
+    reason = NO_TEXT if is_in_ebcdic(text.content) else why_unread(text.path)
     if reason is None or reason == NO_VERSION:
         tree.texts.append(text)
     elif reason and text.content.strip():  # an empty file refers to nothing
