@@ -748,6 +748,15 @@ def test_a_rank_that_hangs_and_shows_that_it_lives_is_behind_all_the_time(tmp_pa
     assert (len(found), withdrawn) == (1, [])
 
 
+def test_a_job_that_is_gone_gives_one_line_on_its_emitters(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(150)
+    run.look(150)
+    run.look(190)
+    assert [what for what in run.follower.waits if what.startswith("nothing")] == ["nothing from any emitter"]
+    assert "wrote before: node/h-00000, rank-000000, rank-000001" in run.follower.waits["nothing from any emitter"]
+
+
 def test_a_metric_that_is_reported_seldom_is_not_missing_yet(tmp_path: Path) -> None:
     run = live(tmp_path)
     late = run.begin + 250 * 10**6

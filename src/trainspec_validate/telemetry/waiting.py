@@ -133,10 +133,17 @@ def _silent(run: RunView, span: AttemptSpan) -> Iterator[Wait]:
         usual = (each.last_time_us - each.first_time_us) / 1e6 / (each.num_records - 1)
         if seconds > max(_LEAST_SECONDS, _LONGER * usual):
             late.append((each.emitter, seconds))
+    if len(late) == len(mine) > 1:
+        least = seconds_in_words(min(seconds for _, seconds in late))
+        yield Wait("nothing from any emitter", f"for {least} or longer; {len(mine):,} wrote before: {_names(late)}")
+        return
     for name, seconds in late if len(late) <= _MOST_NAMED else ():
         yield Wait(f"nothing from {name}", f"for {seconds_in_words(seconds)}")
     if len(late) > _MOST_NAMED:
-        names = ", ".join(name for name, _ in late[:_MOST_NAMED])
         least = seconds_in_words(min(seconds for _, seconds in late))
-        more = f"{len(late):,} of {len(mine):,} have written nothing for {least} or longer: {names}, ..."
+        more = f"{len(late):,} of {len(mine):,} have written nothing for {least} or longer: {_names(late)}"
         yield Wait(f"nothing from more than {_MOST_NAMED} emitters", more)
+
+
+def _names(late: list[tuple[str, float]]) -> str:
+    return ", ".join(name for name, _ in late[:_MOST_NAMED]) + ", ..." * (len(late) > _MOST_NAMED)
