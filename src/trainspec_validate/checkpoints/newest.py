@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -295,7 +295,8 @@ def _judge(
     path = _path(checkpoint, is_alone=terms.is_alone)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
     faults += _functions(checkpoint) if terms.code == "classes" else ()
-    found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
+    others = (read_checkpoint(root) for root in terms.beside if root != one.root)
+    found = [*_findings(checkpoint, _STRUCTURE, beside=others), *_findings(checkpoint, _NOTED)]
     refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
     faults += map(_words, refused)
     notes = [_words(each) for each in found if each not in refused] + [*_passed(one, committed)]
@@ -400,10 +401,12 @@ def _passed(one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[s
         yield f"{committed[0].name}: names step {committed[1]:,}, from which its program resumes until it is changed"
 
 
-def _findings(checkpoint: Checkpoint, ids: Sequence[str], older: Sequence[Checkpoint] = ()) -> tuple[Finding, ...]:
+def _findings(
+    checkpoint: Checkpoint, ids: Sequence[str], older: Sequence[Checkpoint] = (), beside: Iterable[Checkpoint] = ()
+) -> tuple[Finding, ...]:
     index = load_index()
     wanted = [requirement for each in ids if (requirement := index.find(each)) is not None]
-    series = Series(checkpoint.root, checkpoint.name, (*older, checkpoint))
+    series = Series(checkpoint.root, checkpoint.name, (*older, checkpoint), beside=beside)
     return judge_series(series, wanted, index, {}).findings
 
 
