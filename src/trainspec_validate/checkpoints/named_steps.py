@@ -26,7 +26,7 @@ def step_of_name(one: Checkpoint, beside: Iterable[Checkpoint]) -> int | None:
 
     Args:
         one: as it was read.
-        beside: the checkpoints next to it, whose contents say what an open name counts; read where they are needed.
+        beside: the checkpoints next to it, which are read only where the word of the name decides nothing.
     """
     if one.is_bundle:
         return None if bundles.counts_saves(one.bundle) else bundles.step_of(one.bundle)
