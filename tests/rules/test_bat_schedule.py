@@ -42,6 +42,13 @@ def plan(job: dict[str, Any] | None = None, batch: dict[str, Any] | None = None,
         ({"num_steps": 20000, "num_tokens": None}, {"total_tokens": 20000 * STEP_TOKENS}, None),
         ({"num_steps": 20000, "num_tokens": None}, {"total_tokens": 2e12}, "total_tokens"),
         ({"num_steps": 50}, {"total_steps": 51}, None),
+        ({"num_steps": 20000}, {"total_steps": 20000, "warmup_steps": 500, "decay_steps": 100}, "decay_steps"),
+        ({"num_steps": 20000}, {"total_steps": 20000, "warmup_steps": 500, "decay_steps": 15000}, None),
+        ({"num_steps": 20000}, {"total_steps": 20000, "warmup_steps": 500, "decay_steps": 14800}, "decay_steps"),
+        ({"num_steps": 20000}, {"total_steps": 20000, "warmup_tokens": 4e10, "decay_steps": 9000}, None),
+        ({"num_steps": 20000}, {"total_steps": 20000, "kind": "warmup-stable-decay", "decay_steps": 100}, None),
+        ({"num_steps": None, "num_tokens": 300e9}, {"decay_tokens": 260e9, "final": 6e-6}, None),
+        ({"num_steps": None, "num_tokens": 300e9}, {"decay_tokens": 2.6e9, "final": 6e-6}, "decay_tokens"),
     ],
 )
 def test_schedule_and_job(findings, job, schedule, key) -> None:
@@ -159,6 +166,9 @@ def test_length_without_a_job_or_a_total_is_not_judged(verdict) -> None:
         ({"final": 3e-5}, None),
         ({"final": 3e-3}, "final"),
         ({"kind": "constant", "decay_steps": 10}, "kind"),
+        ({"kind": "constant", "final": 3e-4}, None),
+        ({"kind": "constant", "final": 3e-5}, "final"),
+        ({"kind": "constant", "final": 0.0}, "final"),
         ({"kind": "warmup-stable-decay"}, "kind"),
         # Kimi K2: 500 steps of warm-up, 10 trillion tokens constant, 5.5 trillion of decay.
         ({"kind": "warmup-stable-decay", "warmup_steps": 500, "decay_tokens": 5.5e12, "total_tokens": 15.5e12}, None),

@@ -63,6 +63,28 @@ def schedule_length(plan: TrainingPlan) -> Iterator[Violation]:
                 related=((at(plan, "job"), "the job"),),
             )
     yield from _in_the_job(plan, schedule)
+    if schedule.kind not in {*WITHOUT_DECAY, "warmup-stable-decay"}:
+        yield from _ends_early(plan, schedule)
+
+
+def _ends_early(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
+    """A decay right after the warm-up that is over long before the job."""
+    for unit, whole in zip(UNITS, (job_steps(plan), job_tokens(plan)), strict=True):
+        (warmup, decay), (other,) = (
+            [getattr(schedule, f"{part}_{unit}") for part in ("warmup", "decay")],
+            [getattr(schedule, f"warmup_{each}") for each in UNITS if each != unit],
+        )
+        if not decay or not whole or (other and not warmup):
+            continue
+        end = (warmup or 0) + decay
+        if end < whole / MOST_OF_JOB - 1:
+            yield Violation(
+                at(plan, "optimizer", "learning_rate", f"decay_{unit}"),
+                f"the decay is over after {number(end)} of {number(round(whole))} {unit}: "
+                "the rest runs at the final rate",
+                f"set decay_{unit} to {base(round(whole - (warmup or 0)))}, or name the form with a stable phase",
+                related=((at(plan, "job"), "the job"),),
+            )
 
 
 @rule("TS-BAT-042")
@@ -233,6 +255,11 @@ def _decay(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Viola
     kind = at(plan, "optimizer", "learning_rate", "kind")
     if schedule.kind in WITHOUT_DECAY and declared:
         yield Violation(kind, f"the form is {schedule.kind}, but {declared[0]} is given", f"remove {declared[0]}")
+    if schedule.kind == "constant" and schedule.final not in {None, schedule.peak}:
+        message = (
+            f"the form is constant, but the rate falls from {number(schedule.peak)} to {number(schedule.final or 0)}"
+        )
+        yield Violation(at(plan, "optimizer", "learning_rate", "final"), message, "remove final, or name the form")
     if schedule.kind == "warmup-stable-decay" and not declared:
         message = "the rate is constant until the decay begins, but the length of the decay is not given"
         yield Violation(kind, message, "give decay_steps or decay_tokens")
