@@ -21,12 +21,12 @@ _AUTOMATIC = re.compile(r"checkpoint_\d+", re.ASCII)
 https://github.com/huggingface/accelerate/blob/v1.2.0/src/accelerate/accelerator.py, `save_state`."""
 
 
-def step_of_name(one: Checkpoint, beside: Iterable[Checkpoint]) -> int | None:
+def step_of_name(one: Checkpoint, others: Iterable[Checkpoint]) -> int | None:
     """The optimizer step that a name says; None where it says none, or counts epochs or saves.
 
     Args:
         one: as it was read.
-        beside: the checkpoints next to it, which are read only where the word of the name decides nothing.
+        others: the checkpoints next to it, which are read only where the word of the name decides nothing.
     """
     if one.is_bundle:
         return None if bundles.counts_saves(one.bundle) else bundles.step_of(one.bundle)
@@ -36,13 +36,13 @@ def step_of_name(one: Checkpoint, beside: Iterable[Checkpoint]) -> int | None:
         return None
     step = int(match["step"])
     is_open = word not in _ALWAYS and _TRAINER not in one.files and _said(one) not in {None, step}
-    return None if is_open and _counts_saves(one, beside) else step
+    return None if is_open and _counts_saves(one, others) else step
 
 
-def _counts_saves(one: Checkpoint, beside: Iterable[Checkpoint]) -> bool:
+def _counts_saves(one: Checkpoint, others: Iterable[Checkpoint]) -> bool:
     """Whether the contents of all with names of one word are on one side of their names, and grow with them."""
     counted = {}
-    for each in (one, *beside):
+    for each in (one, *others):
         match, said = STEP_NAME.match(each.root.name), _said(each)
         if match and said is not None and not each.is_bundle and _word(each) == _word(one):
             counted[int(match["step"])] = said
