@@ -167,6 +167,25 @@ def test_a_count_that_begins_anew_in_each_epoch_contradicts_nothing(tmp_path: Pa
     assert newest(tmp_path) == "epoch_3.pth"
 
 
+@pytest.mark.parametrize("form", ["step_{}.pt", "model_{}.pt", "step_{}/state.pt", "checkpoint-{}/state.pt"])
+@pytest.mark.parametrize("key", ["step", "iteration", ""])
+def test_none_is_chosen_where_an_older_name_holds_a_higher_step(tmp_path: Path, form: str, key: str) -> None:
+    for name, step in ((100, 500), (200, 200)):
+        (tmp_path / form.format(name)).parent.mkdir(exist_ok=True)
+        save(tmp_path / form.format(name), {**full(step), **({key: step} if key else {})})
+    older, newer = (form.format(name).partition("/")[0] for name in (100, 200))
+    with pytest.raises(SeveralSeriesError, match=rf"{older} may be newer than {newer}: .* 200 and 500, and"):
+        newest(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["step_{}.pt", "step_{}/state.pt"])
+def test_a_step_within_an_epoch_contradicts_no_name(tmp_path: Path, form: str) -> None:
+    for name, step in ((900, 450), (1000, 90), (1100, 30)):
+        (tmp_path / form.format(name)).parent.mkdir(exist_ok=True)
+        save(tmp_path / form.format(name), {**full(name), "iteration": step})
+    assert newest(tmp_path) == form.format(1100).partition("/")[0]
+
+
 def test_a_model_without_the_optimizer_that_others_have_is_passed_over(tmp_path: Path) -> None:
     save(tmp_path / "best.pt", {"model": MODEL, "epoch": 9, "optimizer": None}, seconds=9)
     save(tmp_path / "last.pt", full(5, epoch=5))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -31,9 +31,11 @@ from trainspec_validate.checkpoints.progress import hold_the_same
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside
 from trainspec_validate.checkpoints.saves import (
+    Saved,
     are_equal,
     are_parts,
     contradiction,
+    state_of,
     states_in,
     without_optimizer,
 )
@@ -208,12 +210,21 @@ def _apart(group: Group) -> Group:
 
 def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> None:
     """Refuse to choose a state where another whole one may be newer."""
-    for other in others:
-        if one.saved is None or other.saved is None:
-            continue
-        words = contradiction(one.saved, other.saved) or are_parts(one.saved, other.saved)
+    for other, saved, beside in _pairs(one, others):
+        words = contradiction(saved, beside) or are_parts(saved, beside)
         if words and not _judge(other, (), None, terms).faults:
             raise SeveralSeriesError(f"{words}; name the file to resume from")
+
+
+def _pairs(one: Candidate, others: Sequence[Candidate]) -> Iterator[tuple[Candidate, Saved, Saved]]:
+    """Others with what orders them: all files side by side, and the few directories before one, of one file each."""
+    if one.saved is not None:
+        yield from ((other, one.saved, other.saved) for other in others if other.saved is not None)
+    elif one.files is None and (saved := state_of(one.root)):
+        for other in others[:NUM_COMPARED]:
+            is_alike = other.files is None and bundles.form_of(other.root.name) == bundles.form_of(one.root.name)
+            if is_alike and (beside := state_of(other.root)):
+                yield other, saved, beside
 
 
 def _check_left_out(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> None:
@@ -295,7 +306,8 @@ def _judge(
     path = _path(checkpoint, is_alone=terms.is_alone)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
     faults += _functions(checkpoint) if terms.code == "classes" else ()
-    found = [*_findings(checkpoint, _STRUCTURE), *_findings(checkpoint, _NOTED)]
+    others = (read_checkpoint(root) for root in terms.beside if root != one.root)
+    found = [*_findings(checkpoint, _STRUCTURE, beside=others), *_findings(checkpoint, _NOTED)]
     refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
     faults += map(_words, refused)
     notes = [_words(each) for each in found if each not in refused] + [*_passed(one, committed)]
@@ -400,10 +412,12 @@ def _passed(one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[s
         yield f"{committed[0].name}: names step {committed[1]:,}, from which its program resumes until it is changed"
 
 
-def _findings(checkpoint: Checkpoint, ids: Sequence[str], older: Sequence[Checkpoint] = ()) -> tuple[Finding, ...]:
+def _findings(
+    checkpoint: Checkpoint, ids: Sequence[str], older: Sequence[Checkpoint] = (), beside: Iterable[Checkpoint] = ()
+) -> tuple[Finding, ...]:
     index = load_index()
     wanted = [requirement for each in ids if (requirement := index.find(each)) is not None]
-    series = Series(checkpoint.root, checkpoint.name, (*older, checkpoint))
+    series = Series(checkpoint.root, checkpoint.name, (*older, checkpoint), beside=beside)
     return judge_series(series, wanted, index, {}).findings
 
 

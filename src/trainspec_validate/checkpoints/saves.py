@@ -18,7 +18,7 @@ from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.progress import EPOCH_KEYS, GLOBAL_KEYS, LOCAL_KEYS, Progress, progress_of
-from trainspec_validate.checkpoints.save_names import DATE, STEP_NAME, WORDS, agree, counts_in
+from trainspec_validate.checkpoints.save_names import DATE, EPOCHS, STEP_NAME, WORDS, agree, counts_in
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt")
@@ -275,14 +275,23 @@ def _of_counts(one: Saved, other: Saved) -> Iterator[Sign]:
         if key in counts[0] and key in counts[1]:
             numbers = counts[0][key], counts[1][key]
             words = f"{key} is {numbers[0]:,} and {numbers[1]:,}"
-            yield Sign(_sign(numbers[:1], numbers[1:]), words, key not in LOCAL_KEYS)
+            is_sure = key not in LOCAL_KEYS or _is_named_by(one, numbers[0])
+            yield Sign(_sign(numbers[:1], numbers[1:]), words, is_sure)
 
 
 def _of_optimizers(one: Saved, other: Saved) -> Iterator[Sign]:
     steps = [each.progress.optimizer_step if each.progress else None for each in (one, other)]
     if steps[0] is not None and steps[1] is not None:
         words = f"the steps of their optimizers are {steps[0]:,} and {steps[1]:,}"
-        yield Sign(_sign((steps[0],), (steps[1],)), words, is_sure=False)
+        yield Sign(_sign((steps[0],), (steps[1],)), words, _is_named_by(one, steps[0]))
+
+
+def _is_named_by(one: Saved, step: int) -> bool:
+    """Whether the name of a state says the step in it, so that the step is counted from the start of training.
+
+    A step that begins anew in each epoch is nowhere more than such a name says.
+    """
+    return not any(word in one.numbers for word in EPOCHS) and step > 0 and 0 <= one.number - step <= 1
 
 
 def _signs(one: Saved, other: Saved) -> list[Sign]:
@@ -320,6 +329,15 @@ def contradiction(one: Saved, other: Saved) -> str:
         return ""
     words = next((f", and {sign.words} say the opposite" for sign in signs if sign.value > 0), "")
     return f"{other.name} may be newer than {one.name}: {against[0].words}{words}"
+
+
+def state_of(root: Path) -> Saved | None:
+    """The one file of state in a directory, under the name of the directory; None where it has none, or several."""
+    checkpoint = inventory(root)
+    names = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    if len(names) != 1 or not is_torch(names[0]):
+        return None
+    return Saved(root.name, progress_of(root / names[0]), checkpoint.files[names[0]].modified_ns)
 
 
 def are_parts(one: Saved, other: Saved) -> str:

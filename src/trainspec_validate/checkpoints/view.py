@@ -344,6 +344,8 @@ class Series:
     """What the streams next to them say; None where there are none, or of several runs."""
     reads_values: bool = False
     """Whether the values of tensors are read too."""
+    beside: Iterable[Checkpoint] = ()
+    """Others in the directory that are not judged; read where a name alone decides nothing."""
 
     @property
     def stepped(self) -> tuple[Checkpoint, ...]:

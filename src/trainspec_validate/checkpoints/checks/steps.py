@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
-from trainspec_validate.checkpoints import bundles
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED
-from trainspec_validate.checkpoints.save_names import STEP_NAME
+from trainspec_validate.checkpoints.named_steps import step_of_name
 from trainspec_validate.checkpoints.twins import borrowed, copied_from
 from trainspec_validate.checkpoints.usable import counted_ahead
 from trainspec_validate.checkpoints.view import StepClaim
@@ -24,7 +24,8 @@ def step_agreement(series: Series) -> Iterator[Violation]:
     yield from _mixed(series)
     for one in series.checkpoints:
         named = "name" if one.is_bundle else "name of the directory"
-        step = _step_of_name(one)
+        beside = chain((each for each in series.checkpoints if each is not one), series.beside)
+        step = step_of_name(one, beside)
         said = [] if step is None else [(step, f"the {named} ({one.label})")]
         for claim in one.claims if step is not None else _claims_of_parts(one):
             num_compared += bool(said)
@@ -61,14 +62,6 @@ def _before(one: Checkpoint, series: Series) -> list[Checkpoint]:
     older = [each for each in series.checkpoints if each.step is not None and one.step is not None]
     older = sorted((each for each in older if (each.step or 0) < (one.step or 0)), key=lambda each: -(each.step or 0))
     return older[:NUM_COMPARED]
-
-
-def _step_of_name(one: Checkpoint) -> int | None:
-    """The optimizer step that a name says; None where it says none, or counts epochs or saves."""
-    if one.is_bundle:
-        return None if bundles.counts_saves(one.bundle) else bundles.step_of(one.bundle)
-    match = STEP_NAME.match(one.root.name)
-    return int(match["step"]) if match else None
 
 
 def _claims_of_parts(one: Checkpoint) -> list[StepClaim]:
