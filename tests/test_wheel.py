@@ -423,7 +423,7 @@ def test_the_recorder_writes_a_stream_that_the_validator_accepts(places: dict[st
     }
     assert report["summary"]["findings"]["error"] == 0
     assert report["summary"]["requirements"]["pass"] > 30
-    assert [one["requirement"] for one in report["findings"]] == ["TS-TEL-071"], "no device is on this machine"
+    assert report["findings"] == [], "the head of the node declares the metrics of devices unsupported"
 
 
 def test_the_recorder_has_its_program(places: dict[str, Place]) -> None:

@@ -106,3 +106,10 @@ def test_a_part_of_the_loss_is_not_the_loss(has_whole: bool) -> None:
         values = {"train.loss.mean{train.loss.name=rare}": "NaN", "train.loss.mean{train.loss.name=usual}": 3.0}
         stream.sample(10.0 * step, values | ({LOSS: 3.0} if has_whole else {}), step=step)
     assert judged("TS-TEL-088", view(stream)) == []
+
+
+def test_a_loss_around_zero_has_no_end_above_its_start() -> None:
+    signed = [-0.012 + 0.0003 * place + 0.003 * (-1) ** place for place in range(60)]
+    assert judged("TS-TEL-055", view(losses(signed))) == []
+    (found,) = messages("TS-TEL-055", view(losses([value + 0.1 for value in signed])))
+    assert "ends at 0.10495, above 0.0922" in found

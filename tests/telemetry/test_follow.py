@@ -748,6 +748,41 @@ def test_a_rank_that_hangs_and_shows_that_it_lives_is_behind_all_the_time(tmp_pa
     assert (len(found), withdrawn) == (1, [])
 
 
+def paused(run: Live, *spans: tuple[int, int]) -> None:
+    """Leave out all samples of some times."""
+    for name, lines in run.lines.items():
+        during = [[run.begin + at * 10**6 for at in span] for span in spans]
+        kept = [one for one in lines if b'"k":"e"' in one or not any(a < time_of(one) < b for a, b in during)]
+        run.lines[name] = kept
+
+
+def no_update(run: Live, seconds: int) -> bool:
+    run.write(seconds)
+    run.look(seconds)
+    return any(what.startswith("no update") for what in run.follower.waits)
+
+
+def test_a_pause_that_came_twice_before_is_a_habit(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    paused(run, (60, 100), (120, 160), (180, 220), (240, 400))
+    assert [no_update(run, at) for at in (90, 110, 150, 170, 215, 230, 290, 330)] == [
+        *(True, False, True, False, False, False, False, True)
+    ]
+
+
+def test_a_declared_warm_up_has_two_minutes(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    paused(run, (100, 400))
+    job = next(name for name in run.lines if name.startswith("job"))
+    place = next(at for at, line in enumerate(run.lines[job]) if time_of(line) > run.begin + 100 * 10**6)
+    last = json.loads(run.lines[job][place - 1])
+    time_us = run.begin + 101 * 10**6
+    event = {"k": "e", "time_us": time_us, "seq": last["seq"] + 1, "name": "train.step.warmup_reset", "step": 1}
+    event |= {"id": "w", "observed_us": time_us, "a": {"train.step.warmup.reason": "compilation"}}
+    run.lines[job].insert(place, json.dumps(event, separators=(",", ":")).encode() + b"\n")
+    assert [no_update(run, at) for at in (130, 210, 240)] == [False, False, True]
+
+
 def test_a_job_that_is_gone_gives_one_line_on_its_emitters(tmp_path: Path) -> None:
     run = live(tmp_path)
     run.write(150)

@@ -61,6 +61,7 @@ SACCT = (
     "is a table of sacct in columns, which cut values; "
     "export it with `sacct --parsable2 --duplicates --format=JobID,JobName,State,Start,End,ExitCode,Restarts`"
 )
+_JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\{[^\n]*\}[ \t\r]*(?:\n|$)")
 _DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
 """What a text that was meant as a document has, whatever its name is."""
 _ORDER_MARK = b"\xef\xbb\xbf"
@@ -319,7 +320,9 @@ def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
         raise InputError(f"{file.name}: {_table_words(start)}")
     if file.name.lower().endswith(_LOGS) and start.strip() and not _DOCUMENT_KEY.search(start):
         raise InputError(f"{file.name}: {_log_words()}")
-    return Source("stream" if is_compressed else "document", file)
+    names_us = b'"apiVersion"' in start or b'"kind"' in start
+    is_lines = _JSON_LINES.match(start) and not names_us  # metrics.json of Detectron2 is JSON Lines
+    return Source("stream" if is_compressed or is_lines else "document", file)
 
 
 def has_own_stream_name(name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ _STEPS: Final = 5.0
 _LEAST_SECONDS: Final = 20.0
 """Two cadences of a heartbeat."""
 _FIRST_SECONDS: Final = 120.0
+"""Until the first update, and until that after a warm-up: compilation takes as long."""
+_HABIT, _ABOVE_HABIT, _LONGEST_HABIT_SECONDS = 2, 1.5, 600.0
+"""A pause is a habit of the job, such as rollouts between updates, when it came twice before."""
 _LONGER: Final = 3.0
 """Times the longest one of its kind that a save, or an evaluation, takes."""
 _WORK: Final = {
@@ -99,11 +102,20 @@ def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wai
     usual = float(np.median(np.diff(times[new]))) / 1e6 if len(new) > 1 else 0.0
     last = known.series.location(mine.start + int(new[-1]))
     seconds = (end_by(run, span, last) - int(times[new[-1]])) / 1e6
-    if seconds > max(_STEPS * usual, _LEAST_SECONDS):
+    if seconds > max(_STEPS * usual, _LEAST_SECONDS, _explained_seconds(run, span, times[new])):
         step = int(steps[new[-1]])
         why = f"under way: {', '.join(work)}" if work else "no event says why"
         often = f", one about every {seconds_in_words(usual)} before" if usual else ""
         yield Wait(f"no update after step {step:,}", f"for {seconds_in_words(seconds)}{often}; {why}")
+
+
+def _explained_seconds(run: RunView, span: AttemptSpan, times: Any) -> float:
+    """How long the next update may take for what was seen: a warm-up that was declared, or pauses that come again."""
+    warm_ups = (event for event in run.events_named("train.step.warmup_reset") if event.attempt == span.number)
+    if any(event.time_us >= times[-1] for event in warm_ups):
+        return _FIRST_SECONDS
+    pauses = np.sort(np.diff(times))[-_HABIT:] / 1e6
+    return min(_LONGEST_HABIT_SECONDS, _ABOVE_HABIT * float(pauses[0])) if len(pauses) == _HABIT else 0.0
 
 
 def _no_first_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wait]:

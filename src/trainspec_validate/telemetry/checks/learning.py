@@ -190,8 +190,8 @@ def _is_spike(values: Any, floor: float) -> Any:
 
 def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Iterator[Violation]:
     """A loss that ends above its first reports, or twice above its least."""
-    if len(values) < FEWEST_OF_COURSE:
-        return
+    if len(values) < FEWEST_OF_COURSE or values.min() < 0 < values.max():
+        return  # a share of a loss around 0 says nothing
     edge = _edge(values)
     start = values[:edge]
     usual = start[np.abs(start) <= SPIKE * max(float(np.median(np.abs(start))), floor)]
