@@ -208,11 +208,6 @@ PARTS: list[dict[str, dict[str, Any]]] = [
     {"rank_0.pt": full(3, step=3), "rank_1.pt": full(4, step=4)},
     {"best_model.pt": MODEL, "best_optimizer.pt": optimizer(3), "last_model.pt": MODEL},
     {"model_1.pt": full(3, step=3), "model_2.pt": full(3, step=3)},
-    {"G_10.pth": {"model": {"g": "tensor"}, "iteration": 10}, "G_20.pth": {"model": {"g": "tensor"}, "iteration": 20}}
-    | {
-        "D_10.pth": {"model": {"d": "tensor"}, "iteration": 10},
-        "D_20.pth": {"model": {"d": "tensor"}, "iteration": 20},
-    },
 ]
 
 
@@ -231,12 +226,46 @@ def test_a_file_that_says_what_belongs_together_makes_one_checkpoint(tmp_path: P
     assert {one.path for one in judged_newest_first(tmp_path)} == {tmp_path.as_posix()}
 
 
-def test_none_is_chosen_among_networks_of_one_epoch(tmp_path: Path) -> None:
-    for epoch in (1, 2):
-        save(tmp_path / f"netG_epoch_{epoch}.pth", {"g": "tensor"})
-        save(tmp_path / f"netD_epoch_{epoch}.pth", {"d": "tensor"})
-    with pytest.raises(SeveralSeriesError, match="are of the same step and hold different tensors"):
-        newest(tmp_path)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("G_{}.pth", "D_{}.pth"),
+        ("netG_epoch_{}.pth", "netD_epoch_{}.pth"),
+        ("encoder_{}.pt", "decoder_{}.pt"),
+        ("one_step_{}.pt", "two_step_{}.pt"),
+    ],
+)
+@pytest.mark.parametrize("damaged", ["first", "second"])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_two_networks_of_a_step_are_one_save(
+    tmp_path: Path, first: str, second: str, damaged: str, *, is_missing: bool
+) -> None:
+    for step in (10, 20, 30):
+        save(tmp_path / first.format(step), {"model": {"g": "tensor"}, "iteration": step})
+        save(tmp_path / second.format(step), {"model": {"d": "tensor"}, "iteration": step})
+    names = {form.format(30) for form in (first, second)}
+    assert newest(tmp_path) in names
+    path = tmp_path / {"first": first, "second": second}[damaged].format(30)
+    if is_missing:
+        path.unlink()
+    else:
+        os.truncate(path, 90)
+    assert newest(tmp_path) in {form.format(20) for form in (first, second)}
+
+
+def test_files_of_two_runs_are_no_parts_of_one_save(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        for name in ("low_step_{}.pt", "high_step_{}.pt"):
+            save(tmp_path / name.format(step), full(step, step=step))
+    os.truncate(tmp_path / "low_step_30.pt", 90)
+    assert newest(tmp_path) == "high_step_30.pt"
+
+
+def test_files_of_layers_are_no_saves(tmp_path: Path) -> None:
+    for layer in (10, 11, 12):
+        save(tmp_path / f"layer_{layer}_actor.pt", {"g": "tensor"})
+        save(tmp_path / f"layer_{layer}_critic.pt", {"d": "tensor"})
+    assert newest(tmp_path) == "."
 
 
 def test_what_is_no_whole_number_is_no_count(tmp_path: Path) -> None:

@@ -24,6 +24,13 @@ _SLOT = re.compile(r"(?:^|[-_.])(?P<word>latest|last|best|final)(?=[-_.]|$)", re
 _NUMBER = re.compile(r"(?<![\d.])\d{1,12}(?![\d.])", re.ASCII)
 _WORD = re.compile(r"[a-z]+")
 _MODELS = frozenset({"model", "weights", "net"})
+_GENERATORS = frozenset({"g", "gen", "generator", "netg"})
+_NETWORKS = (
+    (_GENERATORS, frozenset({"d", "disc", "discriminator", "netd"})),
+    (frozenset({"encoder"}), frozenset({"decoder"})),
+    (frozenset({"actor"}), frozenset({"critic"})),
+)
+"""Words of the names of two networks that are trained together."""
 _PARTS = frozenset(
     {
         *(
@@ -77,6 +84,35 @@ def saves_side_by_side(names: Iterable[str]) -> dict[str, list[str]]:
     return {_first(files): [one.name for one in files] for files in found.values()}
 
 
+def pairs_side_by_side(names: Iterable[str]) -> dict[str, list[str]]:
+    """The files of each save by the first of them, where names with the same words are at each step; empty otherwise.
+
+    One save may lack a file. What the files hold says whether they are parts: those of two runs hold the same tensors.
+
+    >>> pairs_side_by_side(["G_10.pth", "D_10.pth", "G_20.pth", "D_20.pth", "G_30.pth"])["G_10.pth"]
+    ['D_10.pth', 'G_10.pth']
+    >>> pairs_side_by_side(["layer_10_a.pt", "layer_10_b.pt", "layer_11_a.pt", "layer_11_b.pt"])
+    {}
+    """
+    found: dict[Place, list[_Name]] = {}
+    for one in (_parsed(name) for name in sorted(names) if name.lower().endswith(_STATE)):
+        if not one.place or one.has_rank:
+            return {}
+        found.setdefault(one.place, []).append(one)
+    words = {one.words for files in found.values() for one in files}
+    cut = [files for files in found.values() if len(files) < len(words)]
+    numbered = [place for place in found if place[0][1]]
+    are_bare = any(place[0][0] in {"", "ep"} for place in numbered)
+    numbers = [place[0][1][-1] for place in numbered]
+    if len(words) < 2 or len(found) - len(cut) < 2 or len(cut) > 1 or len(numbered) < 2:
+        return {}
+    if are_bare and max(numbers) - min(numbers) < len(numbers):
+        return {}  # those of ranks or layers
+    if any(len({one.words for one in files}) < len(files) for files in found.values()):
+        return {}
+    return {_first(files): [one.name for one in files] for files in found.values()}
+
+
 def form_of_part(name: str) -> str:
     """A name without the number of its save, and with that of its rank.
 
@@ -89,9 +125,20 @@ def form_of_part(name: str) -> str:
     return "".join(piece if place % 2 else form_of(piece) for place, piece in enumerate(pieces))
 
 
+def are_two_networks(names: Iterable[str]) -> bool:
+    """Whether names say that files are parts of one model, such as a generator and a discriminator.
+
+    >>> are_two_networks(["G_10.pth", "D_10.pth"]), are_two_networks(["a_10.pth", "b_10.pth"])
+    (True, False)
+    """
+    words = [_parsed(name).words for name in names]
+    return any(any(each & part for each in words) and any(each & other for each in words) for part, other in _NETWORKS)
+
+
 def _first(files: list[_Name]) -> str:
     """The file that represents a save: that of a model, and of the first rank."""
-    return min(files, key=lambda one: (_MODELS.isdisjoint(one.words), len(one.name), one.name)).name
+    order = (_MODELS, _GENERATORS)
+    return min(files, key=lambda one: (*map(one.words.isdisjoint, order), len(one.name), one.name)).name
 
 
 def _parsed(name: str) -> _Name:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions, trainer_files
 from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, is_of_a_container, kind_of
-from trainspec_validate.checkpoints.flat_saves import saves_side_by_side
+from trainspec_validate.checkpoints.flat_saves import are_two_networks, pairs_side_by_side, saves_side_by_side
 from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
 from trainspec_validate.checkpoints.large_files import START as LARGE_FILE
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
+from trainspec_validate.checkpoints.progress import progress_of
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_counted
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
 from trainspec_validate.checkpoints.view import Checkpoint
@@ -36,6 +37,8 @@ _PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _PART_NAMES = frozenset({"model", "models", "modeling", "weights", "optim", "optimizer", "optimizers"})
 """Directories for parts of one save: https://github.com/hpcaitech/ColossalAI/blob/v0.4.9/applications/Colossal-LLaMA/
 colossal_llama/utils/ckpt_io.py, and `weights` of NeMo."""
+_NUM_PAIRS = 3
+"""Saves that are read to see whether files next to each other are parts; one of them may be damaged."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
@@ -124,6 +127,9 @@ def _bundles(directory: Path, entries: Sequence[os.DirEntry[str]]) -> dict[Path,
     files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
     if several := saves_side_by_side(entry.name for entry in files):
         return {directory / first: names for first, names in several.items()}
+    pairs = pairs_side_by_side(entry.name for entry in files)
+    if any(_hold_others(directory, names) for names in islice(pairs.values(), _NUM_PAIRS)):
+        return {directory / first: names for first, names in pairs.items()}
     states = bundles.states_of_lightning({entry.name: Path(entry.path) for entry in files})
     is_one = STEP_NAME.match(directory.name) and len(states) < 2
     found: dict[str, list[str]] = {} if is_one else {prefix: [] for prefix in bundles.prefixes(files)}
@@ -143,6 +149,15 @@ def _bundles(directory: Path, entries: Sequence[os.DirEntry[str]]) -> dict[Path,
     if is_checkpoint(others):
         return {}
     return {directory / prefix: names for prefix, names in found.items()}
+
+
+def _hold_others(directory: Path, names: Sequence[str]) -> bool:
+    """Whether files hold different tensors, or are named so, as a generator and a discriminator do."""
+    if are_two_networks(names):
+        return True
+    read = [progress_of(directory / name) for name in names]
+    tensors = [one.tensors for one in read if one and one.tensors]
+    return len(tensors) == len(names) == len(set(tensors)) > 1
 
 
 def _is_or_holds(path: Path) -> bool:

@@ -87,7 +87,8 @@ def forms_of_state(checkpoint: Checkpoint) -> set[str]:
 def _is_of_a_series(checkpoint: Checkpoint, older: Saved) -> bool:
     """Whether names differ in numbers only; directories of other names are of other runs."""
     root, files = older
-    if (files is not None) != checkpoint.is_bundle or form_of(root.name) != form_of(checkpoint.label):
+    names = (*(files or ()), root.name)
+    if (files is not None) != checkpoint.is_bundle or form_of(checkpoint.label) not in map(form_of, names):
         return False
     return checkpoint.is_bundle or is_counted(root.name) or STEP_NAME.match(root.name) is not None
 
