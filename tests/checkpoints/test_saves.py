@@ -286,3 +286,28 @@ def test_old_files_of_one_pickle_or_several_are_read(tmp_path: Path) -> None:
         found = progress_of(tmp_path / name)
         assert found is not None
         assert found.counts == {"epoch": 7}
+
+
+@pytest.mark.parametrize("form", ["model_{}.pth", "{}.pt", "weights_ep{}.pth"])
+def test_models_of_gapped_numbers_are_saves(tmp_path: Path, form: str) -> None:
+    for epoch in (2, 9, 10):
+        save(tmp_path / form.format(epoch), MODEL)
+    assert newest(tmp_path) == form.format(10)
+    os.truncate(tmp_path / form.format(10), 90)
+    assert newest(tmp_path) == form.format(9)
+
+
+def test_models_with_words_in_place_of_steps_are_saves(tmp_path: Path) -> None:
+    save(tmp_path / "best.pt", MODEL, seconds=0)
+    save(tmp_path / "last.pt", MODEL, seconds=9)
+    assert newest(tmp_path) == "last.pt"
+    os.truncate(tmp_path / "last.pt", 90)
+    assert newest(tmp_path) == "best.pt"
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 2), (1, 2, 3), (0, 1, 3), (0, 2)])
+@pytest.mark.parametrize("form", ["model_{}.pt", "{}.pt", "weights_ep{}.pth"])
+def test_shards_of_a_model_are_no_saves(tmp_path: Path, form: str, numbers: tuple[int, ...]) -> None:
+    for rank in numbers:
+        save(tmp_path / form.format(rank), MODEL)
+    assert newest(tmp_path) == "."

@@ -64,6 +64,8 @@ class Progress:
     has_optimizer: bool = False
     tensors: frozenset[str] = frozenset()
     """Names of tensors that are in no optimizer; files of one model have the same."""
+    shapes: frozenset[tuple[str, str]] = frozenset()
+    """These names with the sizes of the tensors."""
 
     @property
     def is_state(self) -> bool:
@@ -114,11 +116,13 @@ def _progress(value: Any, scalar: Callable[[Any], int | None]) -> Progress:
     state = _items(value)
     optimizers = [part for key, part in state.items() if _OPTIMIZER.match(key) and _is_filled(part)]
     steps = [step for part in optimizers for step in _optimizer_steps(part, scalar)]
+    tensors = list(islice(_tensors(state), _NUM_NAMES))
     return Progress(
         _counts(state, scalar, _PARTS_DEPTH),
         max(steps, default=None),
         bool(optimizers),
-        frozenset(islice(_tensors(state), _NUM_NAMES)),
+        frozenset(name for name, _ in tensors),
+        frozenset((name, _sizes(tensor)) for name, tensor in tensors),
     )
 
 
@@ -254,12 +258,18 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Inert) and isinstance(value.function, Name) and value.function.name.startswith("_rebuild_")
 
 
-def _tensors(state: dict[str, Any]) -> Iterator[str]:
+def _tensors(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in state.items():
         if _is_tensor(value):
-            yield key
+            yield key, value
         elif not _OPTIMIZER.match(key):
-            yield from (f"{key}.{name}" for name, inner in _items(value).items() if _is_tensor(inner))
+            yield from ((f"{key}.{name}", inner) for name, inner in _items(value).items() if _is_tensor(inner))
+
+
+def _sizes(tensor: Inert) -> str:
+    """The sizes of a tensor in each dimension; empty where they are not known."""
+    is_known = isinstance(tensor.arguments, tuple) and len(tensor.arguments) > 2
+    return str(size_of(tensor.arguments[2])) if is_known else ""
 
 
 def _scalar(value: Any, container: Zip, pickle: str) -> int | None:

@@ -78,6 +78,7 @@ def states_in(root: Path) -> list[str]:
         return []
     saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
     are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved) or _are_counted(saved)
+    are_apart = are_apart or _are_weights(saved)
     return [one.name for one in states_of(saved)] if are_apart else []
 
 
@@ -119,7 +120,8 @@ def _are_epochs(names: Sequence[str]) -> bool:
         return True
     lowest = min(counted["ep"][-1] for counted in counts)
     begin = all(_EP.match(name) for name in names if "ep" in counts_in(name))
-    return not steps and (lowest > len(counts) or (begin and lowest > 0))
+    are_sparse = _are_sparse([counted["ep"][-1] for counted in counts])
+    return not steps and (lowest > len(counts) or (begin and lowest > 0) or are_sparse)
 
 
 def _bare(name: str) -> str:
@@ -201,6 +203,26 @@ def _are_no_ranks(counted: Sequence[Saved]) -> bool:
     has_gaps = max(numbers) - min(numbers) >= len(numbers)
     is_one_model = all(map(_are_of_one_model, counted, counted[1:]))
     return min(numbers) > len(numbers) and (has_gaps or is_one_model or all(map(_is_named, counted)))
+
+
+def _are_weights(saved: Sequence[Saved]) -> bool:
+    """Whether models without further state have the same tensors of the same sizes, and no names of ranks.
+
+    Shards of one model may have the same tensors too: their numbers leave few out, and none is called `best`.
+    """
+    read = [one.progress for one in saved if one.progress]
+    shapes = {one.shapes for one in read}
+    if any(one.is_state for one in read) or len(shapes) != 1 or frozenset() in shapes:
+        return False
+    counted = [one.number for one in saved if not _SLOT.search(_bare(one.name))]
+    if len({_rest(one.name) for one in saved}) > 1 or -1 in counted or any(_OF.search(one.name) for one in saved):
+        return False
+    return not counted or (len(read) > 1 and len(counted) > 1 and _are_sparse(counted))
+
+
+def _are_sparse(numbers: Sequence[int]) -> bool:
+    """Whether numbers differ and leave out more than a few, so that they count no ranks."""
+    return len(set(numbers)) == len(numbers) and max(numbers) - min(numbers) >= 2 * len(numbers)
 
 
 def _are_dated(saved: Sequence[Saved]) -> bool:
