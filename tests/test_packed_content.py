@@ -7,7 +7,7 @@ import gzip
 import importlib.util
 import io
 import lzma
-import random
+import os
 import tarfile
 import zipfile
 import zlib
@@ -221,9 +221,10 @@ def test_other_content_below_layers_is_no_word_worth(pack: Callable[[bytes], byt
 
 def test_random_bytes_after_a_mark_are_no_failure() -> None:
     for number, mark in enumerate(
-        (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", SKIPPED, b"BZh9", b"\xfd7zXZ\0", b"x\x9c", b"PK\3\4")
+        # A frame of zstd in one segment states no window, which at random may be one that is too large to search.
+        (b"\x1f\x8b", b"\x28\xb5\x2f\xfd\x20", SKIPPED, b"BZh9", b"\xfd7zXZ\0", b"x\x9c", b"PK\3\4")
     ):
-        Path(f"b{number}.docx").write_bytes(mark + random.Random(number).randbytes(4_000))
+        Path(f"b{number}.docx").write_bytes(mark + os.urandom(4_000))
     assert left_out() == []
 
 
