@@ -235,7 +235,7 @@ def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PRC-008")
 def high_precision_operations(plan: TrainingPlan) -> Iterator[Violation]:
-    """What overflows or cancels first stays in fp32."""
+    """Operations that overflow or cancel first stay in fp32."""
     p = plan.precision
     if p.compute in ("fp64", "fp32"):
         raise NotApplicable("everything is computed in fp32 or wider")
