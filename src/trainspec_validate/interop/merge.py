@@ -77,10 +77,9 @@ class _Joint:
 def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged:
     """One document of the fragments of one kind; of two different facts one stays and a remark names both.
 
-    A value that a file states goes before one that rests on a default of a framework; among equals the first stays. A
-    value that was computed from a fact that gave way is computed again, or becomes unknown. Counts that follow from
-    others are marked as derived. Entries of lists are joined by name, then by role, and when each side has only one;
-    others stay.
+    A value of a file goes before one by a default of a framework; among equals the first stays. A value computed from
+    a fact that gave way is computed again, or becomes unknown. Counts that follow from others are marked as derived.
+    Entries of lists are joined by name, then by role, and when each side has only one; others stay.
 
     Raises:
         ForeignFormatError: there is nothing to merge, or the fragments are of several kinds.
