@@ -144,7 +144,9 @@ def _behind_at_end(run: RunView, rows: Any) -> Violation | None:
     silent = SPREAD_INSTANTS * (max(between, _heartbeat_seconds(run, rows)) if run.is_live else between)
     if beyond[last] <= 0 or apart[last] > silent:
         return None
-    help_text = f"ranks that step together are at most {number(float(bound[last]))} apart when their values are compared"
+    help_text = (
+        f"ranks that step together are at most {number(float(bound[last]))} apart when their values are compared"
+    )
     return _ends_apart(run, int(rows[last]), int(rows[first]), "", help_text)
 
 
