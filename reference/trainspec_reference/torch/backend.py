@@ -14,6 +14,7 @@ import torch
 
 from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, Snapshot, Weights
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch import checkpoint, digest, noise, random
 from trainspec_reference.torch.activations import keeper
@@ -42,6 +43,7 @@ class TorchBackend:
     can_rejoin = True
 
     def __init__(self, job: Job) -> None:
+        refuse("torch", job)
         self._job, self._plan = job, job.plan
         self._device = torch.device(job.device)
         self._dtype = parameter_dtype(job.plan.precision)

@@ -49,8 +49,6 @@ class StateSpaceModel(nn.Module):
 
     def __init__(self, shape: ModelShape, part: Part) -> None:
         super().__init__()
-        if part.tensor_degree > 1:
-            raise ValueError("the state-space network is not split over tensor ranks")
         self.part, self.keep = part, keep_all
         if part.is_first or part.is_last:
             self.token_embedding = empty(shape.vocabulary_size, shape.hidden_size)
