@@ -161,7 +161,7 @@ def _steps_per_second(lock: Lockstep) -> float:
 
 
 def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence:
-    """What a stretch of comparisons shows."""
+    """Result of a stretch of comparisons."""
     first, last = (lock.start_us + place * lock.width_us for place in (begin, end - 1))
     return Evidence(str(lock.key), f"rank {int(lock.low_rank[begin])}", first, last, end - begin, (sample,))
 
