@@ -33,7 +33,7 @@ class Software:
     loss_bytes_per_entry: float = LOSS_BYTES_PER_ENTRY
     """Read and written for the loss, for each token and entry of the vocabulary."""
     selective_keeps: Literal["selective", "alternate"] = "selective"
-    """What selective activation checkpointing keeps, as `activations.ActivationPolicy` names it."""
+    """Activations that selective activation checkpointing keeps, as `activations.ActivationPolicy` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ DEFAULT = Software()
 
 
 def software_of(name: str | None, version: str | None = None) -> Software:
-    """What a framework does by default; without a version its newest release, and `DEFAULT` for an unknown one.
+    """Defaults of a framework; without a version its newest release, and `DEFAULT` for an unknown one.
 
     Versions compare by the numbers that they begin with. Source: `RELEASES`, one for each.
 

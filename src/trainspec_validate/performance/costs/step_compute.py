@@ -35,7 +35,7 @@ from trainspec_validate.performance.costs.transformer import (
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was fitted to published runs; `step_errors` has what it leaves unexplained."""
+    """Constants that were fitted to published runs; `step_errors` has what it leaves unexplained."""
 
     sustained_matmul: float = 0.8
     """Speed of the matrix products of a training step over the best product measured on the accelerator."""
@@ -267,7 +267,7 @@ def _output_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """What pipeline ranks have of the layers and of the output layer, over the mean of all ranks."""
+    """Share of a pipeline rank in the layers and the output layer, over the mean of all ranks."""
 
     layers: float
     output: float

@@ -71,7 +71,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is trained and in which formats."""
+    """Model and formats that are trained."""
 
     shape: Shape
     num_parameters: float
