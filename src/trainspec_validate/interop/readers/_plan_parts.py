@@ -35,6 +35,12 @@ class Default(str):
     __slots__ = ()
 
 
+class Habit(str):
+    """How a fact came about that no setting states: the code of one program does it, and another may do otherwise."""
+
+    __slots__ = ()
+
+
 def like(how: str, words: str) -> str:
     """Words for what follows from a fact that came about in the way `how`: a default where that one is.
 
