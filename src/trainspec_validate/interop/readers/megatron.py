@@ -57,7 +57,7 @@ _CERTAIN = frozenset(
 )
 """Arguments of which a program with Megatron-LM's parser has at least one."""
 _OF_ANOTHER = "Megatron-LM takes no options in underscores: they are those of another program, with defaults of its own"
-_NO_PROGRAM = "no program of Megatron-LM is named that reads these arguments, and another may have defaults of its own"
+_NO_PROGRAM = "the program that reads these arguments is not given, and may have defaults of its own"
 _CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
 _COUNTED = re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0, 0\): ([0-9]{1,15})\b")
 _PLAIN_SCALAR = re.compile(
