@@ -140,4 +140,5 @@ def test_a_loss_need_not_fall_in_warm_up_nor_late_in_training_nor_as_a_part() ->
         warm.sample(10.0 * step, {LOSS: value, "train.learning_rate": 1e-6 * step}, step=step)
         late.sample(10.0 * step, {LOSS: value}, step=step + 60)
     part = losses(flat(60), "train.loss.mean{train.loss.name=balance}")
-    assert [judged("TS-TEL-055", view(each)) for each in (warm, late, part)] == [[], [], []]
+    restored = losses(flat(60)).event(1.0, "checkpoint.restore.begin", {}, id="r")
+    assert [judged("TS-TEL-055", view(each)) for each in (warm, late, part, restored)] == [[], [], [], []]

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import held_at, stretches
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import is_restored, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import counted, few, number
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
@@ -219,6 +219,8 @@ def _stays(run: RunView, series: JobSeries, kept: Any, values: Any) -> Iterator[
         return
     updates = int(steps[-1] - steps[0])
     if steps.min() < 0 or updates < max(FEWEST_UPDATES, int(steps[0])) or _rate_rises(run, series, kept):
+        return
+    if is_restored(run, int(series.attempt[kept[0]])):
         return
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // _edge(values), 2))]
     if 0 < values.min() < values.max() and min(parts) > (1 - FALLEN) * parts[0] and _share_lower(values) <= LOWER:
