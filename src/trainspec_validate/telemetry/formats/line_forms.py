@@ -16,11 +16,11 @@ _WORD: Final = r"(?P<name>[A-Za-z][\w/]{0,80})"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one program prints a step."""
+    """The form in which one program prints a step."""
 
     title: str
     mark: bytes
-    """What each report holds; empty where the program has the file for itself."""
+    """Bytes that each report holds; empty where the program has the file for itself."""
     report: re.Pattern[str]
     """A report: its `fields`, and its `step` where it has one."""
     fields: tuple[re.Pattern[str], ...]
