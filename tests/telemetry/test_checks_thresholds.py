@@ -52,7 +52,8 @@ STATED = {
     "TS-TEL-032": (
         f"At {NUMBERS[progress.SPREAD_INSTANTS]} moments in a row",
         "one update",
-        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals, {NUMBERS[progress.STOPPED_INTERVALS]} of its longest",
+        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals",
+        f"{NUMBERS[progress.STOPPED_INTERVALS]} of its longest",
         f"and {NUMBERS[int(progress.LEAST_STOP_SECONDS)]} seconds before",
     ),
     "TS-TEL-033": (
