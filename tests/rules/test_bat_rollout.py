@@ -110,7 +110,12 @@ def test_training_that_overflows_its_other_groups_takes_room_from_generation(
     findings: Findings, num_accelerators: int, bad: bool
 ) -> None:
     """Of 128 ranks, 64 have a place on 32 accelerators of two ranks each and 64 on as many of one: 64 are left."""
-    double = {**GENERATORS, "name": "double", "num_nodes": 4, "accelerator": {"model": "own", "num_ranks_per_accelerator": 2}}
+    double = {
+        **GENERATORS,
+        "name": "double",
+        "num_nodes": 4,
+        "accelerator": {"model": "own", "num_ranks_per_accelerator": 2},
+    }
     cluster = {"num_nodes": 20, "num_accelerators": 160, "node_groups": [double]}
     plan = {**rollout(num_accelerators=num_accelerators)}
     found = findings(cluster=cluster, plan=plan, select=("TS-BAT-049",))

@@ -283,9 +283,7 @@ def test_speed_over_groups_is_held_against_all_of_them(
 
 
 @pytest.mark.parametrize(("num_writers", "wrong"), [(96, False), (97, True)])
-def test_writers_of_a_job_over_groups_are_those_of_all_its_nodes(
-    tmp_path: Path, num_writers: int, wrong: bool
-) -> None:
+def test_writers_of_a_job_over_groups_are_those_of_all_its_nodes(tmp_path: Path, num_writers: int, wrong: bool) -> None:
     cluster = groups(HALF, {**HALF, "num_accelerators_per_node": 4})
     (tmp_path / "cluster.yaml").write_text(json.dumps(cluster), encoding="utf-8")
     policy = overlay(base("checkpoint"), {"save": {"num_writers": num_writers}})

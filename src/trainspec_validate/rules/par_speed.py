@@ -69,7 +69,12 @@ def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[V
 def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A rank does about as much of the peak as in runs that were published."""
     step, done, peak = _done(plan, cluster)
-    if done < LEAST_FLOPS or LEAST_SHARE * peak <= done <= min(MOST_SHARE * peak, peak) or done > peak:
+    if step.key.endswith("_utilisation"):
+        raise NotApplicable("the speed is a utilisation, which another requirement judges")
+    told = (
+        done < LEAST_FLOPS and plan.model.family in TRANSFORMERS
+    )  # by the requirement on the lower bound of throughput
+    if told or LEAST_SHARE * peak <= done <= min(MOST_SHARE * peak, peak) or done > peak:
         return
     yield Violation(
         at(plan, "performance", step.key),
@@ -79,6 +84,25 @@ def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterat
         f"{seconds(step.high * done / peak / MOST_SHARE)} to {seconds(step.high * done / peak / LEAST_SHARE)}",
         related=_accelerators(plan, cluster),
     )
+
+
+@rule("TS-PAR-051")
+def utilisation_range(plan: TrainingPlan) -> Iterator[Violation]:
+    """A stated utilisation is one that published runs reach."""
+    performance, judged = plan.performance, False
+    for key in ("model_flops_utilisation", "hardware_flops_utilisation"):
+        share = getattr(performance, key, None)
+        if share is None:
+            continue
+        judged = True
+        if not LEAST_SHARE <= share <= MOST_SHARE:
+            yield Violation(
+                at(plan, "performance", key),
+                f"a utilisation of {percent(share)}, where published runs reach 10.6 % to 71.5 %",
+                f"{percent(LEAST_SHARE)} to {percent(MOST_SHARE)} is plausible: check the peak, units and counts",
+            )
+    if not judged:
+        raise NotApplicable("the plan gives no utilisation")
 
 
 def _accelerators(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[tuple[Place, str], ...]:

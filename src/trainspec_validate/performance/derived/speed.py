@@ -12,7 +12,13 @@ from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.performance.costs import transformer
 from trainspec_validate.performance.derived.groups import candidates, is_open, most_together
-from trainspec_validate.performance.derived.plan import compute_formats, node_groups, num_ranks, shape_of, tokens_per_step
+from trainspec_validate.performance.derived.plan import (
+    compute_formats,
+    node_groups,
+    num_ranks,
+    shape_of,
+    tokens_per_step,
+)
 from trainspec_validate.performance.derived.trained import num_trained
 
 HARDWARE_CONVENTION = "megatron-2021-hardware"
