@@ -74,6 +74,17 @@ def docstring_faults(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", ["record", "src"])
+def test_public_docstrings_name_their_subjects(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in public_docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if CLAUSE.search(" ".join(str(node.value).split()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", ["record", "src"])
 def test_public_docstrings_use_the_terms_of_the_field(folder: str) -> None:
     found = {str(path): docstring_faults(path.read_text(encoding="utf-8")) for path in (ROOT / folder).rglob("*.py")}
     assert found

@@ -22,7 +22,10 @@ SITE = "https://trainspec.org"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 
-OF_TAGS = {"kind": "Kind of the document, which selects its schema together with `apiVersion`.", "act": "What is done."}
+OF_TAGS = {
+    "kind": "Kind of the document, which selects its schema together with `apiVersion`.",
+    "act": "Kind of the act.",
+}
 """Keys that tell one alternative from another, which no field of a type declares."""
 _NICS = {generation for _, generation in links().nic_rate_bytes_per_second}
 EXAMPLES: dict[tuple[str, str], list[str]] = {

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the program takes, for the program itself, its page and the completion of shells."""
+    """Command line of the program, for the program itself, its page and the completion of shells."""
     parser = Parser(
         prog=PROGRAM,
         usage="%(prog)s [OPTIONS] COMMAND [ARGS]...",

@@ -47,7 +47,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 
 class Identity(NamedTuple):
-    """Who a process is in its run."""
+    """Identity of a process in its run."""
 
     folder: Path
     """Where the files of the run are."""
@@ -67,7 +67,7 @@ class Identity(NamedTuple):
 
 
 def identity(environment: Mapping[str, str]) -> Identity | None:
-    """Who the process of an environment is; None where `TRAINSPEC_RUN` is not set.
+    """Identity of the process of an environment; None where `TRAINSPEC_RUN` is not set.
 
     `TRAINSPEC_RUN` is the directory of the run, and its last part the name of the run. With a slash at the end it is a
     directory of runs, and the run is named by the launcher.

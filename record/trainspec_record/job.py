@@ -151,7 +151,7 @@ class Job:
         self.stream.event(now_us, events.STEP_WARMUP_RESET.name, step=self.progress.step + 1, a=a)
 
     def slow(self, now_us: int) -> None:
-        """What is due every minute."""
+        """Records that are due every minute."""
         self.stream.sample(now_us, self._slow_values(now_us), step=self.progress.step)
 
     def tick(self, now_us: int) -> None:

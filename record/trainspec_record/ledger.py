@@ -30,7 +30,7 @@ class Ledger:
 
     @property
     def category(self) -> str:
-        """What time is spent on now."""
+        """Category that time is spent on now."""
         return self._spent[-1][1]
 
     @property

@@ -12,9 +12,9 @@ from trainspec_record.ledger import CATEGORIES
 from trainspec_record.stream import file_name
 
 TAIL_BYTES = 2_000_000
-"""What is read from the end of a file: thousands of updates."""
+"""Bytes that are read from the end of a file: thousands of updates."""
 MAX_SEARCHED_BYTES = 64_000_000
-"""What is read at most to find the counters of one update."""
+"""Most bytes that are read to find the counters of one update."""
 COUNTERS = ("train.step.skipped", "train.sample.count", "train.token.count", "train.gradient.clip.count")
 """Counters that a restore sets back to their values at the restored update."""
 STEPS = "train.step.count"
@@ -50,7 +50,7 @@ def action_of(fault: OpenFault) -> str:
 
 
 class Past(NamedTuple):
-    """What a job knows of its earlier attempts."""
+    """Facts of a job from its earlier attempts."""
 
     files: tuple[Path, ...] = ()
     """Files of the job, one for each earlier attempt, in order."""
@@ -87,7 +87,7 @@ def attempts_of(folder: Path, emitter: str) -> list[tuple[int, Path]]:
 
 
 def read_past(folder: Path, attempt: int) -> Past:
-    """What the job wrote before an attempt."""
+    """Records that the job wrote before an attempt."""
     found = [(number, path) for number, path in attempts_of(folder, "job") if number < attempt]
     past = Past(tuple(path for _, path in found))
     for number, path in found:

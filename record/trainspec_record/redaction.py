@@ -23,7 +23,7 @@ _TYPE: Final = re.compile(
 
 
 def ended_by(error: str | None) -> str:
-    """What ended the program, by the name of the type of an error."""
+    """Cause that ended the program, by the name of the type of an error."""
     return f"{error or 'an error'} ended the program"
 
 

@@ -21,7 +21,7 @@ _INSTRUMENTS = frozenset({"counter", "updowncounter", "gauge", "histogram"})
 
 @dataclass(frozen=True)
 class Settings:
-    """What a program declares of its run; each of it can be left out."""
+    """Settings that a program declares of its run; each of them can be left out."""
 
     world_size: int | None = None
     """Ranks of the job, where the launcher does not set them."""
@@ -122,7 +122,7 @@ def rank_emitter(who: Identity) -> str:
 
 
 def head(who: Identity, emitter: str, now_us: int, scopes: tuple[str, ...], start_us: int) -> dict[str, Any]:
-    """What every head says; counters count from `start_us`."""
+    """Keys of every head; counters count from `start_us`."""
     return {
         "k": "head",
         "apiVersion": "trainspec/v1",

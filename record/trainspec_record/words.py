@@ -14,7 +14,7 @@ from trainspec_record.writers import Writers
 
 
 class Words:
-    """What was logged since the update before."""
+    """Values that were logged since the update before."""
 
     def __init__(self, writers: Writers) -> None:
         self._writers = writers

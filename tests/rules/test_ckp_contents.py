@@ -137,18 +137,20 @@ def test_commit(findings: Findings, verdict: Verdicts) -> None:
 
 
 def test_integrity(findings: Findings, verdict: Verdicts) -> None:
-    select = ("TS-CKP-028", "TS-CKP-029", "TS-CKP-032")
+    select = ("TS-CKP-028", "TS-CKP-029", "TS-CKP-032", "TS-CKP-111")
     assert findings(checkpoint={"integrity": {"manifest": False}}, select=select) == {
         ("TS-CKP-028", "integrity.manifest")
     }
     weak = {"integrity": {"digest": "xxh3", "signed": True, "format": "framework-native"}}
     assert findings(checkpoint=weak, select=select) == {
-        ("TS-CKP-028", "integrity.digest"),
+        ("TS-CKP-111", "integrity.digest"),
         ("TS-CKP-029", "integrity.digest"),
     }
     nothing = {"integrity": {"digest": "none", "format": None}}
     assert verdict("TS-CKP-029", checkpoint=nothing) is Verdict.NOT_APPLICABLE
     assert verdict("TS-CKP-032", checkpoint=nothing) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-CKP-111", checkpoint=nothing) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-CKP-111", checkpoint={"integrity": {"signed": False}}) is Verdict.NOT_APPLICABLE
 
 
 def test_rank_zero_cannot_hash_for_all(findings: Findings, verdict: Verdicts) -> None:

@@ -31,10 +31,19 @@ def test_cadence_of_sampled_accounts(findings, interval, gap, places) -> None:
 
 def test_codecarbon_reads_counters_every_15_seconds(findings) -> None:
     plan = energy(method="counter", sample_interval_seconds=15, max_gap_seconds=120)
-    assert findings(plan=plan, select=("TS-NRG-003", "TS-NRG-004")) == set()
+    assert findings(plan=plan, select=("TS-NRG-003", "TS-NRG-004", "TS-NRG-017")) == set()
 
 
-@pytest.mark.parametrize("requirement", [f"TS-NRG-{n:03}" for n in (2, 3, 5, 6, 7, 8)])
+def test_each_method_has_a_cadence_of_its_own(findings, verdict) -> None:
+    slow = energy(method="counter", sample_interval_seconds=61, max_gap_seconds=121)
+    assert findings(plan=slow, select=("TS-NRG-003", "TS-NRG-017")) == {
+        ("TS-NRG-017", f"energy.{key}") for key in ("sample_interval_seconds", "max_gap_seconds")
+    }
+    assert verdict("TS-NRG-003", plan=slow) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-NRG-017", plan=energy(method="sampled")) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("requirement", [f"TS-NRG-{n:03}" for n in (2, 3, 5, 6, 7, 8, 17)])
 def test_an_estimate_is_not_measured(verdict, requirement) -> None:
     assert verdict(requirement, plan=energy(method="estimated")) is Verdict.NOT_APPLICABLE
 

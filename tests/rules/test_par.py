@@ -121,8 +121,8 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-016", "model: {num_attention_heads: 60}", {f"{M}.num_attention_heads"}),
     ("TS-PAR-016", "model: {ffn_hidden_size: 28673}", {f"{M}.ffn_hidden_size"}),
     # fewer key and value heads than tensor ranks are copied
-    ("TS-PAR-016", "model: {num_key_value_heads: 4}", set()),
-    ("TS-PAR-016", "model: {num_key_value_heads: 6}", {f"{M}.num_key_value_heads"}),
+    ("TS-PAR-051", "model: {num_key_value_heads: 4}", set()),
+    ("TS-PAR-051", "model: {num_key_value_heads: 6}", {f"{M}.num_key_value_heads"}),
     (
         "TS-PAR-016",
         MOE.replace("3584", "3580") + "\nparallelism: {expert_tensor: 8}",
@@ -228,6 +228,8 @@ def test_ranks_of_the_named_group(findings: Callable[..., set[tuple[str, str]]])
         ("TS-PAR-014", ""),
         ("TS-PAR-015", "model: {family: cnn, num_attention_heads: null}"),
         ("TS-PAR-016", "parallelism: {tensor: 1}"),
+        ("TS-PAR-051", "parallelism: {tensor: 1}"),
+        ("TS-PAR-051", "model: {num_key_value_heads: null}"),
         ("TS-PAR-017", "parallelism: {sequence: false}"),
         ("TS-PAR-018", ""),
         ("TS-PAR-048", ""),

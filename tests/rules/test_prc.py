@@ -37,24 +37,34 @@ def precision(**keys: Any) -> dict[str, Any]:
     return {"precision": keys}
 
 
+SCALER = ("TS-PRC-004", "TS-PRC-024", "TS-PRC-025", "TS-PRC-026")
+"""Requirements on the values of a loss scale."""
+
+
 @pytest.mark.parametrize("scaler", [PYTORCH, DEEPSPEED, MEGATRON], ids=["pytorch", "deepspeed", "megatron"])
 def test_framework_defaults_pass(findings, scaler) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "dynamic", **scaler})
-    assert findings(plan=plan, select=("TS-PRC-001", "TS-PRC-002", "TS-PRC-003", "TS-PRC-004")) == set()
+    assert findings(plan=plan, select=(*(f"TS-PRC-{n:03}" for n in range(1, 5)), *SCALER)) == set()
 
 
 @pytest.mark.parametrize(
-    ("change", "key"),
+    ("change", "requirement", "key"),
     [
-        ({"growth_factor": 4}, "backoff_factor"),
-        ({"initial_scale": 0.5}, "initial_scale"),
-        ({"backoff_factor": 0.3}, "backoff_factor"),
-        ({"hysteresis_steps": 1000}, "hysteresis_steps"),
+        ({"growth_factor": 4}, "TS-PRC-025", "backoff_factor"),
+        ({"initial_scale": 0.5}, "TS-PRC-024", "initial_scale"),
+        ({"backoff_factor": 0.3}, "TS-PRC-004", "backoff_factor"),
+        ({"hysteresis_steps": 1000}, "TS-PRC-026", "hysteresis_steps"),
     ],
 )
-def test_a_bad_scaler_is_found(findings, change, key) -> None:
+def test_a_bad_scaler_is_found(findings, change, requirement, key) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "dynamic", **DEEPSPEED, **change})
-    assert findings(plan=plan, select=("TS-PRC-004",)) == {("TS-PRC-004", f"precision.loss_scaling.{key}")}
+    assert findings(plan=plan, select=SCALER) == {(requirement, f"precision.loss_scaling.{key}")}
+
+
+@pytest.mark.parametrize("requirement", SCALER)
+def test_a_scale_without_numbers_is_not_judged(verdict, requirement) -> None:
+    plan = precision(**FP16, loss_scaling={"mode": "dynamic"})
+    assert verdict(requirement, plan=plan) is Verdict.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize("interval", [99, 10_001])
@@ -68,7 +78,7 @@ def test_a_scale_that_grows_too_often_or_never_is_found(findings, interval) -> N
 @pytest.mark.parametrize("interval", [100, 10_000])
 def test_the_ends_of_the_interval_pass(findings, interval) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "dynamic", **PYTORCH, "growth_interval_steps": interval})
-    assert findings(plan=plan, select=("TS-PRC-004", "TS-PRC-022")) == set()
+    assert findings(plan=plan, select=(*SCALER, "TS-PRC-022")) == set()
 
 
 @pytest.mark.parametrize("key", ["compute", "gradients"])
@@ -85,7 +95,7 @@ def test_fp16_with_mode_none_is_not_scaled(findings) -> None:
 def test_a_scale_whose_settings_are_not_published_is_not_judged(findings, verdict, lacking) -> None:
     scaling = {"mode": "dynamic", "initial_scale": 65536, "growth_interval_steps": 1000, lacking: None}
     plan = precision(**FP16, loss_scaling=scaling)
-    assert findings(plan=plan, select=("TS-PRC-003", "TS-PRC-004", "TS-PRC-022")) == set()
+    assert findings(plan=plan, select=("TS-PRC-003", *SCALER, "TS-PRC-022")) == set()
     assert verdict("TS-PRC-003", plan=plan) is Verdict.NOT_RUN
 
 
@@ -98,7 +108,7 @@ def test_a_16_bit_format_is_not_judged_by_narrower_rates_alone(verdict) -> None:
 def test_a_scale_without_factors_doubles_and_halves(findings) -> None:
     """DeepSpeed and Megatron-LM have no options for them."""
     scaling = {"mode": "dynamic", "initial_scale": 65536, "growth_interval_steps": 1000}
-    assert findings(plan=precision(**FP16, loss_scaling=scaling), select=("TS-PRC-003", "TS-PRC-004")) == set()
+    assert findings(plan=precision(**FP16, loss_scaling=scaling), select=("TS-PRC-003", *SCALER)) == set()
 
 
 def test_a_static_scale_has_no_controller(findings) -> None:
@@ -272,7 +282,7 @@ def test_scaling_state_can_be_left_out_with_a_reason(findings) -> None:
 
 def test_the_smallest_scale_is_a_bound_of_any_value(findings) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "dynamic", **DEEPSPEED, "min_scale": 1e-4})
-    assert findings(plan=plan, select=("TS-PRC-004",)) == set()
+    assert findings(plan=plan, select=SCALER) == set()
 
 
 @pytest.mark.parametrize("kind", ["fp8", "int8"])

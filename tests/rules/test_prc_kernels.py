@@ -47,7 +47,10 @@ def test_the_floor_of_a_step_is_for_large_dense_models(findings, model) -> None:
 @pytest.mark.parametrize("operation", TABLE)
 def test_the_sheet_is_no_roofline(findings, operation) -> None:
     plan = {"kernels": [kernel(operation, denominator="vendor-peak")]}
-    assert findings(plan=plan, select=("TS-PRC-017",)) == {("TS-PRC-017", "kernels.0.denominator")}
+    select = ("TS-PRC-017", "TS-PRC-027")
+    assert findings(plan=plan, select=select) == {("TS-PRC-027", "kernels.0.denominator")}
+    noted = {"kernels": [kernel(operation, denominator="vendor-peak", note="From a table of the maker.")]}
+    assert findings(plan=noted, select=select) == {("TS-PRC-027", "kernels.0.denominator")}
 
 
 def test_a_model_without_attention_sets_no_floor_for_it(findings) -> None:

@@ -29,7 +29,7 @@ class TrainspecTracker(GeneralTracker):  # type: ignore[misc]
     """A tracker of `Accelerator(log_with=...)` that records in a run.
 
     `follow` makes each step of the optimizer an update, and each `save_state` and `load_state` a save and a restore.
-    What the script passes to `Accelerator.log` is recorded under `metrics`, as values of the job.
+    Values that the script passes to `Accelerator.log` are recorded under `metrics`, as values of the job.
     """
 
     name = "trainspec"

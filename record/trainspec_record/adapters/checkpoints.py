@@ -29,7 +29,7 @@ class Mark(NamedTuple):
 
 @never_raises(None)
 def mark_of(run: Run | SilentRun, checkpoint: str) -> Mark | None:
-    """What is to be written next to a checkpoint of the state as it is now; None on ranks that do not write it."""
+    """Text to write next to a checkpoint of the state as it is now; None on ranks that do not write it."""
     counters = run.state()
     return Mark(checkpoint, run.num_steps, counters) if counters and not isinstance(run, SilentRun) else None
 
@@ -43,7 +43,7 @@ def write_mark(mark: Mark | None, folder: str | os.PathLike[str]) -> None:
 
 @never_raises(None)
 def read_mark(folder: str | os.PathLike[str]) -> Mark | None:
-    """What was said in the folder of a checkpoint; None where no one recorded."""
+    """Record in the folder of a checkpoint; None where no one recorded."""
     path = Path(folder, FILE)
     if not path.is_file() or path.stat().st_size > MAX_BYTES:
         return None

@@ -31,15 +31,15 @@ ASYNCHRONOUS = "AsyncCheckpointIO does not say when a save is whole"
 
 
 def callbacks() -> list[Any]:
-    """What the Trainer adds to its callbacks by itself: nothing where `TRAINSPEC_RUN` is not set."""
+    """Callbacks that the Trainer adds by itself: nothing where `TRAINSPEC_RUN` is not set."""
     return [TrainspecCallback()] if os.environ.get(VARIABLE) else []
 
 
 class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined]
     """Records a `Trainer.fit`; `loss`, `evaluation_loss` and `gradient_norm` are names under which the module logs.
 
-    What is logged under these names is of the job: with several ranks the module logs it with `sync_dist=True`. Further
-    settings are those of `trainspec_record.run`.
+    Values that are logged under these names are of the job: with several ranks the module logs it with
+    `sync_dist=True`. Further settings are those of `trainspec_record.run`.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
         self._evaluation.log(loss=told["evaluation_loss"])
 
     def state_dict(self) -> dict[str, Any]:
-        """What is saved with a checkpoint, so that its restore is known."""
+        """Record that is saved with a checkpoint, so that its restore is known."""
         return self._saves.state() if self._saves else {}
 
 

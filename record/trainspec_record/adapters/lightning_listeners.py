@@ -32,7 +32,7 @@ class Saves:
         self._is_whole = False
 
     def state(self) -> dict[str, Any]:
-        """What is to be saved with the checkpoint, so that its restore is known; asked for unless weights are saved."""
+        """Record to save with the checkpoint, so that its restore is known; asked for unless weights are saved."""
         self._is_whole = True
         return self._state
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 GIBIBYTE = 2**30
 FALLBACK_FLOPS = 312e12
-"""What torchtitan takes for the peak of a device that it does not know: that of an A100."""
+"""Rate that torchtitan takes for the peak of a device that it does not know: that of an A100."""
 STATE = "train_state"
 """Part of a checkpoint that training can continue from."""
 WORDS = {

@@ -43,7 +43,7 @@ class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def run(self) -> Run | SilentRun:
-        """What it records in."""
+        """Run that it records in."""
         return self._blocks.run
 
     # --- begin and end --------------------------------------------------------------------------------------

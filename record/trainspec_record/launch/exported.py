@@ -19,7 +19,7 @@ _REFUSED = re.compile(r"^Error: (?P<format>[a-z-]+): (?P<why>.*)$", re.MULTILINE
 
 
 class Exported(NamedTuple):
-    """What a plan says, as far as launchers can carry it out."""
+    """Content of a plan, as far as launchers can carry it out."""
 
     plan: str | None = None
     """Name of the plan."""
@@ -29,7 +29,7 @@ class Exported(NamedTuple):
     """Options of torchrun, with variables that are not filled in."""
     environment: tuple[Assignment, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the plan says and no environment can express."""
+    """Settings of the plan that no environment can express."""
 
     @property
     def num_ranks(self) -> int | None:
@@ -72,7 +72,7 @@ def _program() -> str:
 
 
 def read_exported(folder: Path) -> Exported:
-    """What is in a directory of exported files.
+    """Content of a directory of exported files.
 
     Raises:
         ValueError: a file is not as `trainspec export` writes it, or there is none.

@@ -30,7 +30,7 @@ AGENT_SECONDS = 10.0
 
 
 class Wishes(NamedTuple):
-    """What the command line of the launcher says."""
+    """Settings on the command line of the launcher."""
 
     words: tuple[str, ...]
     plan: Path | None = None
@@ -44,7 +44,7 @@ class Wishes(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What will be started."""
+    """Processes that will be started."""
 
     words: tuple[str, ...]
     changes: dict[str, str]
@@ -71,7 +71,7 @@ def launch(wishes: Wishes, environment: Mapping[str, str]) -> int:
 
 
 def prepare(wishes: Wishes, environment: Mapping[str, str]) -> Start:
-    """What is to be started for a wish.
+    """Processes to be started for a wish.
 
     Raises:
         ValueError: the plan, the command line and the environment do not go together.

@@ -40,7 +40,7 @@ PYTHON_ENDS, TORCHRUN_ENDS = ("-c", "-m"), ("-m", "--module")
 
 
 class Processes(NamedTuple):
-    """What a command line says; None where it says nothing, or no plain number."""
+    """Number on a command line; None where it says nothing, or no plain number."""
 
     kind: Kind
     place: int

@@ -35,7 +35,7 @@ class _Timex(ctypes.Structure):
 
 
 def chrony_answer() -> str | None:
-    """What `chronyc` says of its tracking; None where there is none."""
+    """Offset by the tracking of `chronyc`; None where there is none."""
     try:
         done = subprocess.run(  # noqa: S603, RUF100
             ["chronyc", "-c", "-n", "tracking"],  # noqa: S607

@@ -22,12 +22,12 @@ class Unsupported(NotApplicable):
 
 @dataclass(frozen=True, slots=True)
 class CheckInput:
-    """What checks judge: a run or a series, together with the documents."""
+    """Inputs that checks judge: a run or a series, together with the documents."""
 
     judged: Any
     documents: Mapping[type[Document], Document]
     things: str
-    """What is judged in words, such as `streams`."""
+    """Judged inputs in words, such as `streams`."""
     whose: str
     """Whose these are in words, such as `of run 'r-1'`."""
 
@@ -92,7 +92,7 @@ def _not_applicable(requirement: Requirement, reason: str) -> Outcome:
 def without_documents(
     path: str, things: str, outcomes: Iterable[Outcome], given: Mapping[str, int]
 ) -> Iterator[Unjudged]:
-    """What was not judged on streams or checkpoints for lack of documents; `given` counts the documents by kind."""
+    """Checks not run on streams or checkpoints for lack of documents; `given` counts the documents by kind."""
     by_kinds: dict[tuple[str, ...], list[str]] = {}
     for outcome in outcomes:
         if outcome.absent:

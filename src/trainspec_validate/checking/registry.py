@@ -38,7 +38,7 @@ PlaceT = TypeVar("PlaceT")
 
 @dataclass(frozen=True)  # with slots an alias `Violation[...]` cannot be called in Python 3.11
 class Violation(Generic[PlaceT]):
-    """What a check yields: the place, what is wrong there, what would be right, and what that rests on."""
+    """Result that a check yields: the place, what is wrong there, what would be right, and what that rests on."""
 
     place: PlaceT
     message: str
@@ -52,7 +52,7 @@ class Violation(Generic[PlaceT]):
 
 
 class Registered(Protocol):
-    """What a registry keeps."""
+    """Entry of a registry."""
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ class Registry(Generic[Kept, Function]):
         return tuple((name, self._kinds[kind]) for name, kind in found[self._num_given :])
 
     def of(self, wanted: Iterable[tuple[str, str]]) -> Iterator[Kept]:
-        """What these modules register under these ids; imports no other module, since start-up pays for each."""
+        """Checks that these modules register under these ids; imports no other module, since start-up pays for each."""
         for module, requirement in wanted:
             if requirement not in self._kept:
                 importlib.import_module(f"{self._package}.{module}")

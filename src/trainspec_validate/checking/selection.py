@@ -43,7 +43,7 @@ class Selection:
         return _decided(self.profile, frozenset(self.select), frozenset(self.ignore), index)
 
     def left_out(self, index: Index, settings: str, from_settings: Collection[str]) -> Iterator[LeftOut]:
-        """What each option leaves out of what the validator checks; those of `from_settings` are from a file."""
+        """Requirements that each option leaves out of the checked ones; those of `from_settings` are from a file."""
         ignored, rest = self._decisions(index).left_out
         profile = () if self.profile == "full" else (self.profile,)
         choice: LeftOut = LeftOut("select", self.select, "", ()) if self.select else LeftOut("profile", profile, "", ())

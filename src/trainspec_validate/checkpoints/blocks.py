@@ -30,7 +30,7 @@ FILE_BYTES = threads.THREAD_BYTES + _NUM_BUFFERS_PER_FILE * (threads.THREAD_BYTE
 
 
 class StoppedError(Exception):
-    """Who asked for the files was interrupted."""
+    """Reading of the files was interrupted."""
 
 
 class _File:

@@ -13,7 +13,7 @@ from trainspec_validate.checkpoints.tables import FOOTER_BYTES, MAGIC
 INDEX = ".index"
 GRAPH = ".meta"
 STAGING = "_temp"
-"""What the directory is called, after the prefix, that TensorFlow gathers shards in."""
+"""Name, after the prefix, of the directory that TensorFlow gathers shards in."""
 _DATA = re.compile(r"^(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<total>\d{5})$")
 _STEP = re.compile(r"(?:^|[-_.])(?P<step>[0-9]{1,12})(?:\.ckpt)?$")
 _METRIC = re.compile(r"(?:^|[^\d.])\d+\.\d+(?:\.ckpt)?$", re.ASCII)
@@ -44,7 +44,7 @@ def shard_name(prefix: str, number: int, total: int) -> str:
 
 
 def prefix_of(name: str) -> str:
-    """What the file of a bundle shares with the others of it; empty for any other name."""
+    """Prefix that the file of a bundle shares with the others of it; empty for any other name."""
     match = _DATA.match(name)
     return match["prefix"] if match else name.removesuffix(INDEX) if name.endswith(INDEX) else ""
 

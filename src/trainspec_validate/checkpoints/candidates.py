@@ -27,10 +27,10 @@ class Candidate:
     """Names of its files where it is no directory."""
     step: int | None
     number: int
-    """What its name counts."""
+    """Number that its name counts."""
     modified_ns: int
     saved: Saved | None = None
-    """What orders it among files of `torch.save` side by side, or among others without a step."""
+    """Key that orders it among files of `torch.save` side by side, or among others without a step."""
 
     @property
     def order(self) -> tuple[int, int, int, int, str]:

@@ -55,7 +55,7 @@ def changed_files(checkpoint: Checkpoint, progress: Progress | None = None) -> I
 
 
 def unlisted_files(checkpoint: Checkpoint, *, is_strict: bool = False) -> Iterator[tuple[str, str]]:
-    """What is in the directory, at any depth, and not covered by the manifest, in words.
+    """Entries in the directory, at any depth, that the manifest does not cover, in words.
 
     Args:
         checkpoint: with its manifest.

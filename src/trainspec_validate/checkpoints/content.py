@@ -112,7 +112,7 @@ _OLD_PICKLE: Final = re.compile(
 """Protocols 0 and 1, which have no mark of their own: the name of a class, or what is empty as yet."""
 _ARCHIVE, PICKLED = "a zip container of state", "a pickle"
 JUDGED: Final = frozenset({_ARCHIVE, PICKLED})
-"""What is judged under any name."""
+"""Files that are judged under any name."""
 _STARTS: Final = (
     (b"\x89HDF\r\n\x1a\n", "HDF5"),
     (b"\x93NUMPY", "an array of NumPy"),
@@ -134,13 +134,13 @@ _UNPACKERS: Final[tuple[tuple[bytes, Callable[[], Unpacker]], ...]] = (
 
 
 def packed(kind: str) -> str:
-    """What the compressed form of a file of state is, in words."""
+    """Kind of the content of a compressed file of state, in words."""
     return f"a compressed {kind.removeprefix('a ').removeprefix('an ')}"
 
 
 _ALL: Final = (_ARCHIVE, PICKLED, _SAFETENSORS, *(words for _, words in _STARTS))
 UNJUDGED: Final = (*(words for words in _ALL if words not in JUDGED), *map(packed, _ALL))
-"""What is judged under the names of its format only, or by no reader."""
+"""Files that are judged under the names of their format only, or by no reader."""
 
 
 def may_hold_state(name: str) -> bool:
@@ -153,7 +153,7 @@ def may_hold_state(name: str) -> bool:
 
 
 def kind_of(path: Path) -> str:
-    """What a file of state is, in words; empty for anything else and for what cannot be read."""
+    """Kind of a file of state, in words; empty for anything else and for a file that cannot be read."""
     try:
         with open_regular(path) as file:
             start = file.read(_START_BYTES)
@@ -165,7 +165,7 @@ def kind_of(path: Path) -> str:
 
 
 def kind_of_start(start: bytes, size_bytes: int) -> str:
-    """What a file of state is that has so many bytes and begins so, in words; empty for anything else."""
+    """Kind of a file of state that has so many bytes and begins so, in words; empty for anything else."""
     for mark, unpacker in _UNPACKERS:
         if start.startswith(mark):
             inner = _kind_of_plain(_unpacked(start, unpacker()), 0)  # once only: some files unpack to themselves

@@ -16,7 +16,7 @@ class Counted:
     optimizer_step: int | None = None
     """The highest step of a parameter in an optimizer."""
     schedule_step: int | None = None
-    """What a schedule of the learning rate counts in `last_epoch`: its own steps."""
+    """Number that a schedule of the learning rate counts in `last_epoch`: its own steps."""
     is_plateau: bool = False
     """Whether the schedule counts evaluations, as that of `ReduceLROnPlateau` does."""
 

@@ -87,7 +87,8 @@ def saves_side_by_side(names: Iterable[str]) -> dict[str, list[str]]:
 def pairs_side_by_side(names: Iterable[str]) -> dict[str, list[str]]:
     """The files of each save by the first of them, where names with the same words are at each step; empty otherwise.
 
-    One save may lack a file. What the files hold says whether they are parts: those of two runs hold the same tensors.
+    One save may lack a file. The content of the files decides whether they are parts: those of two runs hold the same
+    tensors.
 
     >>> pairs_side_by_side(["G_10.pth", "D_10.pth", "G_20.pth", "D_20.pth", "G_30.pth"])["G_10.pth"]
     ['D_10.pth', 'G_10.pth']

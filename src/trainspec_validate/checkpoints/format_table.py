@@ -26,7 +26,7 @@ REMEDIES = {
     BINARY: _SAVE,
     **{STATE.format(kind): _SAVE for kind in UNJUDGED},
 }
-"""What is to be done, to have judged what cannot be judged when it is named."""
+"""Action by which an entry that cannot be judged when it is named is judged."""
 _BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?\d{1,12})?", re.IGNORECASE)
 
 

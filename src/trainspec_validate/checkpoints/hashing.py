@@ -57,7 +57,7 @@ def digests(root: Path, paths: Iterable[str], progress: Progress | None = None) 
 def each(
     root: Path, sizes: dict[str, int], work: Callable[[Iterator[memoryview]], Result]
 ) -> dict[str, Result | OSError]:
-    """What the work makes of the blocks of every file; the largest begin first, so that no thread ends late.
+    """Result of the work on the blocks of every file; the largest begin first, so that no thread ends late.
 
     Args:
         root: directory that the paths are relative to.

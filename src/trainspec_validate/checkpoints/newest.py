@@ -63,7 +63,7 @@ _NOTED = (_CODE, "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
 _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
 Code = Literal["listed", "classes", "any"]
-"""What pickles may name: plain state; also classes, which are noted; or anything, which is noted."""
+"""Names that pickles may contain: plain state; also classes, which are noted; or anything, which is noted."""
 _COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
 _COMMON_STATE = "recipe_state"
@@ -96,14 +96,14 @@ class _Terms:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found of one checkpoint."""
+    """Findings on one checkpoint."""
 
     path: str
     """The checkpoint, as its directory was named."""
     faults: tuple[str, ...]
     """Why it is not whole; empty where it is."""
     notes: tuple[str, ...]
-    """What a reader of a log should know, although the checkpoint is not refused for it."""
+    """Facts for a reader of a log, although the checkpoint is not refused for them."""
 
 
 def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Code = "classes") -> Iterator[Judgement]:

@@ -12,7 +12,7 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 
 
 def fault(path: str) -> str:
-    """What keeps a path from being one of a file below the directory; empty where nothing does."""
+    """Reason why a path cannot be one of a file below the directory; empty where there is none."""
     if "\0" in path or "\\" in path:
         return "holds a backslash or a NUL"
     if path.startswith("/") or _DRIVE.match(path):
@@ -25,7 +25,7 @@ def fault(path: str) -> str:
 
 
 def unwritable(path: str) -> str:
-    """What keeps a path from being written into a manifest; empty where nothing does."""
+    """Reason why a path cannot be written into a manifest; empty where there is none."""
     if len(path) > MAX_CHARACTERS:
         return f"has more than {MAX_CHARACTERS:,} characters"
     try:

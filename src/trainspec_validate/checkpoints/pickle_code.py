@@ -91,7 +91,7 @@ def code_at_start(file: BinaryIO, *, is_pickle: bool = False) -> Content:
     """Names of code outside the allow-list that unpickling a file of any kind would use before it fails.
 
     A file that only looks like a pickle by chance calls nothing, and has no end as one. One that passes a limit has
-    called what it has. What has to be a pickle may also import and change what it names.
+    called what it has. A file that has to be a pickle may also import and change the code that it names.
     """
     machine = Machine(is_tolerant=True)
     counts, limit, damage = is_pickle, "", ""

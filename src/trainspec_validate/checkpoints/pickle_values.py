@@ -26,7 +26,7 @@ class Name:
 
 @dataclass(eq=False, slots=True)
 class Inert:
-    """What a pickle would build or call: what it names, with which arguments, and which state it is given."""
+    """Object that a pickle would build or call: what it names, with which arguments, and which state it is given."""
 
     function: Any
     arguments: Any = ()
@@ -81,7 +81,7 @@ def size_of(value: Any) -> Any:
 
 
 def flat_bytes(value: Any) -> int:
-    """What a flat value takes in memory, with its place in what holds it.
+    """Memory of a flat value in bytes, with its place in its container.
 
     >>> flat_bytes(None), flat_bytes(256) < flat_bytes(257)
     (16, True)

@@ -47,13 +47,13 @@ _COSTS = {
 
 @dataclass(slots=True)
 class Content:
-    """What a pickle holds."""
+    """Content of a pickle."""
 
     value: Any
     denied: list[str]
     """Names of code outside the allow-list, each once."""
     references: list[Any] = field(default_factory=list)
-    """What it refers to outside of itself, such as storages."""
+    """Objects outside of itself that it refers to, such as storages."""
     functions: list[str] = field(default_factory=list)
     """Those of the denied names that run something, and are no classes."""
     limit: str = ""
@@ -349,7 +349,7 @@ class Machine:
         self.sparse_memo[number] = top
 
     def get(self, argument: Any) -> None:
-        """What was remembered under a number."""
+        """Value that was remembered under a number."""
         number = int(argument)
         is_listed = 0 <= number < len(self.memo)
         found = self.memo[number] if is_listed else self.sparse_memo[number]
@@ -451,7 +451,7 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
 
 
 def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
-    """What the next pickle of a file holds, and which names of code it asks for that are not allowed.
+    """Content of the next pickle of a file, and the names of code in it that are not allowed.
 
     Args:
         file: is read from where it is.

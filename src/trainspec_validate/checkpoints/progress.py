@@ -55,7 +55,7 @@ _LEGACY_STATE = 3
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a state says of itself."""
+    """Progress that a state reports of itself."""
 
     counts: dict[str, int] = field(default_factory=dict)
     """Steps and epochs by their keys."""
@@ -74,7 +74,7 @@ class Progress:
 
 
 def progress_of(path: Path) -> Progress | None:
-    """What a file says; None where it cannot be read as one of `torch.save`."""
+    """Progress that a file reports; None where it cannot be read as one of `torch.save`."""
     try:
         with open_file(path) as file:
             start = file.read(2)
@@ -127,7 +127,7 @@ def _progress(value: Any, scalar: Callable[[Any], int | None]) -> Progress:
 
 
 def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
-    """What a state, a part of one, or an object with settings says.
+    """Progress that a state, a part of one, or an object with settings reports.
 
     Args:
         value: as the pickle of it was followed.
@@ -209,7 +209,7 @@ def _all_steps(value: Any, scalar: Callable[[Any], int | None]) -> Iterator[int]
 
 
 def scalars_of(container: Zip, pickle: str) -> Callable[[Any], int | None]:
-    """What reads the whole number in a tensor of one element, out of the storages next to a pickle."""
+    """Reader of the whole number in a tensor of one element, out of the storages next to a pickle."""
     return lambda value: _scalar(value, container, pickle)
 
 

@@ -66,7 +66,7 @@ def contradictions(references: Iterable[Any]) -> Iterator[str]:
 
 
 def lacks_of_container(container: Zip, pickle: str, references: Iterable[Any]) -> Iterator[str]:
-    """What of the storages of one pickle in a container is not there, in words."""
+    """Storages of one pickle in a container that are missing, in words."""
     references = list(references)
     wanted = storage_bytes(references)
     if not wanted or not pickle.lower().endswith(_PICKLE) or pickle.endswith(_SKIPPED):
@@ -102,7 +102,7 @@ def state_is_missing(container: Zip) -> str:
 
 
 def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Iterator[str]:
-    """What of the storages is not there that follow the five pickles of `_legacy_save`, in words.
+    """Storages after the five pickles of `_legacy_save` that are missing, in words.
 
     Args:
         file: is read from where the first of them begins.

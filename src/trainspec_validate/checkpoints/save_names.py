@@ -47,7 +47,7 @@ _ASIDE_ENDS = re.compile(rf"^(?P<rest>.+?)(?:~|[-_. ]{_ASIDE}[-_. ]?\d*)$", re.I
 
 
 def counts_in(name: str) -> dict[str, tuple[int, ...]]:
-    """What a name counts, by the word next to the number; by the form of the name where there is no word.
+    """Numbers that a name counts, by the word next to the number; by the form of the name where there is no word.
 
     >>> counts_in("epoch-1_step-1k"), counts_in("9epoch.pth")
     ({'epoch': (1,), 'step': (1000,)}, {'epoch': (9,)})

@@ -50,12 +50,12 @@ class Saved:
 
     @property
     def numbers(self) -> dict[str, tuple[int, ...]]:
-        """What its name counts, by the word before the number; by the form of the name where there is no word."""
+        """Numbers in its name by the word before the number; by the form of the name where there is no word."""
         return counts_in(self.name)
 
     @property
     def number(self) -> int:
-        """What its name counts first: steps before epochs, and neither a loss nor a rate after them; -1 for nothing."""
+        """First number in its name: steps before epochs, and neither a loss nor a rate after them; -1 for nothing."""
         return next((counted[-1] for _, counted in sorted(self.numbers.items(), key=lambda one: _rank(one[0]))), -1)
 
 

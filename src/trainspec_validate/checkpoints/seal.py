@@ -38,7 +38,7 @@ class SealError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a manifest says in addition to its files."""
+    """Facts in a manifest in addition to its files."""
 
     tool: tuple[str, str]
     """Name and version of the program that writes it."""
@@ -77,7 +77,7 @@ def seal(checkpoint: Checkpoint, facts: Facts, progress: Progress | None = None)
 
 
 def check_damage(checkpoint: Checkpoint, unsealed: Collection[str]) -> list[str]:
-    """What a checkpoint lacks by its own indexes and marks, or was not examined, in words; nothing may be damaged.
+    """Parts that a checkpoint lacks by its own indexes, or that were not examined; nothing may be damaged.
 
     A manifest vouches for bytes, and readers of it compare no checksum of the format any more.
 

@@ -78,7 +78,7 @@ class _Statement(msgspec.Struct, rename={"type_": "_type", "predicate_type": "pr
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a signature says, whether it is genuine or not."""
+    """Content of a signature, genuine or not."""
 
     digests: dict[str, str]
     """SHA-256 of each file that it covers, in hexadecimal digits."""
@@ -150,7 +150,7 @@ def _digests(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def statement(checkpoint: Checkpoint) -> bytes:
-    """What is signed: the in-toto statement about a sealed checkpoint.
+    """Statement that is signed: the in-toto statement about a sealed checkpoint.
 
     Raises:
         SignatureError: there is no manifest that can be read.
@@ -187,7 +187,7 @@ def bundle(payload: bytes, signature: bytes, key_digest: str) -> dict[str, Any]:
 
 
 def signer(key_file: Path) -> Callable[[Checkpoint], Path]:
-    """What signs with the key of a file, if signatures can be made with it.
+    """Signer with the key of a file, if signatures can be made with it.
 
     Raises:
         SignatureError: it cannot be used.

@@ -40,7 +40,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Statistics:
-    """What was seen of the values of one tensor, or of a piece of it."""
+    """Statistics of the values of one tensor, or of a piece of it."""
 
     piece: Piece
     count: int = 0

@@ -41,7 +41,7 @@ class Box:
 
 
 def fault(shape: Sequence[int], boxes: Iterable[Box]) -> str:
-    """What keeps the boxes from covering the shape exactly once; empty where nothing does.
+    """Reason why the boxes do not cover the shape exactly once; empty where they do.
 
     Raises:
         LimitError: so many of them begin side by side that to compare them takes too long.

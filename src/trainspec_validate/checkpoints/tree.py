@@ -1,7 +1,7 @@
 """Lists every entry below a checkpoint directory, for the manifest that covers all of them. No link is followed.
 
-Pipes, sockets, devices and links are named and never opened. What cannot be listed is named too, so that a manifest
-never vouches for a part of a tree as if it were the whole.
+Pipes, sockets, devices and links are named and never opened. An entry that cannot be listed is named too, so that a
+manifest never vouches for a part of a tree as if it were the whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 @dataclass(slots=True)
 class Tree:
-    """What there is below a directory."""
+    """Entries below a directory."""
 
     files: dict[str, FileFact] = field(default_factory=dict)
     """Every entry that is no directory, by its path."""
@@ -36,7 +36,7 @@ class Tree:
     empty_folders: tuple[str, ...] = ()
     """Directories without any entry."""
     unlisted: list[tuple[Aspect, str, str]] = field(default_factory=list)
-    """What could not be listed: the aspect, the path and the reason."""
+    """Entry that could not be listed: the aspect, the path and the reason."""
 
 
 def walk(root: Path) -> Tree:
@@ -91,7 +91,7 @@ def _entries(directory: Path, *, may_be_link: bool) -> list[tuple[str, bool]]:
 
 
 def fact_of(place: Path, path: str) -> FileFact | None:
-    """What there is at a place; None where there is nothing any more."""
+    """Entry at a place; None where there is nothing any more."""
     try:
         status = place.lstat()
         target = str(place.readlink()) if stat.S_ISLNK(status.st_mode) else ""

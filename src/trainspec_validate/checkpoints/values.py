@@ -19,7 +19,7 @@ _NUM_WAITING = 4_096
 
 
 def statistics(checkpoint: Checkpoint) -> list[Statistics]:
-    """What the values of every tensor are like that can be read without its framework; each is read once."""
+    """Statistics of the values of every tensor that can be read without its framework; each is read once."""
     if checkpoint.statistics is None:
         pieces = [piece for piece in chain(checkpoint.pieces, storages(checkpoint)) if piece.dtype in FORMATS]
         found: list[Statistics] = []

@@ -41,7 +41,7 @@ Aspect = Literal[
     "paths",
     "limits",
 ]
-"""What a reader of a format can look at; each is the matter of one requirement."""
+"""Aspects that a reader of a format can examine; each is the matter of one requirement."""
 
 
 def is_count(value: object) -> TypeGuard[int]:
@@ -60,14 +60,14 @@ class FileFact:
     modified_ns: int
     """Nanoseconds since 1970 UTC."""
     target: str = ""
-    """What a link points at, as written; of a file, that of the link of a cache that leads to it."""
+    """Target of a link, as written; of a file, that of the link of a cache that leads to it."""
     identity: tuple[int, int] = (0, 0)
     """Number of the file in its file system, and when it last changed in any way: other content has others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What a reader found wrong: the matter, the file, the fact and the remedy."""
+    """Fault that a reader found: the matter, the file, the fact and the remedy."""
 
     aspect: Aspect
     path: str
@@ -99,7 +99,7 @@ class Archive:
     num_bytes: int | None = None
     """None for up to the end of the file."""
     label: str = ""
-    """What the index of the checkpoint calls its content."""
+    """Name that the index of the checkpoint gives its content."""
 
 
 @dataclass(slots=True)
@@ -114,13 +114,13 @@ class Checkpoint:
     """Step that the name of the directory says."""
     files: dict[str, FileFact]
     bundle: str = ""
-    """What the names of its files have in common, where they are next to those of other checkpoints."""
+    """Common part of the names of its files, where they are next to those of other checkpoints."""
     folders: tuple[str, ...] = ()
     """Every directory below it, relative."""
     formats: list[str] = field(default_factory=list)
     """Formats that were recognised, in words."""
     examined: set[Aspect] = field(default_factory=set)
-    """What was looked at; what was not is never a pass."""
+    """Aspects that were examined; others are never a pass."""
     troubles: list[Trouble] = field(default_factory=list)
     claims: list[StepClaim] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Checkpoint:
     pieces: list[Piece] = field(default_factory=list)
     """Where the values of tensors are, as far as it is known."""
     statistics: list[Statistics] | None = None
-    """What was seen of these values; None before they are read."""
+    """Statistics of these values; None before they are read."""
     recorded: dict[str, str] = field(default_factory=dict)
     """SHA-256 of files, as a file of the format records it."""
     manifest: CheckpointManifest | None = None
@@ -146,7 +146,7 @@ class Checkpoint:
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
     _held_bytes: dict[str, int] = field(default_factory=dict)
     said: dict[str, Counted] = field(default_factory=dict)
-    """What files of `torch.save` say of the run, by their paths."""
+    """Progress that files of `torch.save` report of the run, by their paths."""
     moments: set[str] = field(default_factory=set)
     """Shards with moments or steps of an optimizer, which each update changes."""
     value_bytes: dict[str, int] = field(default_factory=dict)
@@ -178,11 +178,11 @@ class Checkpoint:
     pointers: tuple[str, ...] = ()
     """Files in whose places Git LFS left pointers."""
     unlisted: tuple[tuple[str, str], ...] = ()
-    """What of the tree could not be listed, and why."""
+    """Entries of the tree that could not be listed, and why."""
 
     @property
     def label(self) -> str:
-        """What pointers call it: the name of the directory, or of the bundle."""
+        """Name by which pointers refer to it: the name of the directory, or of the bundle."""
         return self.bundle or self.root.name
 
     @property
@@ -341,7 +341,7 @@ class Series:
     checkpoints: tuple[Checkpoint, ...]
     pointers: tuple[Pointer, ...] = ()
     saved: tuple[SavedStep, ...] | None = None
-    """What the streams next to them say; None where there are none, or of several runs."""
+    """Saves in the streams next to them; None where there are none, or of several runs."""
     reads_values: bool = False
     """Whether the values of tensors are read too."""
     beside: Iterable[Checkpoint] = ()

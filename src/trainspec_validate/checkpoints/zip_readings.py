@@ -1,7 +1,8 @@
 """Finds the places where programs would read different contents from one zip container.
 
-Readers differ in the directory that they find, in the one of two equal names that they take, in whether case counts
-(it does for Python and not for PyTorch), and in where a name ends. What one of them judges, another one would not load.
+Readers differ in the directory that they find, in the one of two equal names that they take, in whether case counts (it
+does for Python and not for PyTorch), and in where a name ends. An entry that one of them judges is then not the entry
+that another one loads.
 """
 
 from __future__ import annotations

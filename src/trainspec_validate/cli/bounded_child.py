@@ -26,7 +26,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a child printed, and how it ended."""
+    """Output of a child, and how it ended."""
 
     code: int
     output: str

@@ -1,7 +1,7 @@
 """Starts the installed programs: an interrupt ends them without a traceback, also while they are being loaded.
 
-Nothing but the standard library is imported before that is so. What an interrupt does while a command runs is settled
-by `trainspec_validate.system.process`.
+Nothing but the standard library is imported before that is so. Interrupts while a command runs are handled by
+`trainspec_validate.system.process`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a command line of the validator asks for, and the selection and threshold that follow from it."""
+"""Reads the command line of the validator into a request, a selection and a threshold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line and the settings ask for."""
+    """Request of the command line and the settings."""
 
     paths: tuple[str, ...]
     formats: tuple[str, ...]

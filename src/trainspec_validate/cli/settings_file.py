@@ -18,7 +18,7 @@ from trainspec_validate.system.budget import Limit, OverLimitError
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
 Kind = Literal["text", "list", "flag", "path", "data", "outputs"]
-"""What a setting holds; a `path` is relative to its file and stays below it, `outputs` are formats without FILE.
+"""Kind of value of a setting; a `path` is relative to its file and stays below it, `outputs` are formats without FILE.
 
 `data` are paths of files that are read and never run.
 """

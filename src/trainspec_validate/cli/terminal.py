@@ -54,7 +54,7 @@ class Failure(click.ClickException):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """What an error of an input says, each of its arguments in one line."""
+        """Text of an error of an input, each of its arguments in one line."""
         return cls(*(error.args or (error,)))
 
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - the signature of click

@@ -22,7 +22,7 @@ _UNITS = ("bytes_per_second", "flops_per_second", "bytes", "seconds", "watts")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What was probably meant, in words, and as a key of the same mapping or as paths from the root."""
+    """Key or value that was probably meant, in words, and as a key of the same mapping or as paths from the root."""
 
     help: str
     sibling: str = ""
@@ -51,7 +51,7 @@ def _mappings(node: Mapping[str, Any], schema: Mapping[str, Any], path: Path) ->
 
 
 def unknown_key(key: str, pointer: Pointer, options: Iterable[str], kind: str, kinds: Mapping[str, Paths]) -> Unknown:
-    """What to write instead of a key that the mapping at `pointer` does not take."""
+    """Key to write instead of one that the mapping at `pointer` does not take."""
     here: Path = tuple(step for step in pointer if isinstance(step, str))
     known = list(options)
     same = next((option for option in known if fold(option) == fold(key)), None)

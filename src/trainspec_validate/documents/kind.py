@@ -55,7 +55,7 @@ def kind_of(data: Any) -> str | KindFailure:
 
 
 def misnamed(kind: str, data: Mapping[str, Any]) -> KindFailure | None:
-    """What to say, once, about a document that names one kind and has only the keys of another."""
+    """Message, given once, on a document that names one kind and has only the keys of another."""
     fitting = _fitting(data)
     if fitting is None or _own_keys(kind) & data.keys():
         return None

@@ -69,7 +69,7 @@ def _validator(kind: str) -> Any:
 def failures(kind: str, data: Any, *, max_alike: int = MAX_ALIKE) -> Iterator[SchemaFailure]:
     """Every place where `data` breaks the schema of its kind; what follows from another failure is left out.
 
-    What more than `max_alike` entries of a list lack alike is one failure.
+    Faults that more than `max_alike` entries of a list have alike are one failure.
     """
     validator = _validator(kind)
     if validator.is_valid(data):

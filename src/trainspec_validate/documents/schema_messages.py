@@ -77,7 +77,7 @@ def missing_keys(pointer: Pointer, wanted: Mapping[str, Schema], target: Mapping
 
 
 def described(subschema: Schema, target: Schema) -> str:
-    """What a key holds, in the schema's own words, as the end of a sentence."""
+    """Content of a key, in the schema's own words, as the end of a sentence."""
     text = str(subschema.get("description") or target.get("description") or "").split("\n")[0].rstrip(".")
     if text[1:2].islower() or text[1:2] == " ":
         text = text[0].lower() + text[1:]

@@ -67,7 +67,8 @@ TOOLS = (
     Tool("ibv_devinfo.txt", "ibv_devinfo"),
     Tool("dmesg.txt", "dmesg --time-format iso"),
 )
-"""What every collection runs: each is read by `accept`, needs no load, and is left out where it is not installed."""
+"""Tools that every collection runs: each is read by `accept`, needs no load, and is left out where it is not
+installed."""
 
 _WAYS: Mapping[str, tuple[str, ...]] = {
     "local": (),
@@ -99,7 +100,7 @@ tar -C "$d" -cf - . && printf '%s\n' '{mark}'
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one node."""
+    """Result of one node."""
 
     node: str
     num_files: int = 0
@@ -150,7 +151,7 @@ def named(expressions: Iterable[str]) -> list[str]:
 
 
 def script(tools: Iterable[Tool], mark: str) -> str:
-    """What the shell of a node runs. The archive follows a line with the mark, whatever the shell prints before."""
+    """Script for the shell of a node. The archive follows a line with the mark, whatever the shell prints before."""
     lines = []
     for tool in tools:
         words = [tool.file, str(tool.timeout_seconds), tool.command, str(MAX_FILE_BYTES // 512)]

@@ -44,7 +44,7 @@ def facts_of(merged: Merged) -> dict[str, Any]:
 
 
 def unknowns(merged: Merged) -> list[Unknown]:
-    """What no file states: what the readers name, and every key that a document of the kind needs and lacks."""
+    """Keys that no file states: what the readers name, and every key that a document of the kind needs and lacks."""
     told = {entry.pointer for entry in merged.unknown}
     alike: dict[Pointer, list[Pointer]] = defaultdict(list)
     for pointer in missing(merged.kind, facts_of(merged)):

@@ -50,7 +50,7 @@ class Format:
     name: str
     """Short name, for example `slurm-topology-conf`."""
     title: str
-    """What it is, in a few words for the list of formats."""
+    """Title, in a few words for the list of formats."""
     kind: Kind
     looks_like: Callable[[ForeignText], bool]
     """Whether a text is written in it, judged by content alone; cheap, and never raises."""

@@ -52,7 +52,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What one foreign file says, as part of a document in plain values."""
+    """Facts of one foreign file, as part of a document in plain values."""
 
     kind: Kind
     format: str

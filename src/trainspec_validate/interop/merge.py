@@ -23,7 +23,7 @@ _REFERENCES = (("node_groups", "group"), ("fabrics", "fabric"), ("node_groups", 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a person says in addition to the files."""
+    """Facts that a person states in addition to the files."""
 
     num_nodes: int | None = None
     """Nodes of the only node group."""
@@ -77,9 +77,9 @@ class _Joint:
 def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged:
     """One document of the fragments of one kind; of two different facts one stays and a remark names both.
 
-    What a file states goes before what rests on a default of a framework; among equals the first stays. What a file
-    computed from a fact that gave way is computed again, or becomes unknown. Counts that follow from others are
-    marked as derived. Entries of lists are joined by name, then by role, and when each side has only one; others stay.
+    A value of a file goes before one by a default of a framework; among equals the first stays. A value computed from
+    a fact that gave way is computed again, or becomes unknown. Counts that follow from others are marked as derived.
+    Entries of lists are joined by name, then by role, and when each side has only one; others stay.
 
     Raises:
         ForeignFormatError: there is nothing to merge, or the fragments are of several kinds.

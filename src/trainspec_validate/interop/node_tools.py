@@ -52,7 +52,7 @@ _MORE = re.compile(r"^\|\s*(?:Warning|Error)?\s*\|\s*(?P<more>GPU[^|]{0,200}?)\s
 
 
 def node_facts(text: str) -> Facts | None:
-    """What a text says of its node; None where it is of none of these tools.
+    """Facts in a text about its node; None where it is of none of these tools.
 
     Raises:
         ForeignFormatError: it is the output of such a tool, and cannot be read.

@@ -16,7 +16,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one file says."""
+    """Facts of one file."""
 
     value: Any
     name: str

@@ -50,7 +50,7 @@ class Test:
     least: Mapping[tuple[str, int], float]
     """Bytes per second by operation and message size: nine of ten held-out measurements were above."""
     notes: tuple[str, ...]
-    """What was assumed, a sentence each."""
+    """Assumptions, a sentence each."""
 
     @property
     def num_ranks(self) -> int:
@@ -63,7 +63,7 @@ class Program:
     """A program that takes thresholds."""
 
     title: str
-    """What it takes and the version that it was checked against."""
+    """Documents that it takes, and the version that it was checked against."""
     write: Callable[[Test], str]
     """Raises `NotPredictable` for a run that it does not judge."""
 

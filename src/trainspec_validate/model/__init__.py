@@ -1,1 +1,1 @@
-"""What a check is about: findings, requirements, the catalogs of hardware and metrics, units and quantities."""
+"""Holds the terms of checks: findings, requirements, the catalogs of hardware and metrics, units and quantities."""

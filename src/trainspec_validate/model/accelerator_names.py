@@ -60,7 +60,7 @@ _IGNORED = re.compile(r"nvl\d+|hbm\d?e?|\d{2,4}w|0x[0-9a-f]+")
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """What a name means: one row of the catalog, or those that it leaves open."""
+    """Meaning of a name: one row of the catalog, or those that it leaves open."""
 
     entry: CatalogAccelerator | None = None
     alternatives: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class _Words:
 
 
 def meant_by(name: str, memory_bytes: float | None = None, *, driver: bool = False) -> Meant:
-    """What a product name means; a reported memory must fit the catalog within 10 %.
+    """Accelerator that a product name means; a reported memory must fit the catalog within 10 %.
 
     `driver` says that the name is that of NVIDIA's driver, which leaves out a form.
 

@@ -1,4 +1,4 @@
-"""What other tools call the keys and values of TrainSpec documents, for messages."""
+"""Maps names of keys and values in other tools to those of TrainSpec documents, for messages."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _SEVERITY_ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 
 
 class Verdict(StrEnum):
-    """What came of one requirement for one set of documents. Nothing seen is never a pass."""
+    """Result of one requirement for one set of documents. Nothing seen is never a pass."""
 
     PASS = "pass"  # noqa: S105
     FAIL = "fail"
@@ -68,7 +68,7 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a finding on a stream rests on: the series, the time it spans, how often it was seen, and some values."""
+    """Evidence of a finding on a stream: the series, the time it spans, how often it was seen, and some values."""
 
     series: str = ""
     """Name of the series, `name{key=value}`; empty where the finding is not about one."""
@@ -94,7 +94,7 @@ class Finding:
     """Readable name, for example `world-size`; accepted wherever the id is."""
     severity: Severity
     message: str
-    """What is wrong, with the numbers; one sentence, no full stop, starts in lower case unless a name leads."""
+    """Fault, with the numbers; one sentence, no full stop, starts in lower case unless a name leads."""
     path: str
     """The file as the user named it, with forward slashes; `<stdin>` for standard input."""
     pointer: Pointer = ()
@@ -103,7 +103,7 @@ class Finding:
     span: Span | None = None
     """None when the place has no text (a file that cannot be read)."""
     help: str = ""
-    """What would be right, with the number; empty when the message says it all."""
+    """Remedy, with the number; empty when the message says it all."""
     url: str = ""
     related: tuple[Related, ...] = ()
     evidence: Evidence | None = None
@@ -155,7 +155,7 @@ class Unjudged:
 
     path: str
     reason: str
-    """What is absent, as it follows the name of the file: `names cluster 'c-1', which was not given`."""
+    """Absent document or key, as it follows the name of the file: `names cluster 'c-1', which was not given`."""
     help: str
     requirements: tuple[str, ...]
     """Their ids, sorted; empty where nothing of the file was judged, or nothing from the place on."""
@@ -171,7 +171,7 @@ class LeftOut:
 
     option: Literal["ignore", "select", "profile"]
     words: tuple[str, ...]
-    """What it says: ids and chapters, or the name of the profile."""
+    """Text of the selection: ids and chapters, or the name of the profile."""
     settings: str
     """The settings file that says so; empty for the command line or a program."""
     requirements: tuple[str, ...]
@@ -212,7 +212,7 @@ class CutRecord:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a run's streams hold of what was to be judged; reported even when nothing is wrong."""
+    """Part of the data to be judged that the streams of a run hold; reported even when nothing is wrong."""
 
     run: str
     files: tuple[str, ...]
@@ -248,7 +248,7 @@ class Coverage:
     lacks: tuple[str, ...] = ()
     """Why the streams are no complete account of a run, such as `no completed step`; empty where nothing says so."""
     incidents: tuple[str, ...] = ()
-    """What the streams themselves say went wrong with the run, such as a fault or the status `failed`."""
+    """Faults of the run by its own streams, such as a fault or the status `failed`."""
 
     @property
     def seconds(self) -> float:
@@ -258,17 +258,17 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What came of the checks on inputs of one kind."""
+    """Result of the checks on inputs of one kind."""
 
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     documents: tuple[DocumentSummary, ...] = ()
-    """What was judged."""
+    """Inputs that were judged."""
     coverage: tuple[Coverage, ...] = ()
     failures: tuple[str, ...] = ()
-    """What could not be read."""
+    """Inputs that could not be read."""
     unjudged: tuple[Unjudged, ...] = ()
-    """What was not judged for lack of documents."""
+    """Requirements that were not judged for lack of documents."""
 
     def __add__(self, other: CheckResult) -> CheckResult:
         return CheckResult(
@@ -299,11 +299,11 @@ class Report:
     coverage: tuple[Coverage, ...] = ()
     """One for each run whose streams were judged."""
     unjudged: tuple[Unjudged, ...] = ()
-    """What a complete input would have had judged."""
+    """Requirements that a complete input would have had judged."""
     settings: str = ""
     """The settings file that was in force; empty where there was none."""
     left_out: tuple[LeftOut, ...] = ()
-    """What was not to be judged."""
+    """Requirements that were not to be judged."""
 
     def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
         """The findings that weigh at least `severity`."""

@@ -57,7 +57,7 @@ class Requirement:
     details: str = ""
     """Paragraphs after the statement that define its words, with an empty line between two."""
     checklist: str = ""
-    """What a reviewer looks at, for `check=manual`."""
+    """Checklist of a reviewer, for `check=manual`."""
     documents: tuple[str, ...] = ()
     """Kinds of documents that the rule judges together, for `check=rule`."""
     ground: Ground = ""

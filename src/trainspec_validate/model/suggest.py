@@ -31,7 +31,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def hint(word: str, candidates: Iterable[str]) -> str:
-    """What to write instead, in words; empty when nothing is near and the candidates are too many."""
+    """Suggestion of a word to write instead, in words; empty when nothing is near and the candidates are too many."""
     known = list(islice(candidates, _MAX_CANDIDATES + 1))
     nearest = did_you_mean(word, known)
     if nearest is not None:
@@ -52,7 +52,7 @@ def meant(word: str, nearest: str) -> str:
 
 
 def look_alike(word: str) -> str:
-    """What to say of the first character of a word outside ASCII; empty where there is none."""
+    """Remark on the first character of a word outside ASCII; empty where there is none."""
     from unicodedata import name  # noqa: PLC0415
 
     place = next((place for place, character in enumerate(word, start=1) if not character.isascii()), None)

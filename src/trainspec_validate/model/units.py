@@ -85,7 +85,7 @@ def billions(value: float) -> str:
 
 
 def slipped_prefix(value: float, low: float, high: float) -> str:
-    """What a help adds where a value is between two bounds once its prefix is a thousand times another; else empty.
+    """Addition to a help, where a value is between two bounds once its prefix is a thousand times another; else empty.
 
     >>> slipped_prefix(1.28e9, 448e9, 5.76e12), slipped_prefix(1.28e6, 448e9, 5.76e12)
     ('; 1.28e12 if its prefix slipped', '')

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
 PREFIX = "xid:"
-"""What a vendor code of an Xid begins with."""
+"""Prefix of a vendor code of an Xid."""
 
 
 @dataclass(frozen=True, slots=True)

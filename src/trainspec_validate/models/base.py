@@ -50,7 +50,7 @@ class Source(DocumentPart):
     accessed: Annotated[str, Meta(pattern=DAY)] | None = None
     """Day on which the figure was read, as YYYY-MM-DD."""
     note: Text | None = None
-    """What was taken from the source, and what was derived."""
+    """Facts that were taken from the source, and facts that were derived."""
 
 
 class Metadata(DocumentPart):
@@ -59,7 +59,7 @@ class Metadata(DocumentPart):
     name: Name
     """Short unique name; other documents refer to it."""
     description: Text | None = None
-    """What this document describes, in a sentence or two."""
+    """Subject of this document, in a sentence or two."""
     labels: dict[Name, Text] = {}
     """Free key-value pairs for selection; they carry no meaning for the specification."""
     sources: ListOf[Source] = []

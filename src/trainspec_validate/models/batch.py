@@ -43,7 +43,7 @@ class BatchController(DocumentPart):
     """A controller that changes the batch while training."""
 
     signal: Literal["gradient-noise-scale", "norm-test", "loss", "throughput", "other"]
-    """What it reads."""
+    """Signal that it reads."""
     min_global_sequences: Count
     """Smallest batch that it may choose."""
     max_global_sequences: Count

@@ -39,7 +39,7 @@ class Interval(DocumentPart):
 
 
 class Save(DocumentPart):
-    """What one save costs."""
+    """Cost of one save."""
 
     mode: Literal["synchronous", "asynchronous"]
     """`asynchronous` when training continues before the save is durable."""
@@ -121,7 +121,7 @@ class OmittedState(DocumentPart):
     """A required item of state that is left out on purpose."""
 
     item: StateItem
-    """What is left out."""
+    """State item that is left out."""
     reason: Text
     """Why a resumed run is still what was promised."""
 
@@ -130,13 +130,13 @@ class StateKeys(DocumentPart):
     """Where an item of state is found in a checkpoint."""
 
     item: StateItem
-    """What is found."""
+    """Kinds of fault that are found."""
     patterns: Annotated[ListOf[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(min_length=1)]
     """Names of tensors, of other values, or of files, with `*` for any part of one: each has to be there."""
 
 
 class State(DocumentPart):
-    """What a checkpoint holds."""
+    """Content of a checkpoint."""
 
     items: ListOf[StateItem]
     """Kinds of state that a save holds, such as `model`, `optimizer` and `data-position`."""
@@ -175,7 +175,7 @@ class DetectionLayer(DocumentPart):
     faults: Annotated[ListOf[FaultClass], Meta(min_length=1)]
     """Faults that this layer notices."""
     signal: Literal["exit", "progress", "heartbeat", "collective-timeout", "health-check", "checksum"] | None = None
-    """What it watches."""
+    """Signal that it watches."""
 
 
 class RecoveryPath(DocumentPart):
@@ -184,7 +184,7 @@ class RecoveryPath(DocumentPart):
     fault: FaultClass
     """Class of fault that this path recovers from, such as `process-loss` or `hang`."""
     action: Literal["restart-in-place", "replace-from-spares", "shrink", "wait-for-repair", "rollback"]
-    """What is done."""
+    """Action that is taken."""
     budget_seconds: PositiveSeconds
     """Time from the fault to the first completed step."""
     quantile: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
@@ -202,7 +202,7 @@ class RecoveryPath(DocumentPart):
 
 
 class Grace(DocumentPart):
-    """What happens when the platform announces an end."""
+    """Behaviour when the platform announces an end."""
 
     preemptible: bool
     """True when the platform may take nodes away."""
@@ -226,7 +226,7 @@ class RestartLimits(DocumentPart):
 
 
 class CheckpointPolicy(Document):
-    """What is saved, when, where, and how a job recovers."""
+    """Content, times and places of checkpoints, and how a job recovers."""
 
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
@@ -241,7 +241,7 @@ class CheckpointPolicy(Document):
     interval: Interval
     """Productive time between saves."""
     save: Save
-    """What one save costs."""
+    """Cost of one save."""
     job: JobFacts = JobFacts()
     """Facts that the interval follows from."""
     tiers: Annotated[ListOf[Tier], Meta(min_length=1)]
@@ -251,7 +251,7 @@ class CheckpointPolicy(Document):
     retention: Retention
     """How many are kept."""
     state: State
-    """What a checkpoint holds."""
+    """Content of a checkpoint."""
     integrity: Integrity
     """How damage is noticed."""
     detection: Annotated[ListOf[DetectionLayer], Meta(min_length=1)]
@@ -263,11 +263,11 @@ class CheckpointPolicy(Document):
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
     """Least share of wall time that makes lasting progress."""
     grace: Grace | None = None
-    """What a job does when it is asked to end: the notice it gets, and the save it makes."""
+    """Behaviour of a job that is asked to end: the notice it gets, and the save it makes."""
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None
-    """What replaces a lost node."""
+    """Replacement of a lost node."""
     share_of_restores_tested: Fraction | None = None
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None

@@ -24,7 +24,7 @@ class StorageTarget(DocumentPart):
     name: Name
     """Name that checkpoint tiers refer to."""
     kind: Literal["parallel-file-system", "object-store", "network-file-system", "local-disk", "host-memory", "block"]
-    """What holds the bytes: a file system, an object store, disks, or memory of hosts."""
+    """Kind of storage: a file system, an object store, disks, or memory of hosts."""
     scope: Literal["node", "cluster"]
     """`node` when the figures are for one node's own store, `cluster` when all nodes share it; memory of servers that
     all nodes reach over the network is `host-memory` with scope `cluster`."""
@@ -102,7 +102,7 @@ class Clock(DocumentPart):
     """How clocks agree."""
 
     discipline: Literal["ptp", "ntp", "gps", "none"]
-    """What keeps the clocks together."""
+    """Discipline that keeps the clocks together."""
     max_offset_seconds: Annotated[float, Meta(ge=0, le=10, extra_json_schema={"x-unit": "s"})] | None = None
     """Bound on the offset between any two nodes."""
 
@@ -129,8 +129,8 @@ class Power(DocumentPart):
     max_swing_watts: Watts | None = None
     """Largest rise or fall of the nodes' power that the supply allows at every step of a job."""
     smoothing: ListOf[Literal["accelerator", "rack-storage", "facility-storage", "software"]] = []
-    """What keeps power level between the phases of a step: a feature of the accelerators, storage in racks or in the
-    facility, or work that software adds while accelerators wait."""
+    """Means that keep power level between the phases of a step: a feature of the accelerators, storage in racks or in
+    the facility, or work that software adds while accelerators wait."""
 
 
 class SoftwareStack(DocumentPart):
@@ -197,7 +197,7 @@ class ClusterProfile(Document):
     fabrics: ListOf[Fabric] = []
     """Scale-out networks."""
     interconnects: ListOf[Interconnect] = []
-    """What joins sites, or fabrics."""
+    """Links between sites or fabrics."""
     layout: Layout | None = None
     """Explicit nodes and links of an irregular machine."""
     storage_targets: ListOf[StorageTarget] = []
@@ -213,9 +213,9 @@ class ClusterProfile(Document):
     measurements: ListOf[CollectiveMeasurement] = []
     """Measured collectives."""
     observations: ListOf[CollectiveObservation] = []
-    """What the collective library of real jobs reported, to hold against what is declared."""
+    """Collective libraries that real jobs reported, to hold against what is declared."""
     observed_nodes: ListOf[NodeObservation] = []
-    """What was found on each node, to hold against what is declared; `trainspec accept` writes it."""
+    """Devices that were found on each node, to hold against what is declared; `trainspec accept` writes it."""
     notes: Text | None = None
     """Anything a reader should know."""
     unknowns: ListOf[KeyPath] = []

@@ -71,7 +71,7 @@ class Compression(DocumentPart):
     residual_checkpointed: bool | None = None
     """True when residuals are part of the checkpoint."""
     residual_on_resize: Literal["reset", "redistribute", "refuse"] | None = None
-    """What happens to residuals when the world size changes."""
+    """Handling of residuals when the world size changes."""
     rank: Annotated[Whole, Meta(ge=1, le=65536)] | None = None
     """Rank of a low-rank compressor."""
     density: Annotated[float, Meta(gt=0, le=1, extra_json_schema={"x-unit": "1"})] | None = None

@@ -32,14 +32,14 @@ class Evidence(DocumentPart):
 
 
 class CheckVerdict(DocumentPart):
-    """What one check says of one trial."""
+    """Result of one check of one trial."""
 
     check: Name
     """Criterion of the scenario, such as `completes`."""
     passed: bool
     """Whether it holds."""
     messages: ListOf[Text] = []
-    """What is wrong; of a check that holds, what was not judged."""
+    """Fault that was found; of a check that holds, the part that was not judged."""
     places: ListOf[Annotated[str, Meta(min_length=1, max_length=4096)]] = []
     """Where it shows: lines of files of the trial, as `file:line`."""
 
@@ -136,7 +136,7 @@ class Machine(DocumentPart):
 
 
 class ConformanceReport(Document):
-    """What a conformance test found of a stack; `trainspec-conformance verify` judges it again from its evidence."""
+    """Results of a conformance test of a stack; `trainspec-conformance verify` judges it again from its evidence."""
 
     apiVersion: Literal["trainspec/v1"] = Field(init=False)  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
@@ -161,11 +161,11 @@ class ConformanceReport(Document):
     command: ListOf[Text]
     """Command that does the same again."""
     claims: Claims
-    """What was judged by."""
+    """Claims that the stack was judged by."""
     documents: ListOf[Text] = []
     """Copies of the documents of the stack, below the directory of the report."""
     document_errors: ListOf[Text] = []
-    """What is wrong with them, each as `file: id: message`; the level `described` needs documents without any."""
+    """Faults in them, each as `file: id: message`; the level `described` needs documents without any."""
     level: ConformanceLevel | None = None
     """Highest level of which every scenario of the claimed profile passed, and of all levels below; None if none."""
     conformant: bool

@@ -34,10 +34,10 @@ class Dataset(DocumentPart):
 
 
 class Data(DocumentPart):
-    """What a job reads, and in which order."""
+    """Datasets that a job reads, and their order."""
 
     datasets: Annotated[ListOf[Dataset], Meta(min_length=1, max_length=10_000)]
-    """What the run reads, each with its weight in the mixture."""
+    """Datasets that the run reads, each with its weight in the mixture."""
     order: Literal["sequential", "shuffled", "curriculum"] | None = None
     """Order of the samples: as stored, by a pseudo-random permutation, or by a declared curriculum."""
     seed: Annotated[Whole, Meta(ge=0, le=2**63 - 1)] | None = None
@@ -46,7 +46,7 @@ class Data(DocumentPart):
     """`global` where the position in the job decides which sample is read, on any number of ranks; `rank` where each
     data rank has an order of its own."""
     resume: Literal["same-order", "new-order"] | None = None
-    """What is read after a recovery: the samples that an uninterrupted job would read, or others."""
+    """Samples that are read after a recovery: the samples that an uninterrupted job would read, or others."""
     tokenizer_digest: Sha256 | None = None
     """Digest of the tokenizer's files."""
 

@@ -137,7 +137,7 @@ class Nic(DocumentPart):
     name: Name
     """Name of this kind of interface within the node group, for example `rail`."""
     role: Literal["compute", "storage", "management"] = "compute"
-    """What it carries; collective traffic uses `compute` only."""
+    """Kind of traffic that it carries; collective traffic uses `compute` only."""
     fabric: Name | None = None
     """Name of the fabric that it is plugged into."""
     num_per_node: Annotated[Whole, Meta(ge=1, le=256)]
@@ -200,4 +200,4 @@ class NodeGroup(DocumentPart):
     node_power_watts: NodeWatts | None = None
     """Largest power of one node at its supplies."""
     description: Text | None = None
-    """What these nodes are."""
+    """Kind of these nodes."""

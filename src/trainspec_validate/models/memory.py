@@ -11,7 +11,7 @@ from trainspec_validate.models.base import Bytes, Count, Fraction
 
 
 class Offload(DocumentPart):
-    """What leaves the device between uses."""
+    """Class of tensor that leaves the device between uses."""
 
     what: Literal["optimizer", "parameters", "gradients", "activations"]
     """Class of tensor."""
@@ -29,7 +29,7 @@ class Memory(DocumentPart):
     """Which data is where on one rank."""
 
     activation_policy: Literal["none", "selective", "full", "offload"]
-    """What is recomputed in the backward pass."""
+    """Part of the activations that is recomputed in the backward pass."""
     reserve_bytes: Bytes | None = None
     """Device memory left free for contexts, communication buffers and fragmentation."""
     state_bytes_per_parameter: Annotated[float, Meta(gt=0, le=64)] | None = None
@@ -39,7 +39,7 @@ class Memory(DocumentPart):
     peak_view: Literal["allocator", "device"] | None = None
     """Whether the peak is what the framework allocated or what the device reports."""
     offload: ListOf[Offload] = []
-    """What leaves the device between uses."""
+    """Tensors that leave the device between uses."""
     pinned_host_bytes: Bytes | None = None
     """Page-locked host memory of one rank."""
     prefetch_depth: Annotated[Whole, Meta(ge=0, le=1024)] | None = None

@@ -60,7 +60,7 @@ class Image(DocumentPart):
 
 
 class Model(DocumentPart):
-    """What is trained."""
+    """Model that is trained."""
 
     name: Name
     """Published or internal identity, such as `llama-3.1-405b`; its size is compared with `num_parameters`."""

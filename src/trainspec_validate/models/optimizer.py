@@ -29,7 +29,8 @@ class GradientClipping(DocumentPart):
     """How large gradients are bounded before the update."""
 
     kind: Literal["global-norm", "local-norm", "value"]
-    """What is bounded: the L2 norm over all parameters, the norm over the part that a rank holds, or each entry."""
+    """Quantity that is bounded: the L2 norm over all parameters, the norm over the part that a rank holds, or each
+    entry."""
     threshold: Annotated[float, Meta(gt=0, le=1e6)]
     """Largest norm or absolute value, after the loss scale is taken out."""
 

@@ -54,7 +54,7 @@ class Parallelism(DocumentPart):
     schedule: Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None = None
     """Order in which a rank runs the forward and backward passes of its micro-batches."""
     sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
-    """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
+    """State that is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
     sharding_degree: Degree | None = None
     """Data ranks that share one copy, context ranks counted among them; absent means all."""
     order: ListOf[Axis] = ["tensor", "context", "expert", "data", "pipeline"]

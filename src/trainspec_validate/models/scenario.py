@@ -24,7 +24,7 @@ class Start(_Act):
     """Starts the command of the stack."""
 
     act: Literal["start"] = Field(init=False)
-    """What is done."""
+    """Kind of the act."""
 
     resume: bool = False
     """Whether it has to continue from a checkpoint."""
@@ -40,7 +40,7 @@ class Wait(_Act):
     """Waits until something is seen in the trace; a trial fails where it is not seen in time."""
 
     act: Literal["wait"] = Field(init=False)
-    """What is done."""
+    """Kind of the act."""
 
     until: Literal[
         "step",
@@ -70,7 +70,7 @@ class Inject(_Act):
     """Damages the running job from outside."""
 
     act: Literal["inject"] = Field(init=False)
-    """What is done."""
+    """Kind of the act."""
 
     kind: Literal[
         "kill",
@@ -91,7 +91,7 @@ class Inject(_Act):
         "mend-device",
         "kill-at-memory-limit",
     ]
-    """What is done; of a network that is cut packets are lost without notice, of a device each write fails."""
+    """Kind of the fault; of a network that is cut packets are lost without notice, of a device each write fails."""
     target: Target = "rank"
     """To whom."""
     grace_seconds: Seconds = 0
@@ -114,10 +114,10 @@ class Damage(_Act):
     """Damages the store."""
 
     act: Literal["damage"] = Field(init=False)
-    """What is done."""
+    """Kind of the act."""
 
     kinds: Annotated[ListOf[DamageKind], Meta(min_length=1)]
-    """What is done, one kind in each trial; to one file of state, drawn at random, where it is about one."""
+    """Kind of the damage; to one file of state, drawn at random, where it is about one."""
     checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
     """To which checkpoint; `next` is the one that will be written after the last."""
     while_running: bool = False
@@ -128,7 +128,7 @@ class Stop(_Act):
     """Ends the whole job."""
 
     act: Literal["stop"] = Field(init=False)
-    """What is done."""
+    """Kind of the act."""
 
     signal: Literal["kill", "terminate"] = "kill"
     """`kill` ends every process at once, `terminate` asks the command to end."""
@@ -140,7 +140,7 @@ class Probe(_Act):
     """Asks the stack for a number, with an input that the scenario's numeric case makes."""
 
     act: Literal["probe"] = Field(init=False)
-    """What is done."""
+    """Kind of the act."""
 
     case: Annotated[str, Meta(min_length=1, max_length=64)]
     """Name of the numeric case."""
@@ -197,15 +197,15 @@ class Scenario(Document):
     needs: ListOf[Capability] = []
     """Capabilities of the stack without which it cannot run."""
     privileges: ListOf[Privilege] = []
-    """What the machine has to allow."""
+    """Privileges that the machine has to allow."""
     job: TestJob = TestJob()
     """The job that is trained."""
     control: bool = True
     """Whether a run of the same job without faults comes first."""
     acts: Annotated[ListOf[Act], Meta(min_length=1)]
-    """What happens, in order."""
+    """Acts, in order."""
     criteria: Annotated[ListOf[Criterion], Meta(min_length=1)]
-    """What has to be true of every trial."""
+    """Checks that have to hold in every trial."""
     trials: Trials = Trials(basic=1, standard=1, strict=1)
     """How often it is run."""
     budget_seconds: PositiveSeconds = 180

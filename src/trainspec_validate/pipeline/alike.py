@@ -17,7 +17,7 @@ _SAME: Final = "the same"
 _ITEM: Final = "[]"
 Place = tuple[str, str, Pointer, bool, Severity]
 Kind = tuple[Place, str, str]
-"""What a finding says, and where, without the names and positions of the items that it is on."""
+"""Text and place of a finding, without the names and positions of the items that it is on."""
 
 
 def merged(findings: Iterable[Finding], documents: Mapping[str, Any]) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def merged(findings: Iterable[Finding], documents: Mapping[str, Any]) -> Iterato
 
 
 def kind_of(finding: Finding, documents: Mapping[str, Any]) -> Kind:
-    """What a finding says; two of one kind differ in the items that they are on.
+    """Key of a finding; two of one kind differ in the items that they are on.
 
     Args:
         finding: as it was stamped; it needs no line.

@@ -36,9 +36,9 @@ class Completion:
     findings: tuple[Finding, ...] = ()
     """On references that lead nowhere."""
     failures: tuple[str, ...] = ()
-    """What could not be read."""
+    """Inputs that could not be read."""
     unreached: tuple[Unjudged, ...] = ()
-    """What may refer to a document of the set and was not read, or may mean another one."""
+    """Inputs that may refer to a document of the set and were not read, or may mean another one."""
 
     def including(self, file: ReadFile) -> Completion:
         """With one more file."""

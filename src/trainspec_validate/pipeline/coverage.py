@@ -68,7 +68,7 @@ def _marked(node: Any) -> Iterator[str]:
 
 
 def holes(index: Index | None = None) -> list[Hole]:
-    """What is missing or surplus; empty when every requirement has exactly the check that its heading names."""
+    """Missing and surplus checks; empty when every requirement has exactly the check that its heading names."""
     index = index or load_index()
     real = checks()
     found = []

@@ -212,7 +212,7 @@ def _named_checkpoint(argument: str) -> Group | None:
 
 
 def detect(file: File) -> Source:
-    """What a file is.
+    """Kind of a file.
 
     Raises:
         InputError: the file cannot be read.
@@ -253,7 +253,7 @@ def _looked_further(file: File, start: bytes) -> Source | None:
 
 
 def of_content(name: str, content: bytes) -> Source:
-    """What standard input is, whose first bytes are known."""
+    """Kind of standard input, whose first bytes are known."""
     file = File(Path(name), name)
     if not content.startswith(_COMPRESSED):
         return of_start(file, content[:_START_BYTES])
@@ -266,7 +266,7 @@ def of_content(name: str, content: bytes) -> Source:
 
 
 def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source:
-    """What a file is whose uncompressed content starts so.
+    """Kind of a file whose uncompressed content starts so.
 
     A file that was found is a document only where its name is one of YAML or JSON and it claims to be ours. A file
     that was named and is nothing else is judged as a document.

@@ -144,7 +144,7 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def linked_matches(pattern: str) -> Iterator[Path]:
-    """What matches a pattern and is left out, because it is a link or behind one."""
+    """Entries that match a pattern and are left out, because they are links or behind one."""
     if not WILDCARDS & set(pattern) or os.path.lexists(pattern):
         return
     try:

@@ -88,7 +88,7 @@ def sorted_out(inputs: Input | Iterable[Input]) -> tuple[list[str], tuple[Given,
 
 
 def name_of(one: Input) -> str:
-    """What findings call an input that is judged alone, or as the only one of its kind.
+    """Name in findings of an input that is judged alone, or as the only one of its kind.
 
     Raises:
         TypeError: it is none of `Input`.

@@ -235,7 +235,7 @@ def is_stored(start: bytes) -> bool:
 def read_content(stream: BinaryIO) -> bytes:
     """The text of a stream in UTF-8, up to the size of a document; the start alone of what is no text.
 
-    What is longer, and what is no text, is searched for a document, which is returned from where it begins.
+    A longer stream, or one that is no text, is searched for a document, which is returned from where it begins.
 
     Raises:
         OverLimitError: there is more of it than is searched.

@@ -127,7 +127,7 @@ class Trees:
         return _of_kind_near(self._texts(self.tree_of(path), deep=True), text.path, kind)
 
     def unreached(self, path: str, kind: str, name: str) -> Iterator[Unjudged]:
-        """What may refer to a document and was not read: broken texts, and what a search passes over."""
+        """Inputs that may refer to a document and were not read: broken texts, and what a search passes over."""
         key = KEYS.get(kind)
         if not key:
             return

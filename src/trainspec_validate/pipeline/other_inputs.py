@@ -1,4 +1,4 @@
-"""What a search finds besides documents, and what it leaves out."""
+"""Collects the inputs that a search finds besides documents, and those that it leaves out."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MOST_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What was found besides documents."""
+    """Inputs that were found besides documents."""
 
     streams: tuple[File, ...] = ()
     checkpoints: tuple[Group, ...] = ()
     left_out: tuple[Unjudged, ...] = ()
     """Files whose names are those of documents or streams and whose content is neither."""
     failures: tuple[str, ...] = ()
-    """What could not be read."""
+    """Inputs that could not be read."""
     looked_at: tuple[File, ...] = ()
     """Files that are judged, or reported as failures or as left out."""
 
@@ -45,7 +45,7 @@ class Inputs:
 def inputs_of(
     found: Found, sources: Sequence[FoundSource], streams: Sequence[File], failures: Sequence[InputError]
 ) -> Inputs:
-    """What the search found besides documents; `streams` are those that have no file of their own."""
+    """Inputs that the search found besides documents; `streams` are those that have no file of their own."""
     taken = {*found.with_checkpoints, *(source.file.argument for source in sources if source.kind != "other")}
     left_out = [source for source in sources if source.unread]
     told = [str(failure) for failure in failures]
@@ -83,7 +83,7 @@ def left_out_of(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs
 
 
 def lines_on(left_out: Sequence[Unjudged]) -> Iterator[str]:
-    """What was left out, where there is no report to say so."""
+    """Inputs that were left out, where there is no report to say so."""
     for entry in left_out[:_MOST_LINES]:
         yield "; ".join(filter(None, (f"{entry.path}: not judged: {entry.reason}", entry.help)))
     if len(left_out) > _MOST_LINES:

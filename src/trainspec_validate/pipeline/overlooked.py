@@ -103,7 +103,7 @@ Skipped = tuple[str, str, str]
 
 
 def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Skipped]:
-    """What the searches of directories and patterns leave out, by name.
+    """Entries that the searches of directories and patterns leave out, by name.
 
     Args:
         arguments: what the user named.
@@ -132,7 +132,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
 
 
 def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = ()) -> Iterator[Skipped]:
-    """What a search leaves out, by name; `judged` are paths of files that are looked at besides those of the search."""
+    """Entries that a search leaves out, by name; `judged` are paths of files that were looked at besides."""
     seen = {os.path.realpath(path) for path in judged}
     seen |= {os.path.realpath(member) for group in found.checkpoints for member in group.members}
     return chain(found.unsearched, overlooked(arguments, seen))
@@ -442,8 +442,8 @@ def is_packed_document(name: str) -> bool:
 def packed_reason(file: Path) -> tuple[str, bytes]:
     """Why a compressed file is not judged, and its start; the reason is empty for that of another program.
 
-    What cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON is
-    compressed by many programs.
+    A file that cannot be unpacked here is named where its name is one of YAML, or one that documents of ours have: JSON
+    is compressed by many programs.
     """
     try:
         start = unpacked_text(file)

@@ -39,15 +39,15 @@ class PassedOver:
     path: Path
     reason: str
     text: Text | None = None
-    """What it holds; None for a link, which is not followed, and for a submodule without its files."""
+    """Kind of its content; None for a link, which is not followed, and for a submodule without its files."""
     has_own_name: bool = False
     """Whether the name is one of a document, or of what is kept next to one."""
     remedy: str = ""
-    """What to do, so that it is judged; empty where its name is enough."""
+    """Action by which it is judged; empty where its name is enough."""
 
 
 def passed_over(root: Path, read: Collection[str]) -> Iterator[PassedOver]:
-    """What a search below `root` leaves out; `read` are the real paths of what it read.
+    """Entries that a search below `root` leaves out; `read` are the real paths of what it read.
 
     Raises:
         OverLimitError: there are too many files.

@@ -58,12 +58,12 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class PlanSearch:
-    """What a search found."""
+    """Plans that a search found."""
 
     jobs: tuple[PlannedJob, ...]
     """The simplest of those that predictions do not distinguish from the fastest, then the best of each other kind."""
     assumptions: tuple[str, ...]
-    """What was neither in the documents nor asked for, one sentence each."""
+    """Facts that were neither in the documents nor asked for, one sentence each."""
     num_layouts: int
     """Layouts that divide the job over its ranks."""
     num_too_large: int

@@ -120,7 +120,7 @@ class DocumentSet:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the form of the files."""
+        """Faults in the form of the files."""
         return tuple(finding for file in self.files.values() for finding in file.findings)
 
     def declares(self, kind: type[Document], name: str) -> bool:
@@ -317,7 +317,7 @@ def _unknowns(
 
 
 def value_at(value: Any, pointer: Pointer) -> Any:
-    """What plain data has at a place; None where it has nothing."""
+    """Value of plain data at a place; None where it has nothing."""
     for step in pointer:
         if isinstance(value, dict):
             value = value.get(step)

@@ -59,7 +59,7 @@ def judge_streams(  # noqa: PLR0913
     of runs that were judged, and of all runs.
 
     Returns:
-        What came of the checks, and by run the saves that were committed and not deleted.
+        Results of the checks, and by run the saves that were committed and not deleted.
     """
     beside, given = belonging(documents), num_given(documents)
     judge = _judge_with(beside, selection, index, (num_workers, engine), names or {})
@@ -113,7 +113,7 @@ def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Ma
 
 
 def with_account(files: Sequence[RunFile], run: str, found: CheckResult, given: Mapping[str, int]) -> CheckResult:
-    """What came of the checks on a run, with its files, and what was not judged for lack of documents or of records."""
+    """Results of the checks on a run, with its files and the checks not run for lack of documents or records."""
     path = files[0].name
     streams = tuple(DocumentSummary(file.name, "MetricStream", run) for file in files)
     unjudged = (*without_documents(path, "streams", found.outcomes, given), *_incomplete(path, found))

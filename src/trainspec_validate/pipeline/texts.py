@@ -31,7 +31,7 @@ _KIND: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a search needs to know of a text."""
+    """Facts of a text that a search needs."""
 
     kind: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ class Text:
 
     @cached_property
     def facts(self) -> Facts:
-        """What it says, or why it cannot be read."""
+        """Content, or the reason why it cannot be read."""
         try:
             with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
                 data = load_text(self.content, self.path.as_posix()).data
@@ -150,7 +150,7 @@ def _reference(value: Any) -> Mapping[str, Any]:
 
 
 def at(data: Any, *keys: str) -> Any:
-    """What plain data has below some keys; None where it has nothing."""
+    """Value of plain data below some keys; None where it has nothing."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data

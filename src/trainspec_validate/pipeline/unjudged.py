@@ -30,7 +30,7 @@ def unjudged_of(
     absent: Mapping[tuple[str, str], Absent],
     lacks: Iterable[Lack],
 ) -> tuple[Unjudged, ...]:
-    """What was not judged on each document, by the documents that it has and lacks.
+    """Requirements that were not judged on each document, by the documents that it has and lacks.
 
     `absent` says by path and key why a named document was not found. `rules` are the requirements to judge by rules.
     """

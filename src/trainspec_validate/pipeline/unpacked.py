@@ -127,7 +127,7 @@ def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def why_not_searched(error: OverLimitError) -> str:
-    """What to say of a compressed file that was not searched to its end, with the limit."""
+    """Message on a compressed file that was not searched to its end, with the limit."""
     return _SAID.get(error.limit.unit, f"{_CUT} {error}")
 
 

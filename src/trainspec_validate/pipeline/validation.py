@@ -87,14 +87,14 @@ class Terms:
     seen: Seen | None = None
     """Called with the view of each run whose streams were judged."""
     engine: str = "local"
-    """What folds streams: `local`, or `spark`."""
+    """Engine that folds streams: `local`, or `spark`."""
     num_workers: int | None = None
     rules: RuleSet | None = None
     """Rules of the user, in addition to those of the specification."""
     dependents: bool = False
     """Whether documents of the tree that name one of these, or one that is not there, are judged too."""
     left_out: tuple[Unjudged, ...] = ()
-    """What was named and is not judged, such as changed files of other programs."""
+    """Inputs that were named and are not judged, such as changed files of other programs."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings: str = ""

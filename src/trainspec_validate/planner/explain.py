@@ -25,7 +25,7 @@ def collectives_of(request: Request, scored: Scored) -> tuple[PlannedCollective,
 def choices_of(request: Request, scored: Scored) -> Lines:
     """One entry for each operation of each axis, for messages of the size that the plan sends.
 
-    Sizes below half and above twice that size are left to the library. What no measurement covers is left to it
+    Sizes below half and above twice that size are left to the library. A size that no measurement covers is left to it
     altogether.
     """
     lines: Lines = []
@@ -74,7 +74,7 @@ def nearest_other(ranking: Ranking, dimension: str, scored: Scored | None = None
 
 
 def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> str:
-    """What speaks for the value of a dimension that a choice has: the time of the best choice with another value."""
+    """Reason for the value of a dimension in a choice: the time of the best choice with another value."""
     written = scored or ranking.plans[0]
     other = nearest_other(ranking, dimension, written)
     if other is None:
@@ -99,7 +99,7 @@ def reasons(ranking: Ranking, scored: Scored | None = None) -> dict[str, str]:
 
 
 def nothing_fits(request: Request, ranking: Ranking) -> str:
-    """What to change when no layout fits."""
+    """Change to make when no layout fits."""
     batch = f"{number(request.goal.global_sequences)} sequences over {number(request.goal.num_ranks)} ranks"
     if ranking.num_layouts == 0:
         return (

@@ -251,7 +251,7 @@ def _down(value: float) -> str:
 
 PLAN_FILE, POLICY_FILE = "plan.yaml", "checkpoint.yaml"
 MOST_STEPS, MOST_SECONDS = 10**8, 1e9
-"""What `job.num_steps` and `job.planned_seconds` of a plan can state."""
+"""Values that `job.num_steps` and `job.planned_seconds` of a plan can state."""
 
 
 def too_long(request: Request, scored: Scored) -> str | None:

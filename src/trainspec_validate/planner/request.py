@@ -40,7 +40,7 @@ class Impossible(Exception):  # noqa: N818 - an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person asks for; None leaves it to the planner."""
+    """Request of a person; None leaves it to the planner."""
 
     num_ranks: int | None = None
     node_group: str | None = None
@@ -65,7 +65,7 @@ class Request:
     goal: Goal
     num_tokens: float
     assumptions: tuple[str, ...]
-    """What was neither in the documents nor asked for, in words."""
+    """Facts that were neither in the documents nor asked for, in words."""
 
     @property
     def num_nodes(self) -> int:

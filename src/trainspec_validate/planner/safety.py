@@ -170,7 +170,7 @@ def with_spares(request: Request, figures: PolicyFigures) -> PolicyFigures | Non
 
 
 def advice(request: Request, scored: Scored) -> tuple[str, ...]:
-    """What would make the job lose less time, with the number."""
+    """Change that would make the job lose less time, with the number."""
     names = Names("plan", "policy", "{name: cluster}", "{name: plan}")
     figures = policy_figures(request, scored, names)
     better, waiting = with_spares(request, figures), scored.outlook.exposed_share

@@ -103,7 +103,7 @@ def _simplest(candidates: Iterable[Scored]) -> Scored | None:
 
 
 def settings_of(choice: Choice, framework: SoftwareComponent | None = None) -> Settings:
-    """What a prediction needs to know of a choice besides its layout."""
+    """Facts of a choice besides its layout that a prediction needs."""
     plain = Settings(recompute=choice.recompute, order=choice.order)
     if framework is None:
         return plain

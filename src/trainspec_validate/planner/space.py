@@ -39,7 +39,7 @@ class Goal:
 
     @property
     def memory_budget_bytes(self) -> float:
-        """What a plan may use of a rank's device memory."""
+        """Memory of a rank's device that a plan may use."""
         return self.machine.memory_bytes - self.reserve_bytes
 
 
@@ -94,7 +94,7 @@ class Choice:
 
     @property
     def kind(self) -> Hashable:
-        """What makes choices differ for a person who runs them: degrees, sharding and recomputation."""
+        """Dimensions in which choices differ for a person who runs them: degrees, sharding and recomputation."""
         w = self.layout
         return w.tensor, w.context, w.pipeline, w.expert, w.expert_tensor, w.sharding_stage, self.recompute
 
@@ -111,7 +111,7 @@ class Choice:
 
 
 def dimensions(choice: Choice) -> dict[str, Hashable]:
-    """What was chosen, by the name of each dimension of the space."""
+    """Values that were chosen, by the name of each dimension of the space."""
     layout = choice.layout
     return {
         "tensor": layout.tensor,

@@ -50,7 +50,7 @@ def moment(time_us: int) -> str:
 
 
 def coverage_line(coverage: Coverage) -> str:
-    """What was seen of a run, in one line."""
+    """Evidence of a run, in one line."""
     absent = f", {len(coverage.metrics_absent)} required ones absent" if coverage.metrics_absent else ""
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
@@ -84,7 +84,7 @@ def _length(coverage: Coverage) -> str:
 
 
 def coverage_lines(coverage: Coverage) -> Iterator[str]:
-    """What was seen of a run, one fact on each line."""
+    """Evidence of a run, one fact on each line."""
     yield f"coverage of {_name(coverage)}"
     size = _size(coverage.num_bytes)
     files = f"{len(coverage.files)} file{'' if len(coverage.files) == 1 else 's'}"

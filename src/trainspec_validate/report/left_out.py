@@ -26,7 +26,7 @@ def sentence(entry: LeftOut) -> str:
 
 
 def sentences(report: Report) -> Sequence[str]:
-    """What was left out, and the settings file where nothing else names it."""
+    """Inputs that were left out, and the settings file where nothing else names it."""
     found = [sentence(entry) for entry in report.left_out]
     if report.settings and not any(entry.settings for entry in report.left_out):
         found.append(printable(f"settings of {report.settings}"))
@@ -34,5 +34,5 @@ def sentences(report: Report) -> Sequence[str]:
 
 
 def in_summary(report: Report) -> str:
-    """What the summary line adds."""
+    """Addition to the summary line."""
     return "".join(f"; {text}" for text in sentences(report))

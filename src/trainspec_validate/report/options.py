@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class RuleText(Protocol):
-    """What a reporter may say about a requirement beyond its findings."""
+    """Facts that a reporter may add about a requirement beyond its findings."""
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ class Output:
 def outputs(
     wanted: Iterable[str], environment: Mapping[str, str], *, terminal: bool, statistics: bool = False
 ) -> list[Output]:
-    """What to write for the `--format` arguments, in order; files come on top of what standard output gets.
+    """Outputs for the `--format` arguments, in order; files come on top of what standard output gets.
 
     Raises:
         OutputError: a format is unknown, or two of them would go to one place.

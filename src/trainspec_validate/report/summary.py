@@ -59,7 +59,7 @@ def nothing_judged(report: Report) -> bool:
 
 
 def summary_line(report: Report) -> str:
-    """What the run found, in one line; a pass is claimed only for what was judged."""
+    """Result of the run, in one line; a pass is claimed only for what was judged."""
     body = _found(report) if report.findings else _clean(report)
     kinds = [f"{number} {kind}" for kind, number in suppressions(report).items() if number]
     if kinds:

@@ -111,7 +111,7 @@ def _others(entries: Sequence[Unjudged]) -> str:
 
 
 def in_summary(report: Report) -> str:
-    """What the summary line adds; empty where everything was judged."""
+    """Addition to the summary line; empty where everything was judged."""
     if not report.unjudged:
         return ""
     number = len({requirement for entry in report.unjudged for requirement in entry.requirements})

@@ -50,7 +50,7 @@ def _predicted(pair: _Pair) -> Prediction | str:
 
 
 def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool = False) -> Prediction:
-    """What is predicted of a plan on its cluster; several rules share one prediction.
+    """Prediction of a plan on its cluster; several rules share one prediction.
 
     Time and traffic are predicted of models without frozen parameters; `frozen` is for rules that ask for memory alone.
 

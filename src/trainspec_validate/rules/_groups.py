@@ -73,7 +73,7 @@ class _Answers:
 
 
 def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Violation]:
-    """What a rule yields; for an open node group, what it yields for those that the job may run on.
+    """Violations of a rule; for an open node group, those of the groups that the job may run on.
 
     Raises:
         NotApplicable: as the rule does.

@@ -14,7 +14,7 @@ from trainspec_validate.performance.forecast.facts import ModelFacts
 from trainspec_validate.performance.forecast.outlook import GATHERED_GRADIENT_BYTES, Settings
 
 ERROR = 0.12
-"""What the model says too much at the most, against 24 measured peaks; the largest was 10 % (benchmarks/
+"""Excess of the model at the most, against 24 measured peaks; the largest was 10 % (benchmarks/
 score_memory.py)."""
 UNMEASURED = "has experts, and no measured peak backs the memory that is predicted of mixtures of experts"
 """Why a mixture of experts is not judged beyond its least memory."""

@@ -19,7 +19,7 @@ def _rollout(plan: TrainingPlan) -> Rollout:
 
 @rule("TS-BAT-046")
 def rollout_batch(plan: TrainingPlan) -> Iterator[Violation]:
-    """What a rollout generates is what its updates train on."""
+    """The responses of a rollout are the sequences that its updates train on."""
     own, batch = _rollout(plan), plan.batch.global_sequences
     if own.num_updates is None:
         raise NotApplicable("the plan does not state the updates of a rollout")

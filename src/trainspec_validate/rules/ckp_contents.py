@@ -86,7 +86,7 @@ def durable_before_commit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 @rule("TS-CKP-028")
 def digest_manifest(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """A manifest holds a digest of every file, one that fits a signature if there is one."""
+    """A manifest holds a digest of every file."""
     integrity = checkpoint.integrity
     if integrity.digest == "none":
         message = "no digest: loaders take a changed byte without a word"
@@ -94,7 +94,15 @@ def digest_manifest(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     elif not integrity.manifest:
         message = f"{integrity.digest} digests without a manifest do not show a missing or foreign file"
         yield Violation(at(checkpoint, "integrity", "manifest"), message, "write a manifest")
-    elif integrity.signed and integrity.digest not in TAMPER_EVIDENT:
+
+
+@rule("TS-CKP-111")
+def signed_digests(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """The digests under a signature resist tampering."""
+    integrity = checkpoint.integrity
+    if not integrity.signed or integrity.digest == "none":
+        raise NotApplicable("the manifest is not signed, or has no digests")
+    if integrity.digest not in TAMPER_EVIDENT:
         message = f"a signature over {integrity.digest} digests protects nothing: another file can have the same"
         yield Violation(at(checkpoint, "integrity", "digest"), message, "set digest: sha256")
 

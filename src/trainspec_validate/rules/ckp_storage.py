@@ -143,7 +143,7 @@ def _kept_place(checkpoint: CheckpointPolicy, index: int) -> Place:
 
 @rule("TS-CKP-022")
 def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
-    """What is kept and what is being written fits on each store."""
+    """Kept checkpoints and the one that is being written fit on each store."""
     save, nodes, judged = checkpoint.save, job_nodes(checkpoint, cluster), False
     in_flight = save.max_in_flight if save.mode == "asynchronous" else 1
     by_target: dict[str | None, list[int]] = {}

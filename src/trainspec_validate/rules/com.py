@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.documents.types.communication import Communication
 from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
@@ -30,18 +31,28 @@ def communication(plan: TrainingPlan) -> Communication:
     return require(plan.communication, "the plan does not declare communication")
 
 
+def _library(plan: TrainingPlan) -> SoftwareComponent:
+    return require(communication(plan).library, "the plan names no collective library")
+
+
+@rule("TS-COM-033")
+def library_of_accelerators(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The library of a plan runs on the accelerators of the cluster."""
+    mine = _library(plan)
+    makers = require(vendors(cluster), "the makers of the accelerators are not known")
+    if runs_on(mine.name, makers) is False:
+        message = f"{mine.name} does not run on accelerators of {' or '.join(sorted(makers))}"
+        yield Violation(at(plan, "communication", "library"), message, f"write {fitting(makers)}")
+
+
 @rule("TS-COM-001")
 def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The library of a plan runs on the cluster and is that of the cluster, in the same version if both state one."""
-    mine = communication(plan).library
+    """The library of a plan is the library of the cluster, in the same version if both state one."""
+    mine = _library(plan)
     theirs = cluster.software.collective_library if cluster.software else None
-    if mine is None:
-        raise NotApplicable("the plan names no collective library")
     place, makers = at(plan, "communication", "library"), vendors(cluster)
     if makers is not None and runs_on(mine.name, makers) is False:
-        message = f"{mine.name} does not run on accelerators of {' or '.join(sorted(makers))}"
-        yield Violation(place, message, f"write {fitting(makers)}")
-        return
+        raise NotApplicable(f"{mine.name} does not run on the accelerators of the cluster, which TS-COM-033 reports")
     if theirs is None:
         raise NotApplicable("the cluster names no collective library")
     related = ((at(cluster, "software", "collective_library"), f"{theirs.name} {theirs.version or ''}".strip()),)

@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def lost_seconds(self) -> float:
-        """What the row costs in a step, where nothing hides it."""
+        """Time that the row costs in a step, where nothing hides it."""
         return self.count * (self.forced.seconds - self.best.seconds)
 
     @property

@@ -236,7 +236,7 @@ def activation_offload(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-MEM-010")
 def offload_capacity(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """What leaves the device has a place to go to."""
+    """Tensors that leave the device have a place to go to."""
     memory, machine = memory_of(plan), machine_of(plan, cluster)
     if not memory.offload:
         raise NotApplicable("nothing is offloaded")
@@ -269,7 +269,7 @@ def _link(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[machines.Machine
 
 @rule("TS-MEM-011")
 def host_traffic(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """What crosses the host link in a step fits into the step."""
+    """Bytes that cross the host link in a step fit into the step."""
     memory = memory_of(plan)
     machine, rate, step = _link(plan, cluster)
     flows: list[tuple[tuple[str | int, ...], float | None, int]] = [

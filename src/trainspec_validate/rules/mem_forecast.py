@@ -21,7 +21,7 @@ from trainspec_validate.rules._records import memory_of
 
 @rule("TS-MEM-020")
 def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """What a rank of a plan without a peak of its own is predicted to need fits on its accelerator."""
+    """The predicted memory of a rank, in a plan without a peak of its own, fits on its accelerator."""
     memory = memory_of(plan)
     if memory.unified_memory != "none" or memory.predicted_peak_bytes is not None:
         raise NotApplicable("the plan states a peak, or tensors may spill into memory shared with the host")

@@ -52,9 +52,21 @@ def energy_account(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-NRG-003")
 def energy_cadence(plan: TrainingPlan) -> Iterator[Violation]:
-    """Meters are read often enough for their kind."""
+    """A sampled account is read every second or more often."""
+    yield from _cadence(plan, "sampled")
+
+
+@rule("TS-NRG-017")
+def counter_cadence(plan: TrainingPlan) -> Iterator[Violation]:
+    """A counter is read every minute or more often."""
+    yield from _cadence(plan, "counter")
+
+
+def _cadence(plan: TrainingPlan, method: str) -> Iterator[Violation]:
     energy = _measured(plan)
-    interval, gap = CADENCE[energy.method]
+    if energy.method != method:
+        raise NotApplicable(f"the account is a {energy.method} one")
+    interval, gap = CADENCE[method]
     limits = {"sample_interval_seconds": interval, "max_gap_seconds": gap}
     stated = {key: value for key in limits if (value := getattr(energy, key)) is not None}
     if not stated:

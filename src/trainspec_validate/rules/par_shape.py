@@ -16,7 +16,7 @@ from trainspec_validate.performance.derived.families import (
     shape_lacks,
 )
 from trainspec_validate.performance.derived.plan import shape_of
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 UNCOUNTED = "gives a shape from which parameters are not counted"
 PARAMETER_TOLERANCE = 0.003
@@ -27,6 +27,7 @@ _MAX_SLIPS = 2
 """Corrections that a message proposes."""
 _MAX_DENSE_LAYERS = 3
 """Layers without experts at the start of a mixture: 1 in Kimi K2 and GLM-4.5-Air, 3 in DeepSeek-V3."""
+ONE_TENSOR_RANK = "the plan has one tensor rank"
 HEADS_FACTOR = 4
 """All heads together are 0.5 to 2.4 times as wide as the hidden size in published models."""
 
@@ -131,11 +132,11 @@ def head_width(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PAR-016")
 def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
-    """What tensor ranks split divides over them."""
+    """Widths that tensor ranks split divide over them."""
     p, model = plan.parallelism, plan.model
     inner = p.tensor if p.expert_tensor is None else p.expert_tensor
     if p.tensor == 1 and inner == 1:
-        raise NotApplicable("the plan has one tensor rank")
+        raise NotApplicable(ONE_TENSOR_RANK)
     parts: list[tuple[tuple[str, ...], int | None, int, str]] = [
         (("num_attention_heads",), model.num_attention_heads, p.tensor, "attention heads"),
         (("ffn_hidden_size",), model.ffn_hidden_size, p.tensor, "feed-forward columns"),
@@ -157,8 +158,16 @@ def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
                 f"use a multiple of {degree}, for example {-(-value // degree) * degree}",
                 related=((at(plan, "parallelism", "tensor"), f"tensor {degree}"),),
             )
-    groups = model.num_key_value_heads
-    if groups and groups % p.tensor and p.tensor % groups:
+
+
+@rule("TS-PAR-051")
+def key_value_split(plan: TrainingPlan) -> Iterator[Violation]:
+    """Key and value heads are split or copied equally over tensor ranks."""
+    p = plan.parallelism
+    if p.tensor == 1:
+        raise NotApplicable(ONE_TENSOR_RANK)
+    groups = require(plan.model.num_key_value_heads, "the model states no key and value heads")
+    if groups % p.tensor and p.tensor % groups:
         yield Violation(
             at(plan, "model", "num_key_value_heads"),
             f"{groups} key and value heads neither divide over {p.tensor} tensor ranks nor are copied evenly",

@@ -85,11 +85,11 @@ def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PRC-004")
 def loss_scale_values(plan: TrainingPlan) -> Iterator[Violation]:
-    """Scales are exact and, when dynamic, recover from an overflow."""
+    """Scales and their factors are powers of two."""
     scaling = _scaling(plan)
     keys = ("initial_scale", "growth_factor", "backoff_factor")  # the smallest scale is a bound and scales nothing
     values = {key: value for key in keys if (value := getattr(scaling, key)) is not None}
-    if not values and scaling.growth_interval_steps is None:
+    if not values:
         raise NotApplicable("loss scaling has no numbers")
     for key, value in values.items():
         if math.frexp(value)[0] != 0.5:
@@ -98,27 +98,44 @@ def loss_scale_values(plan: TrainingPlan) -> Iterator[Violation]:
                 f"{key} is {number(value)}, which is not a power of two",
                 f"the nearest power of two is {base(2.0 ** round(math.log2(value)))}",
             )
-    yield from _controller_faults(plan, scaling)
 
 
-def _controller_faults(plan: TrainingPlan, scaling: LossScaling) -> Iterator[Violation]:
-    first, least = scaling.initial_scale, scaling.min_scale
-    if first is not None and least is not None and first < least:
+@rule("TS-PRC-024")
+def initial_loss_scale(plan: TrainingPlan) -> Iterator[Violation]:
+    """A scale begins within its own bounds."""
+    scaling = _scaling(plan)
+    first = require(scaling.initial_scale, "loss scaling has no initial scale")
+    least = require(scaling.min_scale, "loss scaling has no smallest scale")
+    if first < least:
         yield Violation(
             at(plan, *SCALING, "initial_scale"),
             f"initial_scale {number(first)} is below min_scale {number(least)}",
             f"start at {number(least)} or above",
         )
-    growth, backoff = scaling.growth_factor, scaling.backoff_factor
-    if growth is not None and backoff is not None and growth * backoff > 1:
+
+
+@rule("TS-PRC-025")
+def loss_scale_backoff(plan: TrainingPlan) -> Iterator[Violation]:
+    """An overflow takes back at least one growth."""
+    scaling = _scaling(plan)
+    growth = require(scaling.growth_factor, "loss scaling has no growth factor")
+    backoff = require(scaling.backoff_factor, "loss scaling has no backoff factor")
+    if growth * backoff > 1:
         yield Violation(
             at(plan, *SCALING, "backoff_factor"),
             f"growth {number(growth)} times backoff {number(backoff)} is {number(growth * backoff)}: an "
             "overflow takes back less than one growth added",
             f"set backoff_factor to {number(1 / growth)} or below",
         )
-    interval, hysteresis = scaling.growth_interval_steps, scaling.hysteresis_steps
-    if interval is not None and hysteresis is not None and hysteresis >= interval:
+
+
+@rule("TS-PRC-026")
+def loss_scale_hysteresis(plan: TrainingPlan) -> Iterator[Violation]:
+    """A scale falls after fewer overflows than it takes steps to grow."""
+    scaling = _scaling(plan)
+    interval = require(scaling.growth_interval_steps, "loss scaling has no growth interval")
+    hysteresis = require(scaling.hysteresis_steps, "loss scaling has no hysteresis")
+    if hysteresis >= interval:
         yield Violation(
             at(plan, *SCALING, "hysteresis_steps"),
             f"{hysteresis} overflows are tolerated, but the scale grows every {interval} steps",
@@ -218,7 +235,7 @@ def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PRC-008")
 def high_precision_operations(plan: TrainingPlan) -> Iterator[Violation]:
-    """What overflows or cancels first stays in fp32."""
+    """Operations that overflow or cancel first stay in fp32."""
     p = plan.precision
     if p.compute in ("fp64", "fp32"):
         raise NotApplicable("everything is computed in fp32 or wider")

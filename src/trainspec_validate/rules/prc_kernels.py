@@ -62,20 +62,27 @@ def _judged_floor(plan: TrainingPlan, kernel: KernelFloor) -> float:
 
 @rule("TS-PRC-017")
 def kernel_floor(plan: TrainingPlan) -> Iterator[Violation]:
-    """A floor is a share of its operation's roofline, and not below the table's without a word on why."""
+    """A floor on the roofline of the table is not below the table's, unless a note says why."""
     for index, kernel in enumerate(_kernels(plan)):
         least, right = _judged_floor(plan, kernel), FLOORS[kernel.operation][1]
+        if kernel.denominator == right and kernel.floor < least and not kernel.note:
+            yield Violation(
+                at(plan, "kernels", index, "floor"),
+                f"the floor of {kernel.operation} is {percent(kernel.floor)} of {right}, below {percent(least)}",
+                f"raise it to {number(least)}, or say in note why this kernel cannot reach it",
+            )
+
+
+@rule("TS-PRC-027")
+def kernel_roofline(plan: TrainingPlan) -> Iterator[Violation]:
+    """A floor is a share of the roofline of its operation."""
+    for index, kernel in enumerate(_kernels(plan)):
+        right = FLOORS[kernel.operation][1]
         if kernel.denominator != right:
             yield Violation(
                 at(plan, "kernels", index, "denominator"),
                 f"the floor of {kernel.operation} is a share of {kernel.denominator}",
                 f"measure {right} in the same run and refer to it",
-            )
-        elif kernel.floor < least and not kernel.note:
-            yield Violation(
-                at(plan, "kernels", index, "floor"),
-                f"the floor of {kernel.operation} is {percent(kernel.floor)} of {right}, below {percent(least)}",
-                f"raise it to {number(least)}, or say in note why this kernel cannot reach it",
             )
 
 

@@ -89,7 +89,7 @@ def rails(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-TOP-003")
 def unjoined_rails(cluster: ClusterProfile) -> Iterator[Violation]:
-    """What is said about joined rails fits the tiers and the traffic between rails."""
+    """Statements about joined rails fit the tiers and the traffic between rails."""
     found = [(i, f) for i, f in declared_fabrics(cluster) if f.rails_joined is not None]
     if not found:
         raise NotApplicable("no fabric says whether its rails are joined")

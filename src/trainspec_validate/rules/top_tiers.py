@@ -93,7 +93,7 @@ def tier_ports(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-TOP-010")
 def tier_links(cluster: ClusterProfile) -> Iterator[Violation]:
-    """What goes up from one tier arrives at the next."""
+    """Bandwidth that goes up from one tier arrives at the next."""
     judged = False
     for index, fabric in _trees(cluster):
         for level, (lower, upper) in enumerate(pairwise(fabric.tiers), start=1):

@@ -39,7 +39,7 @@ _WRITE_AGAIN = "write the file again, or leave it out"
 
 
 class InputError(Exception):
-    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours.
+    """An input that the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours.
 
     Each argument is one line.
     """
@@ -124,7 +124,7 @@ def waiting(stream: BinaryIO) -> BinaryIO:
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
-    """What to say of an input whose reader raised this; None for a mistake of ours, and for a lack of the machine."""
+    """Message on an input whose reader raised this; None for a mistake of ours, and for a lack of the machine."""
     if isinstance(error, OverLimitError):
         return Refusal(str(error), "make it smaller, or split it")
     is_of_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM

@@ -33,14 +33,14 @@ class Limit:
     most: float
     """The largest number that is accepted."""
     unit: str
-    """What is counted, in the plural: `bytes`, `levels of nesting`, `seconds of decoding`."""
+    """Counted things, in the plural: `bytes`, `levels of nesting`, `seconds of decoding`."""
 
     def __post_init__(self) -> None:
         LIMITS[f"{self.input}: {self.unit}"] = self
 
     @property
     def refusal(self) -> str:
-        """What to say of an input that passes the limit."""
+        """Message on an input that passes the limit."""
         return f"{self.input} may have at most {self.most:,} {self.unit}"
 
     def check(self, number: float) -> None:

@@ -55,7 +55,7 @@ def neutral(text: str, notation: Notation = "text", *, color: bool = False) -> s
 
 
 def hazard(text: str) -> str:
-    """What a log would obey in a text that has to stay as it is, made printable; nothing where there is none."""
+    """Commands in a text, made printable, that a log would obey; empty where there are none."""
     found = _OBEYED.search(text) or _COMMAND.search(text)
     return printable(text[found.end() - 1 : found.end() + 12].split("\n", maxsplit=1)[0]) if found else ""
 

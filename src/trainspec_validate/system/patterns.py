@@ -95,7 +95,7 @@ class Pattern:
 
 
 def find(root: Path, steps: Sequence[str]) -> Iterator[Path]:
-    """What is below a directory under names that fit the steps; `**` means any number of directories but no links.
+    """Entries below a directory under names that fit the steps; `**` means any number of directories but no links.
 
     Each directory is looked at once for all ways that lead to it. Links are followed last, and each directory behind
     them under one name, so that links in a circle do not multiply.

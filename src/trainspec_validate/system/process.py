@@ -195,7 +195,7 @@ _NO_WINDOW = "Error -4 "
 
 
 def refusal_of_the_system(error: OSError) -> str:
-    """What the machine lacks, or says of a path that is none of ours; nothing where the error says something else."""
+    """Lack of the machine, or fault of a path that is none of ours; nothing where the error says something else."""
     lacks = error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE)
     if lacks or _is_of_the_user(error.filename):
         place = f"{error.filename}: " if error.filename else ""
@@ -230,7 +230,7 @@ def lacks_threads(error: BaseException | None) -> bool:
 
 
 def words_of_lack(error: BaseException) -> str:
-    """What the machine lacks, in words, and what to do; empty for any other error."""
+    """Lack of the machine, in words, and the remedy; empty for any other error."""
     if lacks_threads(error) and not has_limit_of_memory():
         return "the machine, or a limit such as ulimit -u, gives too few threads or processes; raise the limit"
     if lacks_memory(error):

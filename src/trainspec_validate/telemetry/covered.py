@@ -24,7 +24,7 @@ def coverage_of(
     outcomes: Iterable[Outcome],
     cut_records: Iterable[CutRecord] = (),
 ) -> Coverage:
-    """What the streams hold of metrics, ranks, devices and time, and what of them was not judged."""
+    """Metrics, ranks, devices and time that the streams hold, and the part of them that was not judged."""
     seen = {info.key.metric for info in view.keys if info.metric is not None}
     owed = {name for name, metric in metrics().items() if metric.level == "required" and metric.profile == "core"}
     unsupported = {name for name in owed - seen if view.unsupported(name)}

@@ -43,7 +43,7 @@ _NEWEST: Final = 0.2
 _USUAL_US: Final = 10_000_000
 """Between two looks that find something new in a file, where nothing holds records back."""
 Kind = tuple[str, str, str]
-"""What a finding keeps while its numbers grow and its line moves: requirement, file and series."""
+"""Identity of a finding while its numbers grow and its line moves: requirement, file and series."""
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class Follower:
     is_growing: bool = False
     """Whether the last look found new records."""
     waits: dict[str, str] = field(default_factory=dict)
-    """What the run waits for as of the last look, by what stays the same as long as it lasts."""
+    """Events that the run waits for as of the last look, by the part that stays the same as long as the wait lasts."""
     headless: dict[str, Path] = field(default_factory=dict)
     """Files whose first line has no end yet."""
     refused: dict[str, str] = field(default_factory=dict)

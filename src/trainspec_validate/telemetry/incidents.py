@@ -21,7 +21,7 @@ _WELL = {None, "completed"}
 
 
 def incidents(run: RunView) -> tuple[str, ...]:
-    """What went wrong by the words of the streams, in order of time, alike ones counted together."""
+    """Faults by the words of the streams, in order of time, alike ones counted together."""
     found = Counter(_all(run))
     texts = [text if num == 1 else f"{text} ({num:,} times)" for text, num in found.items()]
     more = len(texts) - MOST

@@ -44,7 +44,7 @@ class Wait(NamedTuple):
 
 
 def waits(run: RunView) -> Iterator[Wait]:
-    """What the attempt that is followed waits for; nothing where it does not."""
+    """Event that the attempt that is followed waits for; nothing where it does not."""
     span = run.attempts[-1] if run.is_live and run.attempts else None
     if span is None or not run.watched_until_us:
         return

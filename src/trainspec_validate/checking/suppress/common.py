@@ -25,7 +25,7 @@ _INVISIBLE_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What is wrong with a silencer; the pipeline makes a finding of it."""
+    """Fault of a silencer; the pipeline makes a finding of it."""
 
     requirement: str
     path: str
@@ -37,7 +37,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the silencers need to know of the run that they are applied to."""
+    """Facts of the run that silencers are applied to."""
 
     index: Index
     sources: Mapping[str, Source]
@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(slots=True)
 class SuppressionResult:
-    """What is left after one way of silencing."""
+    """Findings that are left after one way of silencing."""
 
     kept: list[Finding] = field(default_factory=list)
     suppressed: list[Suppressed] = field(default_factory=list)

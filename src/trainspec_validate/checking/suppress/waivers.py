@@ -43,7 +43,7 @@ class WaiverFile:
 
     @property
     def directory(self) -> str:
-        """What the patterns are relative to."""
+        """Directory that the patterns are relative to."""
         return home_of(self.path, self.tree)
 
 

@@ -23,7 +23,7 @@ def _of(series: Series, aspect: Aspect, absent: str) -> Iterator[Violation]:
 
 @check("TS-CKP-080")
 def commit_mark(series: Series) -> Iterator[Violation]:
-    """What the format writes last is there."""
+    """The file that the format writes last is there."""
     yield from _of(series, "mark", "no format with a completion mark")
 
 

@@ -141,7 +141,7 @@ def _disorder(before: Checkpoint, after: Checkpoint) -> Iterator[str]:
 
 @check("TS-CKP-098")
 def reported_checkpoints_present(series: Series) -> Iterator[Violation]:
-    """What the streams say was saved can be restored, from the oldest checkpoint that is kept."""
+    """Saves that the streams report can be restored, from the oldest checkpoint that is kept."""
     if series.saved is None:
         raise NotApplicable("no stream of one run next to the checkpoints")
     whole = {one.step for one in _whole(series, 1)}

@@ -34,7 +34,7 @@ INTEGER_64 = 9
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What the index says of one tensor."""
+    """Entry of the index on one tensor."""
 
     key: bytes
     kind: int
@@ -66,7 +66,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What an index says."""
+    """Content of an index."""
 
     num_shards: int
     is_little: bool

@@ -71,7 +71,7 @@ class UnknownLayoutError(Exception):
 
 
 class Budget:
-    """What the manifest and the nodes of one store have together."""
+    """State that the manifest and the nodes of one store share."""
 
     def __init__(self) -> None:
         self.num_bytes, self.numbers = Count(STORE_UNPACKED_BYTES), Count(STORE_NUMBERS)

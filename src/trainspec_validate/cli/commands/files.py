@@ -126,7 +126,7 @@ def refuse_inputs(outputs: Iterable[Path], *, foreign: bool = False) -> None:
 
 
 def cannot_write(path: str | Path, error: OSError) -> Failure:
-    """What to raise where a file cannot be written."""
+    """Error to raise where a file cannot be written."""
     place = error.filename or Path(path).as_posix()
     return Failure(f"{place}: cannot be written: {reason_of(error)}")
 

@@ -52,7 +52,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 def summary(merged: Merged, fragments: Sequence[Fragment]) -> str:
     """A table of the files with their counts, then every remark with its place.
 
-    What is unknown is no count of a file: another file or an option may state it.
+    An unknown key is no count of a file: another file or an option may state it.
     """
     rows = [(printable(f.name), f.format, str(_leaves(f.facts)), str(len(f.remarks))) for f in fragments]
     lines = [tables.plain(("source", "format", "facts", "remarks"), rows, frozenset({2, 3}))]

@@ -24,7 +24,7 @@ def words() -> str:
 
 
 def given(pairs: Iterable[str]) -> Given:
-    """What is known.
+    """Known values, by key.
 
     Raises:
         click.UsageError: a pair is none, its key is not known, or its value does not fit.

@@ -88,7 +88,7 @@ def standard_input() -> BinaryIO:
 
 @dataclass(slots=True)
 class Told:
-    """What came of one file, as it is read."""
+    """Result of one file, as it is read."""
 
     path: str
     shown: str

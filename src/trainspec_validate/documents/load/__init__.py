@@ -59,8 +59,8 @@ class Source:
     def locate(self, pointers: Iterable[tuple[Pointer, bool]]) -> dict[tuple[Pointer, bool], Span]:
         """The span of the key (True) or the value (False) at every pointer, in one pass over the text.
 
-        A mapping or a list is shown by its key, as an item of a list by its first line. What does not
-        exist is shown by the key of its nearest ancestor that does, the document by its first key.
+        A mapping or a list is shown by its key, as an item of a list by its first line. A place that does not exist is
+        shown by the key of its nearest ancestor that does, the document by its first key.
         """
         if self.format == "json":
             from trainspec_validate.documents.load._json_walk import locate  # noqa: PLC0415

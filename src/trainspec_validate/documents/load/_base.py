@@ -1,4 +1,4 @@
-"""What loading refuses, its limits, and how an offset becomes a line."""
+"""Errors and limits of loading, and the line of an offset."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Ambiguous:
     span: Span
     text: str
     value: Any
-    """What YAML 1.2 reads."""
+    """Value that YAML 1.2 reads."""
     older: str
-    """What YAML 1.1 reads, in words."""
+    """Value that YAML 1.1 reads, in words."""
 
 
 class LoadError(Exception):

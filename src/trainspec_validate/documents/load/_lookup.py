@@ -43,7 +43,7 @@ class Lookup:
         node.requests = []
 
     def settle_missing(self, node: Wanted, nearest: Offsets) -> None:
-        """Whatever is still wanted below the node does not exist: point to the nearest place that does."""
+        """Places that are still wanted below the node do not exist: point to the nearest place that does."""
         pending = [node]
         while pending:
             lost = pending.pop()

@@ -15,7 +15,7 @@ from trainspec_validate.documents.load._base import (
 )
 
 CORE: Final = "tag:yaml.org,2002:"
-"""What the tags of the core schema start with."""
+"""Prefix of the tags of the core schema."""
 
 _CONSTANTS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -57,7 +57,7 @@ def resolve(text: str) -> Any:
 
 
 def read_by_older(text: str) -> str | None:
-    """What YAML 1.1 makes of a plain scalar that it reads as another value than YAML 1.2; None where both agree.
+    """Value of a plain scalar in YAML 1.1, where it differs from that in YAML 1.2; None where both agree.
 
     Dates, and floats without a dot, are another type and no other value: a reader of YAML 1.1 that takes them for
     text fails at once. Source: https://yaml.org/type/bool.html, https://yaml.org/type/int.html.

@@ -67,7 +67,7 @@ class Source(Record, frozen=True, kw_only=True):
     accessed: Annotated[str, Meta(pattern=DAY)] | None = None
     """Day on which the figure was read, as YYYY-MM-DD."""
     note: Text | None = None
-    """What was taken from the source, and what was derived."""
+    """Facts that were taken from the source, and facts that were derived."""
 
 
 class Metadata(Record, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Metadata(Record, frozen=True, kw_only=True):
     name: Name
     """Short unique name; other documents refer to it."""
     description: Text | None = None
-    """What this document describes, in a sentence or two."""
+    """Subject of this document, in a sentence or two."""
     labels: dict[Name, Text] = {}
     """Free key-value pairs for selection; they carry no meaning for the specification."""
     sources: tuple[Source, ...] = ()

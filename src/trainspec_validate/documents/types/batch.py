@@ -42,7 +42,7 @@ class BatchController(Record, frozen=True, kw_only=True):
     """A controller that changes the batch while training."""
 
     signal: Literal["gradient-noise-scale", "norm-test", "loss", "throughput", "other"]
-    """What it reads."""
+    """Signal that it reads."""
     min_global_sequences: Count
     """Smallest batch that it may choose."""
     max_global_sequences: Count

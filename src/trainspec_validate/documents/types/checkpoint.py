@@ -68,7 +68,7 @@ class Interval(Record, frozen=True, kw_only=True):
 
 
 class Save(Record, frozen=True, kw_only=True):
-    """What one save costs."""
+    """Cost of one save."""
 
     mode: Literal["synchronous", "asynchronous"]
     """`asynchronous` when training continues before the save is durable."""
@@ -150,7 +150,7 @@ class OmittedState(Record, frozen=True, kw_only=True):
     """A required item of state that is left out on purpose."""
 
     item: StateItem
-    """What is left out."""
+    """State item that is left out."""
     reason: Text
     """Why a resumed run is still what was promised."""
 
@@ -159,13 +159,13 @@ class StateKeys(Record, frozen=True, kw_only=True):
     """Where an item of state is found in a checkpoint."""
 
     item: StateItem
-    """What is found."""
+    """Kinds of fault that are found."""
     patterns: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=512)], ...], Meta(min_length=1)]
     """Names of tensors, of other values, or of files, with `*` for any part of one: each has to be there."""
 
 
 class State(Record, frozen=True, kw_only=True):
-    """What a checkpoint holds."""
+    """Content of a checkpoint."""
 
     items: tuple[StateItem, ...]
     """Kinds of state that a save holds, such as `model`, `optimizer` and `data-position`."""
@@ -204,7 +204,7 @@ class DetectionLayer(Record, frozen=True, kw_only=True):
     faults: Annotated[tuple[FaultClass, ...], Meta(min_length=1)]
     """Faults that this layer notices."""
     signal: Literal["exit", "progress", "heartbeat", "collective-timeout", "health-check", "checksum"] | None = None
-    """What it watches."""
+    """Signal that it watches."""
 
 
 class RecoveryPath(Record, frozen=True, kw_only=True):
@@ -213,7 +213,7 @@ class RecoveryPath(Record, frozen=True, kw_only=True):
     fault: FaultClass
     """Class of fault that this path recovers from, such as `process-loss` or `hang`."""
     action: Literal["restart-in-place", "replace-from-spares", "shrink", "wait-for-repair", "rollback"]
-    """What is done."""
+    """Action that is taken."""
     budget_seconds: PositiveSeconds
     """Time from the fault to the first completed step."""
     quantile: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
@@ -231,7 +231,7 @@ class RecoveryPath(Record, frozen=True, kw_only=True):
 
 
 class Grace(Record, frozen=True, kw_only=True):
-    """What happens when the platform announces an end."""
+    """Behaviour when the platform announces an end."""
 
     preemptible: bool
     """True when the platform may take nodes away."""
@@ -255,7 +255,7 @@ class RestartLimits(Record, frozen=True, kw_only=True):
 
 
 class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag="CheckpointPolicy"):
-    """What is saved, when, where, and how a job recovers."""
+    """Content, times and places of checkpoints, and how a job recovers."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
     """Version of the document format."""
@@ -268,7 +268,7 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     interval: Interval
     """Productive time between saves."""
     save: Save
-    """What one save costs."""
+    """Cost of one save."""
     job: JobFacts = JobFacts()
     """Facts that the interval follows from."""
     tiers: Annotated[tuple[Tier, ...], Meta(min_length=1)]
@@ -278,7 +278,7 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     retention: Retention
     """How many are kept."""
     state: State
-    """What a checkpoint holds."""
+    """Content of a checkpoint."""
     integrity: Integrity
     """How damage is noticed."""
     detection: Annotated[tuple[DetectionLayer, ...], Meta(min_length=1)]
@@ -290,11 +290,11 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
     """Least share of wall time that makes lasting progress."""
     grace: Grace | None = None
-    """What a job does when it is asked to end: the notice it gets, and the save it makes."""
+    """Behaviour of a job that is asked to end: the notice it gets, and the save it makes."""
     restart: RestartLimits
     """When the job stops trying."""
     spare_policy: Literal["spares", "shrink", "wait"] | None = None
-    """What replaces a lost node."""
+    """Replacement of a lost node."""
     share_of_restores_tested: Fraction | None = None
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None

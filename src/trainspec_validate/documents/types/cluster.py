@@ -30,7 +30,7 @@ from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.documents.types.observation import CollectiveObservation, NodeObservation
 
 FailureDomain = Literal["process", "node", "scale-up-domain", "rack", "cluster", "site"]
-"""What is lost together, smallest first."""
+"""Unit that is lost together, smallest first."""
 
 
 class StorageTarget(Record, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class StorageTarget(Record, frozen=True, kw_only=True):
     name: Name
     """Name that checkpoint tiers refer to."""
     kind: Literal["parallel-file-system", "object-store", "network-file-system", "local-disk", "host-memory", "block"]
-    """What holds the bytes: a file system, an object store, disks, or memory of hosts."""
+    """Kind of storage: a file system, an object store, disks, or memory of hosts."""
     scope: Literal["node", "cluster"]
     """`node` when the figures are for one node's own store, `cluster` when all nodes share it; memory of servers that
     all nodes reach over the network is `host-memory` with scope `cluster`."""
@@ -117,7 +117,7 @@ class Clock(Record, frozen=True, kw_only=True):
     """How clocks agree."""
 
     discipline: Literal["ptp", "ntp", "gps", "none"]
-    """What keeps the clocks together."""
+    """Discipline that keeps the clocks together."""
     max_offset_seconds: Annotated[float, Meta(ge=0, le=10, extra_json_schema={"x-unit": "s"})] | None = None
     """Bound on the offset between any two nodes."""
 
@@ -144,8 +144,8 @@ class Power(Record, frozen=True, kw_only=True):
     max_swing_watts: Watts | None = None
     """Largest rise or fall of the nodes' power that the supply allows at every step of a job."""
     smoothing: tuple[Literal["accelerator", "rack-storage", "facility-storage", "software"], ...] = ()
-    """What keeps power level between the phases of a step: a feature of the accelerators, storage in racks or in the
-    facility, or work that software adds while accelerators wait."""
+    """Means that keep power level between the phases of a step: a feature of the accelerators, storage in racks or in
+    the facility, or work that software adds while accelerators wait."""
 
 
 class SoftwareStack(Record, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="C
     fabrics: tuple[Fabric, ...] = ()
     """Scale-out networks."""
     interconnects: tuple[Interconnect, ...] = ()
-    """What joins sites, or fabrics."""
+    """Links between sites or fabrics."""
     layout: Layout | None = None
     """Explicit nodes and links of an irregular machine."""
     storage_targets: tuple[StorageTarget, ...] = ()
@@ -226,9 +226,9 @@ class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="C
     measurements: tuple[CollectiveMeasurement, ...] = ()
     """Measured collectives."""
     observations: tuple[CollectiveObservation, ...] = ()
-    """What the collective library of real jobs reported, to hold against what is declared."""
+    """Collective libraries that real jobs reported, to hold against what is declared."""
     observed_nodes: tuple[NodeObservation, ...] = ()
-    """What was found on each node, to hold against what is declared; `trainspec accept` writes it."""
+    """Devices that were found on each node, to hold against what is declared; `trainspec accept` writes it."""
     notes: Text | None = None
     """Anything a reader should know."""
     unknowns: tuple[KeyPath, ...] = ()

@@ -101,7 +101,8 @@ class Launch(Record, frozen=True, kw_only=True):
     stop_seconds: PositiveSeconds = 15
     """Longest time from the last step to the end of all processes."""
     restarts: Literal["stack", "platform"] = "stack"
-    """Who starts the job again when its command ends with an error: the stack, or the suite in place of a platform."""
+    """Party that starts the job again when its command ends with an error: the stack, or the suite in place of a
+    platform."""
     max_restarts: Annotated[int, Meta(ge=0, le=100)] = 3
     """Restarts by the platform."""
     crash_loop_statuses: tuple[Annotated[int, Meta(ge=1, le=255)], ...] = ()
@@ -109,7 +110,7 @@ class Launch(Record, frozen=True, kw_only=True):
 
 
 class Claims(Record, frozen=True, kw_only=True):
-    """What the makers of the stack promise; it is judged by that."""
+    """Promises of the makers of the stack, which it is judged by."""
 
     profile: Literal["core", "full"] = "core"
     """Scenarios that have to pass."""
@@ -135,7 +136,7 @@ class Claims(Record, frozen=True, kw_only=True):
     max_restarts_without_progress: CountOrZero = 3
     """Attempts in a row that reach no new step before the stack stops."""
     nonfinite_action: Literal["skip-step", "rollback", "stop"] = "skip-step"
-    """What happens when a gradient is not finite."""
+    """Action when a gradient is not finite."""
     replica_check_steps: Count | None = None
     """Steps between comparisons of replicas."""
     grace_seconds: PositiveSeconds = 30
@@ -161,7 +162,7 @@ class Missing(Record, frozen=True, kw_only=True):
     """Something that the stack cannot do, said beforehand."""
 
     capability: Capability
-    """What it lacks."""
+    """Capability that it lacks."""
     reason: Text
     """Cause for which the stack lacks the capability, in words for a reader of the report."""
 
@@ -174,7 +175,7 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     metadata: Metadata
     """Identity of the stack."""
     components: Annotated[tuple[SoftwareComponent, ...], Meta(min_length=1)]
-    """What the stack is made of, for the report; `launch.versions` says more exactly what is installed."""
+    """Components of the stack, for the report; `launch.versions` says more exactly what is installed."""
     documents: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
     """Cluster profile, training plan and checkpoint policy of the stack, as paths from this file; with those that they
     refer to."""
@@ -183,11 +184,11 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     launch: Launch
     """How it is started."""
     capabilities: tuple[Capability, ...]
-    """What it can do."""
+    """Capabilities of the stack."""
     missing: tuple[Missing, ...] = ()
-    """What it cannot do, with reasons; scenarios that need it are unsupported."""
+    """Capabilities that it lacks, with reasons; scenarios that need it are unsupported."""
     claims: Claims = Claims()
-    """What it promises."""
+    """Promises of the stack."""
     store: Store = Store()
     """Where its checkpoints are."""
     notes: Text | None = None
@@ -200,7 +201,7 @@ class Fault(Record, frozen=True, kw_only=True):
     """Damage that the stack does to itself, because nothing outside of it can."""
 
     kind: FaultKind
-    """What happens."""
+    """Kind of the damage."""
     rank: Annotated[int, Meta(ge=-1, le=1_000_000)] = -1
     """Where; -1 is the last rank."""
     step: CountOrZero = 0
@@ -285,7 +286,7 @@ class TaskHost(Record, frozen=True, kw_only=True):
 
 
 class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="ConformanceTask"):
-    """What the suite gives to a stack, as the file `{task}` in JSON."""
+    """Task that the suite gives to a stack, as the file `{task}` in JSON."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815
     """Version of the document format."""
@@ -302,7 +303,7 @@ class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="Conformance
     checkpoint_directory: Text
     """Directory that saves go to and restores come from."""
     job: TestJob
-    """What is trained."""
+    """Model that is trained."""
     hosts: tuple[TaskHost, ...] = ()
     """Hosts of the job, in the order of ranks; none where all ranks run where the command does."""
     address: Text = "127.0.0.1"

@@ -85,16 +85,16 @@ class Spraying(Record, frozen=True, kw_only=True):
 
 
 class Routing(Record, frozen=True, kw_only=True):
-    """Who chooses paths."""
+    """Party that chooses paths."""
 
     mode: Literal["static", "ecmp", "adaptive", "source"]
     """`source` when the sender writes the path into the packet."""
     control_plane: Literal["none", "bgp", "subnet-manager", "other"] | None = None
-    """What computes the routes."""
+    """Program that computes the routes."""
 
 
 class LossHandling(Record, frozen=True, kw_only=True):
-    """What the fabric does when a buffer fills."""
+    """Behaviour of the fabric when a buffer fills."""
 
     lossless: bool
     """True when the fabric promises not to drop."""
@@ -110,7 +110,7 @@ class Congestion(Record, frozen=True, kw_only=True):
     """How senders learn to slow down."""
 
     signal: Literal["ecn", "rtt", "trimming", "credit", "none"]
-    """What reports congestion."""
+    """Signals that report congestion."""
     placement: Literal["sender", "receiver"] | None = None
     """Which side holds the control loop."""
 
@@ -139,9 +139,9 @@ class Fabric(Record, frozen=True, kw_only=True):
     spraying: Spraying | None = None
     """Spreading of one flow over paths."""
     routing: Routing | None = None
-    """Who chooses paths."""
+    """Party that chooses paths."""
     loss: LossHandling | None = None
-    """What happens when a buffer fills."""
+    """Behaviour when a buffer fills."""
     congestion: Congestion | None = None
     """How senders learn to slow down."""
     tiers: tuple[FabricTier, ...] = ()

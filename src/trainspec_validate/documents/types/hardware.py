@@ -165,7 +165,7 @@ class Nic(Record, frozen=True, kw_only=True):
     name: Name
     """Name of this kind of interface within the node group, for example `rail`."""
     role: Literal["compute", "storage", "management"] = "compute"
-    """What it carries; collective traffic uses `compute` only."""
+    """Kind of traffic that it carries; collective traffic uses `compute` only."""
     fabric: Name | None = None
     """Name of the fabric that it is plugged into."""
     num_per_node: Annotated[int, Meta(ge=1, le=256)]
@@ -228,4 +228,4 @@ class NodeGroup(Record, frozen=True, kw_only=True):
     node_power_watts: NodeWatts | None = None
     """Largest power of one node at its supplies."""
     description: Text | None = None
-    """What these nodes are."""
+    """Kind of these nodes."""

@@ -59,7 +59,7 @@ class Image(Record, frozen=True, kw_only=True):
 
 
 class Model(Record, frozen=True, kw_only=True):
-    """What is trained."""
+    """Model that is trained."""
 
     name: Name
     """Published or internal identity, such as `llama-3.1-405b`; its size is compared with `num_parameters`."""

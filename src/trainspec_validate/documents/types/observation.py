@@ -22,7 +22,7 @@ from trainspec_validate.documents.types.fabric import Transport
 
 
 class CollectiveObservation(Record, frozen=True, kw_only=True):
-    """What one log of a collective library shows of one job."""
+    """Facts that one log of a collective library shows of one job."""
 
     source: Source
     """Log that was read: its title, where it is, and a note."""
@@ -51,7 +51,7 @@ class CollectiveObservation(Record, frozen=True, kw_only=True):
 
 
 class DeviceObservation(Record, frozen=True, kw_only=True):
-    """What tools report of one accelerator of a node; what is absent was not read."""
+    """Facts that tools report of one accelerator of a node; an absent key was not read."""
 
     name: Text
     """UUID of the device, or else its PCI address."""
@@ -68,11 +68,11 @@ class DeviceObservation(Record, frozen=True, kw_only=True):
     num_uncorrected_errors: CountOrZero | None = None
     """Uncorrected memory errors since the driver was loaded."""
     faults: tuple[Text, ...] = ()
-    """What is wrong with it: vendor codes of telemetry such as `xid:79` and `row-remap:failure`, `throttle:thermal`."""
+    """Faults of the device: vendor codes of telemetry such as `xid:79` and `row-remap:failure`, `throttle:thermal`."""
 
 
 class PortObservation(Record, frozen=True, kw_only=True):
-    """What tools report of one port of a network interface."""
+    """Facts that tools report of one port of a network interface."""
 
     device: Name
     """Name of the interface, for example `mlx5_0`."""
@@ -111,7 +111,7 @@ class ObservedFile(Record, frozen=True, kw_only=True):
 
 
 class NodeObservation(Record, frozen=True, kw_only=True):
-    """What was found on one node; what is absent was not read, and is not judged."""
+    """Devices that were found on one node; an absent key was not read, and is not judged."""
 
     name: Name
     """Host name of the node that was observed."""

@@ -112,7 +112,7 @@ class Energy(Record, frozen=True, kw_only=True):
         Literal["device", "node", "node-and-network", "facility"],
         Meta(extra_json_schema={"x-requirement": "TS-NRG-001"}),
     ]
-    """What is inside the account."""
+    """Parts of the machine that are inside the account."""
     method: Annotated[
         Literal["counter", "sampled", "estimated"], Meta(extra_json_schema={"x-requirement": "TS-NRG-001"})
     ]
@@ -124,7 +124,7 @@ class Energy(Record, frozen=True, kw_only=True):
     coverage: Fraction | None = None
     """Share of devices and time that is covered."""
     missing_samples: Literal["null", "zero", "last-value"] | None = None
-    """What a missing sample is recorded as."""
+    """Value that a missing sample is recorded as."""
     device_identity: Literal["uuid", "serial", "index"] | None = None
     """How a meter is tied to its device."""
     counter_resets: Literal["declared", "undeclared", "none"] | None = None
@@ -166,7 +166,7 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     node_group: Name | None = None
     """Node group of the cluster that the job runs on; needed when there are several."""
     model: Model
-    """What is trained."""
+    """Model that is trained."""
     parallelism: Parallelism
     """How the work is divided."""
     batch: Batch
@@ -180,7 +180,7 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     """How gradients become updates, and the state kept for it; absent means Adam: two moments of each trained
     parameter in `precision.optimizer_state`."""
     data: Data | None = None
-    """What is read, and in which order."""
+    """Datasets that are read, and their order."""
     initial_checkpoint: InitialCheckpoint | None = None
     """Checkpoint that the job starts from; absent means random parameters, or that the plan does not say."""
     rollout: Rollout | None = None

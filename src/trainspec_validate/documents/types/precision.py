@@ -99,7 +99,7 @@ class Precision(Record, frozen=True, kw_only=True):
     reduction_error: Fraction | None = None
     """Measured relative L2 error of the reduced gradient, where the reduction is below fp32."""
     nonfinite_action: Literal["skip-step", "rollback", "stop", "ignore"] | None = None
-    """What happens when a gradient is not finite."""
+    """Action when a gradient is not finite."""
     deterministic: bool | None = None
     """True when kernels are chosen for bitwise repeatability."""
 
@@ -108,7 +108,7 @@ class KernelFloor(Record, frozen=True, kw_only=True):
     """The least efficiency that a kernel must show, as a share of a roofline measured in the same run."""
 
     operation: Literal["matmul", "attention", "normalization", "activation", "host-to-device-copy", "step"]
-    """What is measured."""
+    """Operation that is measured."""
     implementation: Name | None = None
     """Library or kernel that computes the operation, such as `flash-attention-3`."""
     fused: bool | None = None

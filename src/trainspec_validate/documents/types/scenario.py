@@ -94,7 +94,7 @@ class Inject(_Act, frozen=True, kw_only=True, tag="inject"):
         "mend-device",
         "kill-at-memory-limit",
     ]
-    """What is done; of a network that is cut packets are lost without notice, of a device each write fails."""
+    """Kind of the fault; of a network that is cut packets are lost without notice, of a device each write fails."""
     target: Target = "rank"
     """To whom."""
     grace_seconds: Seconds = 0
@@ -142,7 +142,7 @@ class Damage(_Act, frozen=True, kw_only=True, tag="damage"):
     """Damages the store."""
 
     kinds: Annotated[tuple[DamageKind, ...], Meta(min_length=1)]
-    """What is done, one kind in each trial; to one file of state, drawn at random, where it is about one."""
+    """Kind of the damage; to one file of state, drawn at random, where it is about one."""
     checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
     """To which checkpoint; `next` is the one that will be written after the last."""
     while_running: bool = False
@@ -214,15 +214,15 @@ class Scenario(Record, frozen=True, kw_only=True, tag_field="kind", tag="Scenari
     needs: tuple[Capability, ...] = ()
     """Capabilities of the stack without which it cannot run."""
     privileges: tuple[Privilege, ...] = ()
-    """What the machine has to allow."""
+    """Privileges that the machine has to allow."""
     job: TestJob = TestJob()
     """The job that is trained."""
     control: bool = True
     """Whether a run of the same job without faults comes first."""
     acts: Annotated[tuple[Act, ...], Meta(min_length=1)]
-    """What happens, in order."""
+    """Acts, in order."""
     criteria: Annotated[tuple[Criterion, ...], Meta(min_length=1)]
-    """What has to be true of every trial."""
+    """Checks that have to hold in every trial."""
     trials: Trials = Trials(basic=1, standard=1, strict=1)
     """How often it is run."""
     budget_seconds: PositiveSeconds = 180

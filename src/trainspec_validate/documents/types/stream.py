@@ -67,7 +67,7 @@ class ExtensionMetric(Record, frozen=True, kw_only=True):
     instrument: Literal["counter", "updowncounter", "gauge", "histogram"]
     """Whether values count up, move both ways, represent a moment, or are histograms."""
     description: Text | None = None
-    """What it means."""
+    """Meaning of the metric."""
 
 
 class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
@@ -158,7 +158,7 @@ class Event(Record, frozen=True, kw_only=True, tag_field="k", tag="e"):
     name: EventName
     """Event of the catalog, such as `train.fault.detected`."""
     id: Identity | None = None
-    """What ties the events of one interval together."""
+    """Key that ties the events of one interval together."""
     severity: Annotated[int, Meta(ge=1, le=24)] | None = None
     """Severity number of OpenTelemetry, where it is not that of the catalog."""
     step: Step | None = None

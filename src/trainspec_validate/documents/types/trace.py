@@ -36,7 +36,7 @@ class Process(_Record, frozen=True, kw_only=True, tag="process"):
     """A process of the stack has started; each writes it first."""
 
     role: Literal["rank", "controller", "agent", "other"]
-    """What it does."""
+    """Role of the process."""
     pid: Annotated[int, Meta(ge=1, le=2**31)]
     """Its number on its host."""
     rank: Rank | None = None
@@ -112,7 +112,7 @@ class FaultSeen(_Record, frozen=True, kw_only=True, tag="fault"):
 
 
 class Decision(_Record, frozen=True, kw_only=True, tag="decision"):
-    """What is done about a fault is fixed, and the old attempt can no longer write."""
+    """The action against a fault is fixed, and the old attempt can no longer write."""
 
     action: Literal["restart", "replace", "shrink", "wait", "rollback", "skip", "stop", "rebalance"]
     reason: Word | None = None

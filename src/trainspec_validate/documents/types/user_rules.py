@@ -27,13 +27,13 @@ class UserRule(Record, frozen=True, kw_only=True):
     name: RuleName | None = None
     """Readable name; without it the id in lower case."""
     title: Annotated[str, Meta(min_length=1, max_length=200)]
-    """What must hold, in a few words."""
+    """Condition that must hold, in a few words."""
     level: RuleLevel
     """MUST makes a finding an error, SHOULD a warning, MAY a note."""
     message: Text
-    """What is said of a row; `{column}` is replaced by a value, `{column:.2f}` by one with two decimals."""
+    """Message on a row; `{column}` is replaced by a value, `{column:.2f}` by one with two decimals."""
     help: Text | None = None
-    """What would be right."""
+    """Remedy, in a few words."""
     url: Annotated[str, Meta(min_length=1, max_length=2048, pattern=r"^https?://")] | None = None
     """Page that explains the rule."""
     table: TableName

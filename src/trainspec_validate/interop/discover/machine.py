@@ -24,10 +24,10 @@ _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Machine(Protocol):
-    """What discovery may ask a machine; every answer is bounded, and any failure gives None."""
+    """Questions that discovery may ask a machine; every answer is bounded, and any failure gives None."""
 
     def run(self, command: tuple[str, ...]) -> str | None:
-        """What a command prints; None where it is missing, fails, takes too long or prints too much."""
+        """Output of a command; None where it is missing, fails, takes too long or prints too much."""
         ...
 
     def has(self, name: str) -> bool:
@@ -35,7 +35,7 @@ class Machine(Protocol):
         ...
 
     def nvml(self) -> str | None:
-        """What `discover.nvml` prints; empty where it fails, None where the binding of NVML is not installed."""
+        """Output of `discover.nvml`; empty where it fails, None where the binding of NVML is not installed."""
         ...
 
     def read(self, path: str) -> str | None:
@@ -63,12 +63,12 @@ class LocalMachine:
     """Most that one command may print."""
 
     def run(self, command: tuple[str, ...]) -> str | None:
-        """What a command prints. It is found by a plain name in absolute places of PATH and started without a shell."""
+        """Output of a command. It is found by a plain name in absolute places of PATH and started without a shell."""
         program = _program(command[0]) if command else None
         return None if program is None else self._printed([program, *command[1:]])
 
     def nvml(self) -> str | None:
-        """What NVML reports. Its driver may hang or crash, so that it is asked in a process of its own."""
+        """Report of NVML. Its driver may hang or crash, so that it is asked in a process of its own."""
         if os.name != "posix" or find_spec("pynvml") is None:
             return None
         # what this process takes no notice of, variables of Python among it, its child takes no notice of either
@@ -184,7 +184,7 @@ class RecordedMachine:
     silent: frozenset[str] = frozenset()
     """Programs that were installed and of which some calls gave no answer."""
     nvml_survey: str | None = None
-    """What NVML reported; None where its binding was not installed."""
+    """Report of NVML; None where its binding was not installed."""
 
     @classmethod
     def load(cls, directory: Path) -> RecordedMachine:
@@ -208,11 +208,11 @@ class RecordedMachine:
         return cls(commands, files, {name: value for name, _, value in (pair.partition("=") for pair in pairs)})
 
     def run(self, command: tuple[str, ...]) -> str | None:
-        """What the command printed then."""
+        """Output of the command at that time."""
         return self.commands.get(command)
 
     def nvml(self) -> str | None:
-        """What NVML reported then."""
+        """Report of NVML at that time."""
         return self.nvml_survey
 
     def has(self, name: str) -> bool:

@@ -26,7 +26,7 @@ class Asker:
         self.failures: Counter[str] = Counter()
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """What a function returns; None where it fails, which is counted unless the device lacks it."""
+        """Value that a function returns; None where it fails, which is counted unless the device lacks it."""
         try:
             answer = getattr(self._binding, function)(*arguments)
         except Exception as error:  # the binding raises what the driver and ctypes make it raise
@@ -41,7 +41,7 @@ class Asker:
 
 
 def survey(binding: Any) -> dict[str, Any]:
-    """What NVML reports about the accelerators of this machine, in plain values; only `error` where it fails."""
+    """Report of NVML on the accelerators of this machine, in plain values; only `error` where it fails."""
     try:
         binding.nvmlInit()
     except Exception as error:  # the binding raises what the driver and ctypes make it raise

@@ -47,7 +47,7 @@ TOOLS: tuple[Tool, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one source: a fragment, or why there is none."""
+    """Result of one source: a fragment, or why there is none."""
 
     vendor: str | None
     """PCI identifier of the maker whose accelerators it shows; None for all."""

@@ -30,7 +30,7 @@ _VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "1da3": "intel", "
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a product is."""
+    """Accelerator that a product is."""
 
     model: str
     """Name of the catalog, or the product's own name as a name of the schema."""
@@ -62,7 +62,7 @@ def by_device(vendor: str | None, device: str | None) -> Match | None:
 
 
 def by_product(product: str, memory_bytes: float | None = None) -> Match | None:
-    """What a product name means; the memory that a driver reports must fit the catalog within 10 %.
+    """Accelerator that a product name means; the memory that a driver reports must fit the catalog within 10 %.
 
     A name that the catalog does not have stays as the product's own name. None for a text that names nothing.
 

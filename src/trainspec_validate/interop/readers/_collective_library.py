@@ -87,7 +87,7 @@ _MAX_HEADS = 100_000
 
 @dataclass(slots=True)
 class Seen:
-    """What the lines of one log show, counted while they are read."""
+    """Facts in the lines of one log, counted while they are read."""
 
     library: tuple[str, str] | None = None
     networks: Counter[str] = field(default_factory=Counter)

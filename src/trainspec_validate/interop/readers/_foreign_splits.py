@@ -38,7 +38,7 @@ _IDLE = (None, False, 0, 1, "", "none", "None", "no", "False", "false")
 
 
 def split_of(name: str) -> str:
-    """What a setting of this name splits over ranks; empty where the name speaks of no split.
+    """Dimension that a setting of this name splits over ranks; empty where the name speaks of no split.
 
     >>> [split_of(name) for name in ("tensor_parallel_size", "pp_size", "ulysses_size", "ep_size", "vllm_tp_size")]
     ['tensor', 'pipeline', 'context', 'expert', '']

@@ -196,7 +196,7 @@ def embeds_deepspeed(values: Mapping[str, Any]) -> bool:
 
 
 def put_launched(draft: Draft) -> Any:
-    """What a configuration of accelerate says of sharding and offload; the sharding of FSDP or ZeRO, if it has one."""
+    """Sharding and offload by a configuration of accelerate; the sharding of FSDP or ZeRO, if it has one."""
     inner = {n.removeprefix(ACCELERATE): value for n, value in draft.values.items() if n.startswith(ACCELERATE)}
     if not inner:
         return None

@@ -43,7 +43,7 @@ LAUNCHER_OPTIONS = LAUNCHER_SIZE | {
 
 
 def launcher_of(text: str) -> str:
-    """What starts a program, with the nodes and tasks that `srun` is asked for, of the words before the program.
+    """Launcher in the words before a program, with the nodes and tasks that `srun` is asked for.
 
     >>> launcher_of("srun -l -N 16 --ntasks-per-node=4 -n $TASKS python"), launcher_of("srun torchrun")
     ('srun nodes=16 ntasks-per-node=4 ntasks=open', 'torchrun')
@@ -78,7 +78,7 @@ def _size(text: str) -> str:
 
 
 def slurm_sizes(text: str) -> dict[str, int]:
-    """What the lines for Slurm ask for, by option."""
+    """Options that the lines for Slurm set."""
     return {found[1] or _SHORT[found[2]]: int(found[3][:9]) for found in _SLURM.finditer(text)}
 
 

@@ -87,7 +87,7 @@ def write_degrees(draft: Draft) -> None:
 
 
 def sharding(draft: Draft) -> str | None:
-    """What the stage of ZeRO shards, where the arguments say so; otherwise it is left open."""
+    """State that the stage of ZeRO shards, where the arguments name it; otherwise it is left open."""
     stage = draft.look("zero_stage")
     if stage in (1, 2, 3) and not isinstance(stage, bool):
         return ("optimizer", "gradients", "parameters")[int(stage) - 1]

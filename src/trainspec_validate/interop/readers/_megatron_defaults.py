@@ -39,7 +39,7 @@ def drop_defaults(draft: Draft) -> None:
 
 
 def drop_from_checkpoint(draft: Draft) -> None:
-    """What `--use-checkpoint-args` takes from the checkpoint: sizes that are not given, and switches in any case."""
+    """Settings of `--use-checkpoint-args` from the checkpoint: sizes that are not given, and switches in any case."""
     if not draft.flag("use_checkpoint_args"):
         return
     source = f"use_checkpoint_args takes it from the checkpoint ({_LOADED})"
@@ -58,7 +58,7 @@ def drop_from_checkpoint(draft: Draft) -> None:
 
 
 def leave_foreign_model_open(draft: Draft) -> None:
-    """What options of a program that changes Megatron-LM say about the model, and this reader does not know."""
+    """Keys of the model that depend on options which only a changed Megatron-LM has."""
     counts = [name for name in _unknown_names(draft) if _COUNTS_EXPERTS.search(name)]
     if counts and draft.look("num_experts", "num_moe_experts") is None:
         why = f"{counts[0]} may give the model experts, and is no option of Megatron-LM that this reader knows"
@@ -95,7 +95,7 @@ def drop_all_defaults(draft: Draft, why: str) -> None:
 
 
 def drop_model_defaults(draft: Draft, why: str) -> None:
-    """What Megatron-LM's defaults say about the model, where a program makes the model in its own code."""
+    """Keys of the model that Megatron-LM's defaults decide, where a program makes the model in its own code."""
     weak = [at for at, how in draft.derived.items() if at[0] == "model" and isinstance(how, Default)]
     draft.drop(weak, why)
 

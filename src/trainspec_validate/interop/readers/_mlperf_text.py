@@ -37,7 +37,7 @@ def vendor(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """What a text says about links between accelerators."""
+    """Facts in a text about links between accelerators."""
 
     technology: str | None
     generation: str | None

@@ -44,7 +44,7 @@ class Device:
 
     @property
     def kind(self) -> tuple[str | None, str | None, float | None, bool]:
-        """What interfaces of one entry share."""
+        """Facts that interfaces of one entry share."""
         return (self.technology, self.generation, self.rate_bytes_per_second, self.bonded)
 
 

@@ -161,7 +161,7 @@ class Draft:
     derived: dict[Pointer, str] = field(default_factory=dict)
     """How facts were derived; a `Default` marks those that rest on one."""
     inputs: dict[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
-    """What facts were computed from."""
+    """Inputs that facts were computed from."""
     used: set[str] = field(default_factory=set)
     attention_parameters: int | None = None
     """Parameters of the attention of one layer, where they do not follow from heads alone."""

@@ -75,7 +75,7 @@ MAX_LISTED = 400
 
 
 def unread_remarks(names: Sequence[str]) -> Iterator[Remark]:
-    """What to say of settings that no one read: those that a plan has a place for, and the rest."""
+    """Remarks on settings that no one read: those that a plan has a place for, and the rest."""
     places = {name: place_of(name) for name in names}
     placed: dict[str, list[str]] = {}
     for name, place in places.items():

@@ -89,7 +89,7 @@ def _refer(script: Script, name: str, value: Value | None) -> None:
 
 
 def built_in(script: Script, command: list[Word]) -> None:
-    """What a command does to variables, if it is one of the shell; nothing for any other."""
+    """Effect of a command on variables, if it is one of the shell; nothing for any other."""
     command = command[name_at(command) :]
     kind, words = command[0].text, command[1:]
     known: dict[str, Callable[[], None]] = {

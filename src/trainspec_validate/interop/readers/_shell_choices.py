@@ -40,7 +40,7 @@ class Alternatives:
     ways: tuple[object, ...] = ()
     """The value for each way through that branch."""
     outside: str = OUTSIDE
-    """What else sets it, where it is free."""
+    """Other event that sets it, where it is free."""
 
     def __str__(self) -> str:
         shown = [
@@ -175,5 +175,5 @@ def split_marks(word: str) -> list[str]:
 
 
 def without_marks(word: str) -> str:
-    """What a word has besides marks."""
+    """Text of a word without marks."""
     return _MARK.sub("", word)

@@ -1,6 +1,7 @@
 """Follows a shell script from assignment to command; nothing of it is ever run.
 
-What a branch, a loop or the caller decides becomes a choice between every value that it may have (`_shell_choices`).
+A value that a branch, a loop or the caller decides becomes a choice between every value that it may have
+(`_shell_choices`).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Possible = list[Option]
 
 @dataclass(slots=True)
 class Found:
-    """What words say: every option with the values that it may have."""
+    """Options in words: every option with the values that it may have."""
 
     options: dict[str, Possible] = field(default_factory=dict)
     ways: dict[str, tuple[int, tuple[object, ...]]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def cut(text: str) -> str:
 
 
 def either(picked: list[Found], event: int | None) -> Found:
-    """What one of several lists of words says; `event` is the branch that picks one."""
+    """Options in one of several lists of words; `event` is the branch that picks one."""
     whole = Found()
     for found in picked:
         whole.doubled.extend(found.doubled)

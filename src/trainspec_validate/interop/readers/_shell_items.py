@@ -19,7 +19,7 @@ _GLOB = re.compile(r"[*?\[~]")
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What one word becomes."""
+    """Items that one word becomes."""
 
     texts: list[str]
     sure: bool

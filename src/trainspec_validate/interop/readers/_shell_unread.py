@@ -37,7 +37,7 @@ _NAMES = frozenset({"name", "description"})
 
 
 def leave_unread_open(draft: Draft, started: Started) -> None:
-    """What options of another file may say: every default, and every key that the script does not fill in.
+    """Values that options of another file may set: every default, and every key that the script does not fill in.
 
     A rule that took such a key to be left out would judge a job that no one runs.
     """
@@ -78,7 +78,7 @@ def configuration_in(values: Mapping[str, Any], apart: Iterable[str] = ()) -> tu
 
 
 def leave_configuration_open(draft: Draft, apart: Iterable[str] = ()) -> None:
-    """What a file may set that an option names and that is not read."""
+    """Keys that a file may set that an option names and that is not read."""
     found = configuration_in(draft.values, apart)
     if found:
         name, file = found

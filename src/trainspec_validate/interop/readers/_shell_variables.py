@@ -109,7 +109,7 @@ def is_settled(text: str) -> bool:
 
 @dataclass(slots=True)
 class Script:
-    """What a script says: variables with their last value, and its commands."""
+    """Content of a script: variables with their last value, and its commands."""
 
     commands: list[list[Word]] = field(default_factory=list)
     choices: Choices = field(default_factory=Choices)
@@ -117,7 +117,7 @@ class Script:
     """Files that the script reads in, with the line."""
     scopes: list[Scope] = field(default_factory=lambda: [{}])
     functions: dict[str, tuple[tree.Body | None, ...]] = field(default_factory=dict)
-    """What each function may be; None where it may not be defined."""
+    """Definitions that each function may have; None where it may not be defined."""
     called: list[str] = field(default_factory=list)
     outer: list[Scope] = field(default_factory=list)
     """For every function that is being followed what its own variables hide."""
@@ -139,9 +139,9 @@ class Script:
     defined: dict[str, tree.Body] = field(default_factory=dict)
     """Every function of the script, also where it is defined later."""
     declared: list[Callable[[], None]] = field(default_factory=list)
-    """What the command that is being read declares, once all of its words are read."""
+    """Variables that the command that is being read declares, once all of its words are read."""
     loops: dict[int, set[str]] = field(default_factory=dict)
-    """What each loop assigns, as far as it was seen."""
+    """Values that each loop assigns, as far as they were seen."""
     renumbered: bool = False
     """Whether `$1` and its like are others than those of the caller of the script."""
     failed: bool = False
@@ -151,7 +151,7 @@ class Script:
 
     @property
     def outside(self) -> str:
-        """What may set variables besides the script; a file that only prepares an environment does not."""
+        """Files that may set variables besides the script; a file that only prepares an environment does not."""
         names = [name[:60] for name, _ in self.sourced if not prepares_alone(name)]
         return f"the caller, the environment or {names[0]}, which is not read," if names else OUTSIDE
 
@@ -185,7 +185,7 @@ class Script:
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
     def scalar(self, name: str) -> Value | None:
-        """What `$NAME` is: of an array the first entry."""
+        """Value of `$NAME`: of an array the first entry."""
         return self.get(name) if name in self.opaque else self.get(first_of(name)) or self.get(name)
 
     def assign(self, name: str, value: Value) -> None:
@@ -397,7 +397,7 @@ class Script:
         return found[0] if value is None else value.text if value.text.isdigit() else f"({value.text})"
 
     def unsettle(self) -> None:
-        """What an unknown file may have changed: every variable may have another value from here on."""
+        """State after an unknown file: every variable may have another value from here on."""
         names = {name for scope in self.scopes for name in scope}
         for name in sorted(names - {"0", *POSITIONAL}):
             before = self.get(name)
@@ -457,7 +457,7 @@ class Script:
         return bool(ways) and not changes
 
     def join(self, changes: Sequence[Scope]) -> None:
-        """What several ways assign becomes a choice between them."""
+        """Values that several ways assign become a choice between them."""
         if len(changes) == 1:
             self.scopes[-1].update(changes[0])
             return

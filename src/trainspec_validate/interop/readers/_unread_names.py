@@ -74,7 +74,7 @@ _IDLE = (None, "", "none", "None", "no")
 
 
 def decides(name: str, value: object) -> Iterator[Pointer]:
-    """What a setting decides by its name; nothing where its value switches it off.
+    """Keys that a setting decides by its name; nothing where its value switches it off.
 
     >>> list(decides("--t5-swiglu", True)), list(decides("attention_dropout", 0.1))
     ([('model', 'gated_ffn'), ('model', 'ffn_hidden_size')], [])

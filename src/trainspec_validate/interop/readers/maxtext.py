@@ -54,7 +54,7 @@ _OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What other files of the same job set."""
+    """Settings of other files of the same job."""
 
     defaults: Mapping[str, Any]
     """Settings that those of the job go before: of base.yml and of configurations that it starts from."""
@@ -66,7 +66,7 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one file sets, and its place among the files of a job."""
+    """Settings of one file, and its place among the files of a job."""
 
     values: Mapping[str, Any]
     starts_from: tuple[str, ...]
@@ -121,7 +121,7 @@ def read(text: ForeignText, background: Background = _ALONE) -> Fragment:
 
 
 def settings_of(text: ForeignText) -> Settings:
-    """What a file of MaxText sets.
+    """Settings in a file of MaxText.
 
     Raises:
         ForeignFormatError: there are no such settings.

@@ -38,7 +38,7 @@ def looks_like(text: ForeignText) -> bool:
 def read(text: ForeignText) -> Fragment:
     """Nodes, accelerators, links, interfaces and software of a description; its values are free text.
 
-    What is clear becomes a fact, everything else an unknown or a remark. Format: mlcommons/training_results_v5.1,
+    A clear value becomes a fact, everything else an unknown or a remark. Format: mlcommons/training_results_v5.1,
     files in `systems`.
 
     Raises:

@@ -21,7 +21,7 @@ def looks_like(text: ForeignText) -> bool:
 
 
 def read(text: ForeignText) -> Fragment:
-    """What a graph file says about a node: most of it is a choice of the library and becomes remarks.
+    """Facts of a graph file about a node: most of it is a choice of the library and becomes remarks.
 
     Raises:
         ForeignFormatError: the text is not such a file.

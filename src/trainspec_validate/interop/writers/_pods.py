@@ -1,4 +1,4 @@
-"""What the pods of a job are in Kubernetes: name, topology requests for Kueue, variables, devices, memory."""
+"""Describes the pods of a job in Kubernetes: name, topology requests for Kueue, variables, devices, memory."""
 
 from __future__ import annotations
 

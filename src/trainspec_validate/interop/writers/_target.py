@@ -122,7 +122,7 @@ class Exported:
     """File name."""
     text: str
     left_out: tuple[str, ...] = ()
-    """What the documents say and this program cannot express, one sentence each."""
+    """Settings of the documents that this program cannot express, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Format:
     name: str
     """Short name, for example `nccl-env`."""
     title: str
-    """What it is and the version that it was checked against, for the list of formats."""
+    """Title, and the version that it was checked against, for the list of formats."""
     write: Callable[[Job], Exported]
     """Raises `NotExpressible` for a job that the program cannot run."""
 

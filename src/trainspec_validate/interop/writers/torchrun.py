@@ -85,7 +85,7 @@ def about_order(job: Job) -> list[str]:
 
 
 def left_out(job: Job) -> list[str]:
-    """What the documents say and torchrun cannot."""
+    """Settings of the documents that torchrun cannot express."""
     notes = []
     elastic, policy = job.plan.batch.elastic, job.policy
     if elastic and len(elastic.data_degrees) > 1:

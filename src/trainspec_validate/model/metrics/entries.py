@@ -54,7 +54,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What goes with a value or an event."""
+    """Attribute of a value or an event."""
 
     name: str
     role: str
@@ -151,7 +151,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What one metric is."""
+    """Definition of one metric."""
 
     name: str
     title: str
@@ -170,7 +170,7 @@ class Metric:
     synonym: str = ""
     """Second name with the same definition."""
     capability: str = ""
-    """What a conditional metric depends on."""
+    """Condition that a metric depends on."""
     falls: str = "any"
     """When a value can be below the last: at `any` time, at a new `attempt`, at a `restart` of its counter, `never`."""
     minimum: float | None = None
@@ -185,7 +185,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What one event is."""
+    """Definition of one event."""
 
     name: str
     title: str

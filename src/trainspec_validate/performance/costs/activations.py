@@ -11,7 +11,7 @@ from trainspec_validate.performance.costs.transformer import Shape
 
 @dataclass(frozen=True, slots=True)
 class ActivationPolicy:
-    """What is kept between forward and backward, and what the loss needs.
+    """Bytes that are kept between forward and backward, and bytes that the loss needs.
 
     Raises:
         ValueError: the recomputation has no formula, or a number is negative.
@@ -24,8 +24,8 @@ class ActivationPolicy:
     fused_attention: bool = True
     """Whether the attention kernel keeps no scores."""
     implementation_factor: float = 1.0
-    """What code keeps of a layer over what the formula says, but for the input that `full` keeps. Eager code was
-    measured at 1.6 to 2 times (benchmarks/score_memory.py prints it for each model)."""
+    """Factor of the activations that code keeps of a layer over the formula, but for the input that `full` keeps. Eager
+    code was measured at 1.6 to 2 times (benchmarks/score_memory.py prints it for each model)."""
     bytes_per_number: float = 2.0
     dropout: bool = False
     """Whether masks of one byte are kept after attention, its projection and the feed-forward part."""

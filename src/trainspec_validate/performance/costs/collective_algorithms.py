@@ -20,7 +20,7 @@ HOP_SECONDS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one rank does in a collective, the bytes of each direction per byte of message."""
+    """Work of one rank in a collective."""
 
     domain_steps: float
     """Messages in sequence inside domains."""

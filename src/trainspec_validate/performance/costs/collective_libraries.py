@@ -95,13 +95,13 @@ NEWER_REDUCTION = 0.74 / 0.85
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What one transport of the fabric reaches."""
+    """Rates that one transport of the fabric reaches."""
 
     name: str
     efficiency: float
     """Share of the NIC rate that large messages reach."""
     extra_seconds: float
-    """What a step takes longer than over InfiniBand, for which the libraries' constants were taken."""
+    """Time that a step takes longer than over InfiniBand, for which the libraries' constants were taken."""
 
 
 @dataclass(frozen=True, slots=True)

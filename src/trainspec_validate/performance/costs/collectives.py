@@ -113,7 +113,7 @@ def estimates(operation: str, message_bytes: float, network: Network) -> tuple[E
 
 
 def best(operation: str, message_bytes: float, network: Network) -> Estimate:
-    """What a well-tuned library would pick.
+    """Algorithm that a well-tuned library would pick.
 
     NCCL over EFA follows the thresholds of `collective_choice.tuned`; everything else takes the fastest
     estimate among the algorithms of the library.

@@ -14,7 +14,7 @@ BUSY_SHARE = 0.69
 WAITING_SHARE = 0.46
 """Mean power of a node that only waits for others, over its full power, by the same fit; see `mean_node_watts`."""
 NETWORK_ESTIMATE = 0.136
-"""What switches add to the nodes: 59.6 kW to 438 kW for 512 H100, MLPerf Training v4.0."""
+"""Share that switches add to the power of the nodes: 59.6 kW to 438 kW for 512 H100, MLPerf Training v4.0."""
 MOST_CARBON_INTENSITY = 2.0
 """Kilograms per kilowatt-hour beyond which an intensity is in another unit; the oldest coal plants emit 1.5."""
 IDLE_SHARE = 0.1

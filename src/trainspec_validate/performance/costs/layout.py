@@ -31,7 +31,7 @@ class Layout:
     stage_layers: tuple[int, ...] = ()
     """Layers of each chunk in pipeline order, for an uneven split; empty means even."""
     sharding_stage: int = 0
-    """What copies share: 0 nothing, 1 the optimizer, 2 gradients too, 3 weights too (ZeRO-1, 2, 3)."""
+    """State that copies share: 0 nothing, 1 the optimizer, 2 gradients too, 3 weights too (ZeRO-1, 2, 3)."""
     sharding_degree: int | None = None
     """Data ranks that share one copy; None means all. Context ranks hold the same weights and share them too."""
     micro_sequences: int = 1

@@ -12,7 +12,7 @@ with 748 published runs that ran and 339 that ran out of memory (benchmarks/scor
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What an implementation adds to the tensors of the model; every default has its source here.
+    """Memory that an implementation adds to the tensors of the model; every default has its source here.
 
     Raises:
         ValueError: a number is negative, or an offloaded share exceeds 1.
@@ -23,7 +23,7 @@ class Overheads:
     communication_bytes: float = 1.45 * GIB
     """Buffers of the collectives, where there is more than one rank: 0.55 GiB became 2.00 GiB, same source."""
     fragmentation: float = 0.12
-    """What the allocator reserves beyond its tensors, as a share of them: the median of 20 published runs of
+    """Memory that the allocator reserves beyond its tensors, as a share of them: the median of 20 published runs of
     pytorch/torchtitan@b5bcd76c:benchmarks is 0.125, of those without a pipeline 0.117; they are between 0.09 and
     0.30. benchmarks/score_memory.py computes it."""
     gathered_units: float = 2.0

@@ -45,7 +45,8 @@ class RankMemory:
     optimizer: float
     """Master copy and moments."""
     activations: float
-    """What micro-batches in flight keep, one gathered sequence, and what one layer's backward needs if alive then."""
+    """Activations of the micro-batches in flight, one gathered sequence, and the memory of one layer's backward if
+    alive then."""
     logits: float
     """The loss and its inputs; 0 where another moment is fuller."""
     communication: float
@@ -54,7 +55,7 @@ class RankMemory:
 
     @property
     def allocator(self) -> float:
-        """What the framework's allocator reserves: all but the context and the buffers of the collectives."""
+        """Memory that the framework's allocator reserves: all but the context and the buffers of the collectives."""
         tensors = self.weights + self.gradients + self.optimizer + self.activations + self.logits
         return tensors + self.fragmentation
 
@@ -65,7 +66,7 @@ class RankMemory:
 
     @property
     def least_total(self) -> float:
-        """What the device must have at the least, when the allocator keeps little beyond its tensors."""
+        """Memory that the device must have at the least, when the allocator keeps little beyond its tensors."""
         kept = min(self.fragmentation, LEAST_FRAGMENTATION * (self.allocator - self.fragmentation))
         return self.total - self.fragmentation + kept
 

@@ -58,7 +58,7 @@ def rank_state(
 ) -> RankState:
     """Bytes of weights, gradients and optimizer on one rank of a pipeline stage.
 
-    What is sharded follows arXiv:1910.02054, Table 1: the optimizer from stage 1, gradients from 2, weights
+    Sharding follows arXiv:1910.02054, Table 1: the optimizer from stage 1, gradients from 2, weights
     from 3. Copies of an expert share the state of that expert, all data and context ranks that of the rest
     (NVIDIA/Megatron-LM@d98e8a64, distributed optimizer: 6 + 12 / (data x context) bytes with fp32 gradients).
     At stage 3 the units at work are gathered: arXiv:2304.11277, the sum of `psi / F` and the largest

@@ -33,7 +33,7 @@ class Software:
     loss_bytes_per_entry: float = LOSS_BYTES_PER_ENTRY
     """Read and written for the loss, for each token and entry of the vocabulary."""
     selective_keeps: Literal["selective", "alternate"] = "selective"
-    """What selective activation checkpointing keeps, as `activations.ActivationPolicy` names it."""
+    """Activations that selective activation checkpointing keeps, as `activations.ActivationPolicy` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,13 @@ RELEASES: tuple[Release, ...] = (
         "arXiv:2104.04473 section 5.2: ZeRO-3 of DeepSpeed in 2021",
     ),
     Release("deepspeed", (0, 9), Software(attention="flash-2"), "microsoft/Megatron-DeepSpeed: --use-flash-attn"),
-    Release("maxtext", (), Software(), "AI-Hypercomputer/maxtext@e591f30c:src/maxtext/configs/base.yml"),
+    Release(
+        "maxtext",
+        (),
+        Software(overlap_tensor=True),
+        "AI-Hypercomputer/maxtext@07775101:MaxText/configs/v5p/512b.sh (xla_tpu_overlap_compute_collective_tc); "
+        "doi:10.1145/3567955.3567959 (XLA splits such products and messages)",
+    ),
 )
 """Frameworks whose behavior is known, oldest release first. An option that a plan states goes before all of these."""
 
@@ -115,7 +121,7 @@ DEFAULT = Software()
 
 
 def software_of(name: str | None, version: str | None = None) -> Software:
-    """What a framework does by default; without a version its newest release, and `DEFAULT` for an unknown one.
+    """Defaults of a framework; without a version its newest release, and `DEFAULT` for an unknown one.
 
     Versions compare by the numbers that they begin with. Source: `RELEASES`, one for each.
 

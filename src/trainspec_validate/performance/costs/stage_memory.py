@@ -27,7 +27,7 @@ MAX_CHUNKS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one pipeline rank holds; layers are counted over all its chunks."""
+    """Parameters that one pipeline rank holds; layers are counted over all its chunks."""
 
     num_dense_layers: int
     num_expert_layers: int
@@ -152,7 +152,7 @@ class RankParameters:
 
     dense_layer: float
     expert_layer: float
-    """What every token visits in a layer with experts: attention, norms, router, shared experts."""
+    """Parameters that every token visits in a layer with experts: attention, norms, router, shared experts."""
     experts: float
     """The experts of one layer that this rank holds."""
     table: float

@@ -29,7 +29,7 @@ class Transfer:
     count: float
     """Messages of one rank in one optimizer step."""
     overlappable: Overlap
-    """What it can hide behind: nothing, backward passes, forward passes, or either."""
+    """Computation that it can hide behind: nothing, backward passes, forward passes, or either."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from trainspec_validate.performance.costs.optimizer_state import FACTORED, NUM_M
 from trainspec_validate.performance.derived.plan import shape_of
 
 DEFAULT_OPTIMIZER = "adam"
-"""What a plan without an optimizer section is taken to use: two moments of each parameter."""
+"""Optimizer that a plan without an optimizer section is taken to use: two moments of each parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class OptimizerState:
     num_bytes: float
     """The sum as far as it is known, so a lower bound."""
     unknown: str | None = None
-    """What the plan leaves open; None where the sum is exact."""
+    """Facts that the plan leaves open; None where the sum is exact."""
 
 
 def moment_formats(

@@ -42,7 +42,7 @@ _OLDER = ("nvidia-a100", "nvidia-v100", "google-tpu-v4", "google-tpu-v5", "intel
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a prediction needs to know of a plan besides its layout."""
+    """Facts of a plan besides its layout that a prediction needs."""
 
     recompute: Recompute = "selective"
     order: tuple[str, ...] = DEFAULT_ORDER
@@ -56,11 +56,11 @@ class Settings:
     overlap_parameters: bool = True
     data_stall_seconds: float = 0.0
     implementation_factor: float = 1.0
-    """What code keeps of a layer's activations over what the formula says."""
+    """Factor of the activations that code keeps of a layer over the formula."""
     offloaded_optimizer: float = 0.0
     offloaded_activations: float = 0.0
     overheads: Overheads = field(default_factory=Overheads)
-    """What the allocator and the runtime of the accelerator add to the tensors."""
+    """Memory that the allocator and the runtime of the accelerator add to the tensors."""
 
     @property
     def fused_attention(self) -> bool:
@@ -79,7 +79,7 @@ class PlannedCollective:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is predicted of the time of one step."""
+    """Prediction of the time of one step."""
 
     step: StepTime
     utilisation: float
@@ -135,7 +135,7 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
 
 
 def overheads_of(accelerator: str) -> Overheads:
-    """What takes memory on an accelerator besides tensors."""
+    """Memory on an accelerator besides tensors."""
     return XLA if accelerator.startswith("google-tpu") else Overheads()
 
 

@@ -44,7 +44,7 @@ class Prediction:
 
 
 def settings_of(plan: TrainingPlan) -> Settings:
-    """What a plan says beyond its layout; what it leaves open is taken as the specification recommends it."""
+    """Facts of a plan beyond its layout; facts that it leaves open are taken as the specification recommends them."""
     communication, memory = plan.communication, plan.memory
     policy = memory.activation_policy if memory else "selective"
     return Settings(
@@ -75,7 +75,7 @@ def software_named(plan: TrainingPlan) -> Software:
 
 
 def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
-    """What a plan does on a cluster.
+    """Prediction of a plan on a cluster.
 
     Raises:
         Unpredictable: the documents lack a figure or contradict each other.

@@ -62,7 +62,7 @@ def fabric_latency_seconds(transport: str) -> float:
 
 
 SOCKET_LINK_BYTES_PER_SECOND = 22e9
-"""What crosses from one socket to the other in one direction: the figure for Sapphire Rapids; others are at 10 to 40e9
+"""Rate from one socket to the other in one direction: the figure for Sapphire Rapids; others are at 10 to 40e9
 (NVIDIA/nccl@5067397c:src/graph/topo.h). Profiles do not name the processor."""
 
 _OWN_PROCESSOR = frozenset({"nvlink-c2c", "coherent"})
@@ -81,12 +81,13 @@ class Block:
     """Ranks of one block that jobs use."""
     num_blocks: int
     leave_bytes_per_second: float | None
-    """What one rank can send out of the block when all do, one way; None where nothing is stated or nothing leaves."""
+    """Rate at which one rank can send out of the block when all do, one way; None where nothing is stated or nothing
+    leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What the ranks of one node group are joined by, innermost first; rates are one-way and of one rank."""
+    """Links that join the ranks of one node group, innermost first; rates are one-way and of one rank."""
 
     group: str
     num_ranks: int
@@ -218,7 +219,7 @@ def _host_link(group: NodeGroup, library: str) -> Link | None:
 
 
 def nic_rate(nic: Nic) -> float:
-    """What one interface carries to its accelerator in one direction: its own rate, or that of a narrower way there.
+    """Rate of one interface to its accelerator in one direction: its own rate, or that of a narrower way there.
 
     The way is its slot, which it may share, and the link between two sockets where the accelerator hangs on the other.
     """

@@ -31,7 +31,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What a parallel group sends out of the blocks of one kind."""
+    """Traffic of a parallel group out of the blocks of one kind."""
 
     block: Block
     share: float
@@ -39,7 +39,7 @@ class Crossing:
 
     @property
     def rank_bytes_per_second(self) -> float | None:
-        """What one rank can send to the fabric before the exit of the block is full; None where that is unknown."""
+        """Rate of one rank to the fabric at which the exit of the block is full; None where that is unknown."""
         rate = self.block.leave_bytes_per_second
         return rate / self.share if rate and self.share > 0 else None
 

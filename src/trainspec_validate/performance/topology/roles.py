@@ -27,7 +27,7 @@ class TreeRole:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What one rank is in the groups of one axis."""
+    """Role of one rank in the groups of one axis."""
 
     axis: str
     members: tuple[int, ...]
@@ -116,7 +116,7 @@ def _tree(size: int, place: int) -> tuple[int | None, list[int]]:
 
 
 def roles_of(order: Sequence[str], degrees: Mapping[str, int], rank: int) -> Iterator[Roles]:
-    """What a rank is in the groups of every axis with a degree above 1, in the order of the axes.
+    """Roles of a rank in the groups of every axis with a degree above 1, in the order of the axes.
 
     Raises:
         ValueError: an axis has a degree below 1.

@@ -77,7 +77,7 @@ class Layout:
     sequence: int
     recompute: str
     sharding: str
-    """What the data ranks share, as a plan names it."""
+    """State that the data ranks share, as a plan names it."""
     peak_bytes: float
 
 

@@ -26,7 +26,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What a chart shows, and how it says so in words."""
+    """Content of a chart, with its description in words."""
 
     title: str
     unit: str
@@ -42,7 +42,7 @@ class Chart:
     """Single values as moment and value, such as losses of evaluations."""
     dots_name: str = ""
     band_name: str = ""
-    """What the band is; empty where there is none, or it is that of thinning."""
+    """Meaning of the band; empty where there is none, or it is that of thinning."""
     from_zero: bool = False
     log: bool = False
     whole: bool = False

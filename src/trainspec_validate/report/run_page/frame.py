@@ -48,7 +48,7 @@ class Frame:
     """Moments at which the step is known, ascending."""
     steps: Any
     clock: str = "utc"
-    """What times are, as `StreamFile` says it."""
+    """Kind of the times, as in `StreamFile`."""
     is_part: bool = False
     """Whether records are far outside."""
 
@@ -68,7 +68,7 @@ class Frame:
         return int(self.steps[place - 1]) if place else None
 
     def backdrop(self, top: float, height: float) -> Iterator[Html]:
-        """What is behind the lines of a chart: marked stretches, starts of attempts and faults."""
+        """Background of a chart: marked stretches, starts of attempts and faults."""
         for stretch in apart(self, self.marks.stretches):
             left, right = self.across(stretch[1]), self.across(stretch[2])
             yield element("rect", class_=f"s-{stretch[0]}", x=left, y=top, width=max(right - left, 1.5), height=height)
@@ -115,7 +115,7 @@ class Frame:
 
 
 def clock_of(view: RunView) -> str:
-    """What the times of a run are: the vaguest clock of its files."""
+    """Kind of the times of a run: the vaguest clock of its files."""
     return max((each.clock for each in view.files), key=list(_CLOCKS).index, default="utc")
 
 
@@ -130,7 +130,7 @@ def frame(view: RunView) -> Frame | None:
 
 
 def key(kinds: Iterator[tuple[str, str]]) -> Html:
-    """What the marks mean, as a list."""
+    """Meaning of the marks, as a list."""
     return element("ul", [element("li", _swatch(kind), text) for kind, text in kinds], class_="key")
 
 

@@ -58,7 +58,7 @@ class Marks:
 
 
 def marks(view: RunView) -> Marks:
-    """What is marked in the charts of a run."""
+    """Stretches that are marked in the charts of a run."""
     moments = sorted(_moments(view), key=lambda mark: mark.time_us)
     stretches = sorted(_stretches(view), key=lambda stretch: stretch.start_us)
     return Marks(tuple(moments), tuple(stretches))

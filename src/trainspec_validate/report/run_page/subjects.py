@@ -73,7 +73,7 @@ def tallies(view: RunView, metric: str, *, of: Callable[[Subject], bool] = lambd
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a counter grew by in all attempts."""
+    """Growth of a counter in all attempts."""
 
     total: float
     num_subjects: int
@@ -85,7 +85,7 @@ class Growth:
 
 
 def growth(view: RunView, metric: str, of: Callable[[Subject], bool] = lambda _: True) -> Growth | None:
-    """What a counter grew by, added up over subjects and attempts; None where none of them has it."""
+    """Growth of a counter, added up over subjects and attempts; None where none of them has it."""
     rows = _rows(view, metric, of)
     fallen = rows["num_falls"] > 0
     kept = rows[~fallen]

@@ -22,7 +22,7 @@ class Lane:
     name: str
     bars: tuple[Stretch, ...]
     labels: tuple[str, ...] = ()
-    """What is in each bar, where it has room; empty for none."""
+    """Text in each bar, where it has room; empty for none."""
 
 
 def timeline(frame: Frame, lanes: Sequence[Lane], summary: str) -> Html:

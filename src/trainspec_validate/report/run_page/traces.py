@@ -19,7 +19,7 @@ _HOLE = 5.0
 
 
 class Column(NamedTuple):
-    """What one column of a chart shows."""
+    """Content of one column of a chart."""
 
     time_us: float
     low: float
@@ -34,7 +34,8 @@ class Trace:
     name: str
     stretches: tuple[tuple[Column, ...], ...]
     middle_name: str = ""
-    """What the line is of several values of a column; empty where a column has one, or the name says it."""
+    """Statistic of several values of a column that the line shows; empty where a column has one, or the name says
+    it."""
     has_band: bool = False
     """Whether low and high mean something other than thinning: ends of an interval, or of all subjects."""
 

@@ -26,7 +26,7 @@ def ranks_named(event: PlacedEvent) -> Iterator[int]:
 
 
 class Absences:
-    """What a run says that it lost: a thing by attempt, and when it was said."""
+    """Losses that a run reports: a thing by attempt, and when it was said."""
 
     def __init__(self, run: RunView) -> None:
         self._said: dict[tuple[int, int | str | None], int] = {}

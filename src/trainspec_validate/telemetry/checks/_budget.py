@@ -39,7 +39,7 @@ def class_in_policy(fault: PlacedEvent, actions: Sequence[str] = ()) -> FaultCla
 
 
 def actions_of(episode: Episode) -> list[str]:
-    """What was done against a fault, in order."""
+    """Actions against a fault, in order."""
     named = (word(recovery.opened, "train.recovery.action") for recovery in episode.recoveries)
     return [action for action in named if action is not None]
 

@@ -29,7 +29,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """What came of the events of all kinds of intervals."""
+    """Results of the events of all kinds of intervals."""
 
     intervals: tuple[Interval, ...]
     """In order of opening."""
@@ -70,7 +70,7 @@ def of_intervals(run: RunView, *kinds: str) -> Sequence[PlacedEvent]:
 
 
 def tie_of(event: PlacedEvent) -> str | None:
-    """What ties the events of one interval together; None where it is absent."""
+    """Key that ties the events of one interval together; None where it is absent."""
     kind = kind_of(event)
     if kind == RUN:
         return event.run

@@ -16,7 +16,7 @@ _AT_ONCE = 65_536
 
 
 def metrics_seen(run: RunView) -> list[Metric]:
-    """What the catalog says of each metric that has a value, by name."""
+    """Catalog entry of each metric that has a value, by name."""
     found = (by_name(name) for name in sorted(run.series.metrics()))
     return [metric for metric in found if metric is not None]
 

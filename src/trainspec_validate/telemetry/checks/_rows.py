@@ -61,7 +61,7 @@ def when(run: RunView, time_us: int) -> str:
 
 
 def clock_of(head: PlacedHead) -> str:
-    """What the head of an imported log says of its times: utc, local, relative or none; utc where it says nothing."""
+    """Kind of the times by the head of an imported log: utc, local, relative or none; utc where it says nothing."""
     return str(_origin(head).get("clock", "utc"))
 
 

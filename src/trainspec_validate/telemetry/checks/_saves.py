@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
 FAIL, DELETE = "train.checkpoint.fail", "train.checkpoint.delete"
 DURABILITY = ("process", "node", "job", "site")
-"""What a checkpoint outlives, least first."""
+"""Events that a checkpoint outlives, least first."""
 
 
 @dataclass(slots=True)

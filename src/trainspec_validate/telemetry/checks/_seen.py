@@ -44,7 +44,7 @@ def own_heads(run: RunView) -> list[PlacedHead]:
 
 
 def advice(run: RunView, advice_of_all: str, in_the_header: str) -> str:
-    """What would be right; a log without a stream header gets no advice on one."""
+    """Remedy; a log without a stream header gets no advice on one."""
     return f"{advice_of_all}{in_the_header}" if own_heads(run) else advice_of_all
 
 

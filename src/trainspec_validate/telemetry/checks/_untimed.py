@@ -17,7 +17,7 @@ STEADY = 0.01
 
 
 class Bounds(NamedTuple):
-    """What makes a stretch slow: growth of its median, reports, and seconds of it and of what came before."""
+    """Evidence of a slow stretch: growth of its median, reports, and seconds of it and of what came before."""
 
     growth: float
     num: int

@@ -29,7 +29,7 @@ Said = str | Callable[[Occurrence], str]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one series, before faults of the same kind are put together."""
+    """Fault of one series, before faults of the same kind are put together."""
 
     key: Key
     subject: Subject
@@ -81,7 +81,7 @@ def grouped(faults: Iterable[Fault]) -> Iterator[Violation]:
 
 
 def damaged(run: RunView, requirement: str) -> Iterator[Violation]:
-    """What the reader found against a requirement, line by line; of many lines in one file, the last share one."""
+    """Faults that the reader found against a requirement, line by line; the last one of a file covers the rest."""
     by_file: dict[tuple[int, bool], list[Violation]] = {}
     for damage in run.damage:
         if damage.requirement == requirement:

@@ -19,7 +19,7 @@ OF_UPDATES = (
     *(f"train.loss.{kind}{{train.loss.name={name}}}" for kind in ("mean", "max") for name in ("total", "lm")),
     "train.gradient.norm",
 )
-"""What an update cannot be applied with unless it is finite: its objective and its gradient."""
+"""Quantities that have to be finite for an update to be applied: its objective and its gradient."""
 GOODPUT = "train.goodput.time"
 PRODUCTIVE = f"{GOODPUT}{{train.time.category=productive}}"
 DURATION = "train.step.duration"

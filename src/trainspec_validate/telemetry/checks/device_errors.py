@@ -21,7 +21,7 @@ CLOCKS_US = 60_000_000
 DETECTED_US = 1_800_000_000
 """Half an hour: the longest default after which a collective library gives up on a rank that does not answer."""
 WORK = ("hw.gpu.utilization", "train.rank.step")
-"""What shows that a device works: its utilisation, or the optimizer steps of its rank."""
+"""Metrics that show that a device works: its utilisation, or the optimizer steps of its rank."""
 _OF_DEVICES = frozenset({"device", "device_memory"})
 
 

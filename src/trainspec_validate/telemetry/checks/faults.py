@@ -79,7 +79,7 @@ def observed_fault_paths(run: RunView, policy: CheckpointPolicy) -> Iterator[Vio
 
 @check("TS-REC-020")
 def action_as_declared(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """What was done against a fault is what the policy says."""
+    """Actions against a fault are those of the policy."""
     judged, found = False, []
     for episode in recovered_episodes(run):
         path, actions = path_of(policy, episode), actions_of(episode)

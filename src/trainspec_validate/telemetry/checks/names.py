@@ -14,7 +14,7 @@ from trainspec_validate.telemetry.view.run_view import KeyInfo, Location, Occurr
 RESERVED = "train."
 """Start of names that only the catalog gives."""
 TOO_MANY = "train.telemetry.too_many_keys"
-"""What keys beyond the first thousands are counted as."""
+"""Name under which keys beyond the first thousands are counted."""
 UNIT_WORDS = frozenset(
     {
         *("second", "seconds", "sec", "secs", "ms", "us", "ns", "milliseconds", "microseconds", "minutes", "hours"),

@@ -89,7 +89,7 @@ def _late(stretch: Unsaved, found: str, wanted: str, kind: str = "save") -> Viol
 
 @check("TS-TEL-046")
 def checkpoint_restorable(run: RunView) -> Iterator[Violation]:
-    """What is restored was committed before, is not deleted, and is of the step that the restore names."""
+    """A state that is restored was committed before, is not deleted, and is of the step that the restore names."""
     restores = [(restore, _source(restore)) for restore in completed_restores(run)]
     known = {save.id: save for save in saves(run)} if restores else {}
     judged = [(restore, source) for restore, source in restores if source and not _is_foreign(run, restore, known)]

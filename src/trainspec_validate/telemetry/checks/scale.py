@@ -23,7 +23,7 @@ MOST_WATTS = 20e3
 """No accelerator draws more; a reading in mW is above it where more than 20 W are drawn."""
 LEAST_HERTZ = 1e6
 MOST_FRACTION = 1.5
-"""What the fold counts the values above."""
+"""Bound above which the fold counts the values."""
 DECADES = {3: "milliseconds", 6: "microseconds", -3: "thousands of seconds"}
 NEAR_DECADES = 0.15
 """A ratio counts as a power of ten within a factor of 1.4."""
@@ -35,7 +35,7 @@ Rows = Any
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What makes series of a metric suspect, over many rows at once; what to say of one; and what would be right."""
+    """Test of series of a metric over many rows at once; message on a suspect one; and remedy."""
 
     metric: str
     suspects: Callable[[Rows], Any]

@@ -38,7 +38,7 @@ class Column:
         return found
 
     def bits(self) -> bytes:
-        """What distinguishes columns that have a value in other rows; empty where all rows have one."""
+        """Keys that distinguish columns that have a value in other rows; empty where all rows have one."""
         if not len(self.valid):
             return b""
         bits: bytes = self.valid[self.shift >> 3 : (self.shift + len(self.values) + 7) >> 3].tobytes()

@@ -84,7 +84,7 @@ def scope_bits(scopes: Iterable[str]) -> int:
 
 
 class KeyColumns(NamedTuple):
-    """What the fold needs to know of each key: arrays by number of the key."""
+    """Facts of each key that the fold needs: arrays by number of the key."""
 
     minimum: Any
     maximum: Any
@@ -130,7 +130,7 @@ _KEY_TYPES = (np.float64, np.float64, np.int64, np.int64, np.int64, np.int64, np
 
 
 class WriterColumns(NamedTuple):
-    """What the fold needs to know of each writer: arrays by its number."""
+    """Facts of each writer that the fold needs: arrays by its number."""
 
     emitter: Any
     attempt: Any
@@ -231,19 +231,19 @@ class Names:
         return number
 
     def key_columns(self) -> KeyColumns:
-        """What the fold needs to know of each key."""
+        """Facts of each key that the fold needs."""
         if self._keys is None:
             self._keys = KeyColumns(*_columns(self._key_rows, _KEY_TYPES))
         return self._keys
 
     def writer_columns(self) -> WriterColumns:
-        """What the fold needs to know of each writer."""
+        """Facts of each writer that the fold needs."""
         if self._writers is None:
             self._writers = WriterColumns(*_columns(self._writer_rows, _WRITER_TYPES))
         return self._writers
 
     def subject_bits(self) -> Any:
-        """What each subject names, as bits."""
+        """Keys that each subject names, as bits."""
         return self._subject_column(0)
 
     def subject_ranks(self) -> Any:

@@ -21,7 +21,7 @@ _NOT_FINITE = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
 
 @dataclass(slots=True)
 class FileFacts:
-    """What the records of one file have shown in addition to their values."""
+    """Facts of the records of one file in addition to their values."""
 
     number: int
     heads: list[tuple[Location, Head]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class FileFacts:
     """First place of each name of a metric as the file writes it."""
     num_records: int = 0
     losses: Losses | None = None
-    """What the conversion of a file of another format lost."""
+    """Losses in the conversion of a file of another format."""
     tail: tuple[int, int, Refusal] | None = None
     """Offset and bytes of a last line without an end that is no record, and why."""
 
@@ -95,7 +95,7 @@ class RowBuilder:
         self.rows.append((facts.number, offset, record.time_us, record.seq, *times, *owner, flags))
 
     def batch(self) -> Batch:
-        """What was taken since the last batch."""
+        """Rows that were taken since the last batch."""
         rows = np.array(self.rows, np.int64).reshape(-1, len(RECORD_COLUMNS))
         batch = from_columns(rows.T, self.samples)
         batch.weights, batch.events, batch.intervals = self.weights, self.events, self.intervals

@@ -40,9 +40,9 @@ class RunFile:
     """Run that a file of another format names at its start."""
     is_compressed: bool = False
     given: Given = field(default_factory=Given)
-    """What its place or other files of the run say, and it does not itself."""
+    """Facts of a file by its place or other files of the run, and not by itself."""
     least_text_bytes: int = 0
-    """What the file says that its records take as text at least."""
+    """Text that the records of a file take at least, by the file."""
 
     @property
     def text_bytes(self) -> int:

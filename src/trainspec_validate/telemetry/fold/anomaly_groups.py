@@ -103,7 +103,7 @@ def renumbered(found: Any, numbers: Any) -> Any:
 
 
 def in_order(subject: Subject) -> tuple[int, str, str]:
-    """What subjects are ordered by: rank, then host, then device."""
+    """Order of subjects: rank, then host, then device."""
     return (-1 if subject.rank is None else subject.rank, subject.host or "", subject.device or "")
 
 

@@ -36,7 +36,7 @@ _SPAN_FIELDS = ("num", "first_time_us", "last_time_us", "first_seq", "last_seq",
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the caller knows of a run in addition to its records."""
+    """Facts of a run that the caller has in addition to its records."""
 
     files: tuple[StreamFile, ...]
     is_live: bool = False
@@ -49,7 +49,7 @@ class Circumstances:
 
 
 def view_of(digest: Digest, around: Circumstances) -> RunView:
-    """What checks see of a run."""
+    """View of a run for checks."""
     events = digest.events.placed(partial(_placed, digest.names))
     has_ended = digest.events.has_ended
     watched = {} if has_ended else around.watched_until_us

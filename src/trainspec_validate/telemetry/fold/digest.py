@@ -49,7 +49,7 @@ def _plain(arrays: Keys | Writers | Samples) -> Any:
 
 
 def fold_plainly(state: State, keys: Keys, writers: Writers, samples: Samples, index: int) -> int:
-    """What `fold` does, on plain values; the arrays of the state hold the result."""
+    """Fold on plain values; the arrays of the state hold the result."""
     rows = _Rows(state.rows, int(state.counts[0]))
     slots, counts = state.slots.tolist(), state.counts.tolist()
     arrays = (state.occurrences, state.windows, state.locks, state.ranks.tolist(), state.frame.tolist())
@@ -71,7 +71,7 @@ _MOST_SERIES: Final = Limit("a run", 8_000_000, "series, each of a metric and a 
 
 
 class Digest:
-    """What is kept of a stretch of the run; its size follows from the number of series, not of records."""
+    """State of a stretch of the run; its size follows from the number of series, not of records."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -105,7 +105,7 @@ class Digest:
         return self.names.has_late_heads or bool(self.writers["num_back"].any())
 
     def facts(self, file: int) -> FileFacts:
-        """What one file has shown in addition to its values."""
+        """Facts of one file in addition to its values."""
         if file not in self.files:
             self.files[file] = FileFacts(file)
         return self.files[file]
@@ -196,7 +196,7 @@ class Digest:
         return State(*arrays, frame.windows, frame.locks, self.names.subject_ranks(), frame.numbers)
 
     def tables(self) -> tuple[Keys, Writers]:
-        """What the loops know of keys and writers."""
+        """Facts of keys and writers for the loops."""
         columns = self.names.key_columns()
         num = len(self.names.keys)
         window, lock = np.full(num, -1, np.int64), np.full(num, -1, np.int64)

@@ -51,7 +51,7 @@ class Options:
 
 
 def run_file(number: int, path: Path, name: str) -> RunFile:
-    """What the first bytes of a file show.
+    """Format by the first bytes of a file.
 
     Raises:
         SourceError: the file cannot be read.
@@ -94,7 +94,7 @@ def _head(start: bytes) -> Head | None:
 
 
 def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunView:
-    """What checks see of the run that these files hold.
+    """View for checks of the run that these files hold.
 
     Raises:
         UnreadableError: a file cannot be read to its end, or passes a limit.
@@ -144,7 +144,7 @@ def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
 
 
 def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
-    """What the caller knows of a run in addition to its records."""
+    """Facts of a run that the caller has in addition to its records."""
     return Circumstances(
         files=tuple(_stream_files(files, digest, options)),
         is_live=options.is_live,

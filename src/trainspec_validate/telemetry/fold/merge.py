@@ -19,7 +19,7 @@ from trainspec_validate.telemetry.view.event_log import EventRow
 
 
 def code_of(key: Any, writer: Any, subject: Any) -> Any:
-    """What series are found by, as in `fold`."""
+    """Keys by which series are found, as in `fold`."""
     return (key.astype(np.int64) << KEY_BITS) ^ (writer.astype(np.int64) << WRITER_BITS) ^ subject
 
 

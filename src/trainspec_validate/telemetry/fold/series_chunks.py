@@ -23,7 +23,7 @@ _NUM_OF_RECORDS = 6
 
 
 class Folded(Protocol):
-    """What a digest gives to those that fold a table into it."""
+    """Parts of a digest for those that fold a table into it."""
 
     names: Names
     pairs: Numbering
@@ -33,7 +33,7 @@ class Folded(Protocol):
     some: Some
 
     def facts(self, file: int) -> FileFacts:
-        """What one file has shown in addition to its values."""
+        """Facts of one file in addition to its values."""
         ...
 
     def state(self) -> State:

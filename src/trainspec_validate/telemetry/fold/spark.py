@@ -20,7 +20,7 @@ from trainspec_validate.telemetry.kernels import jit
 Part = tuple[int, int, Digest]
 """Numbers of the first and the last share that a digest holds, and the digest."""
 Parts = list[Part] | Exception
-"""What some shares gave: their parts, or why one of them cannot be folded. Spark would report it as its own failure."""
+"""Result of some shares: their parts, or why one of them cannot be folded. Spark would report it as its own failure."""
 _OF_INPUT = (HeadUnknownError, OverLimitError, UnreadableError)
 _SHARE_BYTES = 256_000_000
 

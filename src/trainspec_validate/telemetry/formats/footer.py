@@ -39,7 +39,7 @@ _MOST: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a footer says of a column in a row group; the names are those of the library."""
+    """Facts of a footer on a column in a row group; the names are those of the library."""
 
     num_values: int
     total_uncompressed_size: int
@@ -56,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What a footer says of a row group."""
+    """Facts of a footer on a row group."""
 
     num_rows: int
     numbers: array[int]
@@ -77,7 +77,7 @@ class RowGroup:
         return 0 if _NONE in {packed, data} else packed + (data if dictionary == _NONE else min(data, dictionary))
 
     def column(self, number: int) -> Part:
-        """What the footer says of a column.
+        """Facts of the footer on a column.
 
         Raises:
             ValueError: the row group has no such column, or does not describe it.

@@ -64,7 +64,7 @@ class StreamFormat:
     looks_like: Callable[[bytes], bool]
     """Whether a file starts so; cheap, and never raises."""
     clock: Clock = "utc"
-    """What its times are at best."""
+    """Kind of its times at best."""
     omits_zone: bool = False
     """Whether its program writes local times without their zone unless it is asked for another form."""
     ordered: bool = True
@@ -82,7 +82,7 @@ class StreamFormat:
     is_of_engine: bool = False
     """Whether its lines are of an engine that other programs run, whose lines say more and can come later."""
     mark: bytes = b""
-    """What each of its lines holds, among the output of other programs; empty where a file has no other lines."""
+    """Mark in each of its lines, among the output of other programs; empty where a file has no other lines."""
     metrics: frozenset[str] | None = None
     """Metrics of the catalog that it can carry; None for any."""
     events: frozenset[str] | None = None

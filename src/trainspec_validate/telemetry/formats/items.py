@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.stream import Event, Head, Sample
 
 Record = Head | Sample | Event
 Clock = Literal["utc", "local", "relative", "none"]
-"""What times are: moments in UTC, moments of an unknown zone, time since some start, or made up."""
+"""Kind of times: moments in UTC, moments of an unknown zone, time since some start, or made up."""
 RefusalCode = Literal[
     "syntax",
     "value",
@@ -34,7 +34,7 @@ RefusalCode = Literal[
     "several-runs",
     "no-training",
 ]
-"""What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
+"""Rule that is broken: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
 end, a required key, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
 run does, a position that others contradict, a time of updates that the clock contradicts, entries of
@@ -120,7 +120,7 @@ class Losses:
     sequenced: bool
     """Whether sequence numbers are those of the file; otherwise records were numbered in the order of the file."""
     stated: Mapping[str, Stated] = field(default_factory=dict)
-    """What a file states of metrics of the catalog, by name, in formats that state anything; at most 10,000."""
+    """Metrics of the catalog that a file states, by name, in formats that state anything; at most 10,000."""
 
 
 Item = tuple[int, Record | Refusal | Losses]
@@ -129,7 +129,7 @@ Item = tuple[int, Record | Refusal | Losses]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the caller knows and a file may not state."""
+    """Facts of the caller that a file may not state."""
 
     run: str | None = None
     attempt: int = 0

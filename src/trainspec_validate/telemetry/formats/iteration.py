@@ -23,7 +23,7 @@ _RATE, _BATCH, _SCALE, _SKIPPED = (
 
 
 class Iterations:
-    """What the last line said that the next one is held against."""
+    """Values of the last line that the next one is held against."""
 
     def __init__(self) -> None:
         self._step = -1

@@ -63,7 +63,7 @@ class DeviceError:
     severity: str | None
     text: str
     prefix: str
-    """What comes before the message: the time, and the host."""
+    """Time and host before the message: the time, and the host."""
 
 
 def device_error(text: str) -> DeviceError | None:

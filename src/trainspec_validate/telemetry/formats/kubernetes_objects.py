@@ -74,7 +74,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one object reports."""
+    """Records of one object."""
 
     offset: int
     run: str
@@ -95,7 +95,7 @@ class Report:
 
 
 def event_of(offset: int, entry: Mapping[str, Any]) -> Report | None:
-    """What an event reports; None where its reason is no fault."""
+    """Fault that an event reports; None where its reason is no fault."""
     about = _part(entry, "involvedObject") or _part(entry, "regarding")
     kind, reason = about.get("kind"), entry.get("reason")
     name = fit.identity(about.get("name"))
@@ -130,7 +130,7 @@ def _repeats(entry: Mapping[str, Any]) -> str:
 
 
 def pod_of(offset: int, entry: Mapping[str, Any]) -> Report | None:
-    """What a pod reports: the ends of its containers, and why it was taken away."""
+    """Faults that a pod reports: the ends of its containers, and why it was taken away."""
     about, status = _part(entry, "metadata"), _part(entry, "status")
     name = fit.identity(about.get("name"))
     if name is None or not status:

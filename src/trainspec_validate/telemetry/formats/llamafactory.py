@@ -114,7 +114,7 @@ class Reader:
         return fit.time_us(self._since_us + self._elapsed_seconds * SECOND_US)
 
     def end(self) -> Iterator[Found]:
-        """What says that a log is of a prediction alone."""
+        """Mark of a log of a prediction alone."""
         yield from self._scalars.end()
         if self._first_of_prediction is not None and not self._has_training:
             yield (

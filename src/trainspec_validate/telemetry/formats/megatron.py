@@ -222,6 +222,6 @@ class Reader:
         self._last_step = step
 
     def end(self) -> Iterator[Found]:
-        """What waits for a second line."""
+        """Records that wait for a second line."""
         if self._first:
             yield from self._begin(0)

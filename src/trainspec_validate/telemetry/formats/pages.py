@@ -41,7 +41,7 @@ _MOST_REPEATED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the header of a page says."""
+    """Facts of the header of a page."""
 
     unpacked_bytes: int
     num_values: int
@@ -51,7 +51,7 @@ class Page:
 
     @property
     def text_bytes(self) -> int:
-        """What a library takes at once to unpack this page of a column of texts."""
+        """Memory that a library takes at once to unpack this page of a column of texts."""
         if self.is_dictionary:
             return self.unpacked_bytes + _DICTIONARY_ENTRY_BYTES * self.num_values
         return self.unpacked_bytes + _DELTA_ENTRY_BYTES * self.num_values * (self.encoding in {_DELTA_LENGTH, _DELTA})
@@ -106,7 +106,7 @@ def check_pages(content: BinaryIO, group: Any, columns: list[int], texts: set[in
 
 
 def unpacked_bytes(group: Any, texts: set[int]) -> int:
-    """What a row group may take to be unpacked, as the footer says, which its pages are held against."""
+    """Memory that a row group may take to be unpacked, as the footer says, which its pages are held against."""
     other_bytes = text_bytes = 0
     for number in range(group.num_columns):
         column = group.column(number)

@@ -481,7 +481,7 @@ def contradicts(record: Record | Refusal, name: str, cell: Any) -> bool:
 
 
 def contradiction(name: str) -> Refusal:
-    """What is said of a row in which `json` and the column of a name differ."""
+    """Message on a row in which `json` and the column of a name differ."""
     return Refusal(f"`json` and the column {name[:60]!r} differ", "leave the column empty, or repeat `json`", "value")
 
 

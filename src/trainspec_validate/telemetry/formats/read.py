@@ -21,14 +21,14 @@ _MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
 
 
 class Reader(Protocol):
-    """What a module of this package offers for its format: a class `Reader` that takes a transcript."""
+    """Interface of a module of this package for its format: a class `Reader` that takes a transcript."""
 
     def line(self, offset: int, text: str) -> Iterable[Found]:
-        """What a line that is not blank gives; it may wait for later ones."""
+        """Records of a line that is not blank; it may wait for later ones."""
         ...
 
     def end(self) -> Iterable[Found]:
-        """What is left when the file ends."""
+        """Records that are left when the file ends."""
         ...
 
 
@@ -36,16 +36,16 @@ class BinaryReader(Protocol):
     """The same for a format whose files have no lines."""
 
     def record(self, number: int, content: bytes) -> Iterable[Found]:
-        """What a record gives; it may wait for later ones."""
+        """Records of a record; they may wait for later ones."""
         ...
 
     def end(self) -> Iterable[Found]:
-        """What is left when the file ends."""
+        """Records that are left when the file ends."""
         ...
 
 
 def pieces(stream: BinaryIO, format: StreamFormat) -> Iterator[tuple[int, bytes | Refusal]]:  # noqa: A002
-    """What a reader of a format takes one after another: lines with the bytes before them, or numbered records."""
+    """Input of a reader of a format, one after another: lines with the bytes before them, or numbered records."""
     yield from frames(stream) if format.is_binary else lines_of(stream)
 
 

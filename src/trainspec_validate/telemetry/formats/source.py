@@ -48,7 +48,7 @@ class SourceError(Exception):
 
 
 def cut_off(error: SourceError) -> Refusal:
-    """What to say of the place in a stream where it cannot be read on."""
+    """Message on the place in a stream where it cannot be read on."""
     return Refusal(str(error), error.help, "cut-off")
 
 

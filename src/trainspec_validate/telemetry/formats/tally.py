@@ -18,7 +18,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class Tally:
-    """What was lost so far, by reason and name; bounded, whatever a file holds."""
+    """Losses so far, by reason and name; bounded, whatever a file holds."""
 
     _entries: dict[tuple[LossReason, str], _Entry] = field(default_factory=dict)
     _num_beyond: int = 0

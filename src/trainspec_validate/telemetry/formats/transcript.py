@@ -25,7 +25,7 @@ class Transcript:
 
     format: StreamFormat
     name: str
-    """What messages call the file."""
+    """Name of the file in messages."""
     given: Given
     clock: Clock = "utc"
     first_step: int = 0
@@ -82,7 +82,7 @@ class Transcript:
         )
 
     def origin(self) -> dict[str, Any]:
-        """What a reader of the converted stream needs to know of its source."""
+        """Facts of its source for a reader of the converted stream."""
         return {
             "format": self.format.name,
             "clock": self.clock,
@@ -125,7 +125,7 @@ class Transcript:
         return Event(time_us=time_us, seq=seq, name=name, **more)
 
     def losses(self) -> Losses:
-        """What was lost in all."""
+        """Losses in all."""
         counts = (self.num_records, self.num_refusals)
         return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated))
 

@@ -58,7 +58,7 @@ class Chunks(NamedTuple):
     advance: np.ndarray
     """1 where each record has a later step than the one before it, -1 where none has, 0 for some."""
     subject_bits: np.ndarray
-    """What each subject names, by its number."""
+    """Keys that each subject names, by its number."""
 
 
 def room_for(records: Ordered, num: int, most: int, subject_bits: Any) -> Chunks:

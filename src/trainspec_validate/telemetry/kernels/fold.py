@@ -129,7 +129,7 @@ def extend_above(row: Any, file: int, offset: int, value: float) -> None:
 
 
 def single(row: Any, minimum: float, maximum: float, finite: int, value: float) -> int:
-    """What one value shows by itself, as bits of troubles; it is added up."""
+    """Troubles of one value by itself, as bits; it is added up."""
     if math.isfinite(value):
         row["num_finite"] += 1
         row["minimum"] = min(row["minimum"], value)
@@ -141,7 +141,7 @@ def single(row: Any, minimum: float, maximum: float, finite: int, value: float) 
 
 
 def verdict(value: float, minimum: float, maximum: float, finite: int) -> int:
-    """What one value shows by itself, as bits of troubles."""
+    """Troubles of one value by itself, as bits."""
     if not math.isfinite(value):
         return NOT_FINITE if finite == 1 else 0
     if value < minimum - SLACK:

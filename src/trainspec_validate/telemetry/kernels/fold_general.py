@@ -21,7 +21,7 @@ from trainspec_validate.telemetry.kernels.pairs import (
 
 
 def judge_values(row: Any, some: Any, num: int, minimum: float, maximum: float, finite: int, misplaced: int) -> None:
-    """What each value shows by itself, and what all add up to."""
+    """Troubles of each value by itself, and their sums."""
     values, troubles = some.value, some.troubles
     low, high, total = row["minimum"], row["maximum"], row["total"]
     num_finite, num_above = 0, 0
@@ -42,7 +42,7 @@ def judge_values(row: Any, some: Any, num: int, minimum: float, maximum: float, 
 def judge_intervals(
     row: Any, some: Any, num: int, cadence: int, falls: int, step_limit: int, file: int, start: int
 ) -> None:
-    """What each value shows in comparison with the one before it, and the integral over time."""
+    """Troubles of each value in comparison with the one before it, and the integral over time."""
     values, offsets, times, troubles = some.value, some.offset, some.time_us, some.troubles
     last_time, last, last_start = row["last_time_us"], row["last_value"], row["start_us"]
     longest, longest_at = row["longest_interval_us"], -1

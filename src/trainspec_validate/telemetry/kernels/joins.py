@@ -53,7 +53,7 @@ def take_longest(row: Any, later: Any) -> None:
 
 
 def add_up(row: Any, later: Any) -> None:
-    """What is counted, added up, or a smallest or largest value."""
+    """Numbers that are counted, added up, or a smallest or largest value."""
     row["num"] += later["num"]
     row["num_finite"] += later["num_finite"]
     row["minimum"] = min(row["minimum"], later["minimum"])

@@ -91,7 +91,7 @@ class State(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What the loops know of each key, by its number."""
+    """Facts of each key for the loops, by its number."""
 
     minimum: np.ndarray
     maximum: np.ndarray
@@ -109,7 +109,7 @@ class Keys(NamedTuple):
 
 
 class Writers(NamedTuple):
-    """What the loops know of each writer, by its number."""
+    """Facts of each writer for the loops, by its number."""
 
     emitter: np.ndarray
     attempt: np.ndarray
@@ -134,4 +134,4 @@ class Samples(NamedTuple):
     key: np.ndarray
     value: np.ndarray
     subject_bits: np.ndarray
-    """What each subject names, by its number."""
+    """Keys that each subject names, by its number."""

@@ -41,12 +41,12 @@ Operation: TypeAlias = "Callable[[Any, Scope, Pointer], Typed]"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an expression may name and do at its place."""
+    """Names and operations that an expression may use at its place."""
 
     columns: Mapping[str, str]
     """Kind of each column: `text`, `number` or `truth`."""
     operators: Mapping[str, Operation]
-    """What each operator makes of its argument, by name."""
+    """Result of each operator on its argument, by name."""
     windows: bool = False
     """Whether it may look at other rows of its series."""
     aggregates: bool = False

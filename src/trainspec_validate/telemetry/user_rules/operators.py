@@ -123,4 +123,4 @@ OPERATORS: Mapping[str, Operation] = {
     "starts_with": _on_text(lambda text, part: text.str.starts_with(part)),
     "contains": _on_text(lambda text, part: text.str.contains(part, literal=True)),
 }
-"""What each operator makes of its arguments."""
+"""Result of each operator on its arguments."""

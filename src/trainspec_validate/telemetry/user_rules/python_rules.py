@@ -159,7 +159,7 @@ def line_in(error: BaseException, path: Path | str) -> int | None:
 
 
 def in_words(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """Text of an exception, in one line."""
     try:
         text = " ".join(str(error).split())[:300]
     except BaseException:  # the class of the error may be of the user, too

@@ -77,7 +77,7 @@ OPERATORS: Mapping[str, _Operator] = {
     "rolling_sum": _rolling("rolling_sum"),
     "rolling_std": _rolling("rolling_std"),
 }
-"""What each operator makes of its argument."""
+"""Result of each operator on its argument."""
 
 
 def operation(name: str, data: Any, scope: Scope, pointer: Pointer) -> Typed:

@@ -1,1 +1,1 @@
-"""What the checks of streams see of a run."""
+"""View of a run for the checks of streams."""

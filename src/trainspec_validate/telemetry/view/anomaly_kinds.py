@@ -10,7 +10,7 @@ from trainspec_validate.telemetry.view.places import Key, Location, Subject
 
 
 class Trouble(IntEnum):
-    """What the fold notices about one sample, or about a sample and the one before it in its series."""
+    """Anomalies that the fold notices about one sample, or about a sample and the one before it in its series."""
 
     BELOW_MINIMUM = 0
     """Value below what the catalog allows."""

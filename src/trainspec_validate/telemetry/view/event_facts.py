@@ -1,4 +1,4 @@
-"""What checks ask of all events of a run: found in one pass, however many attempts and checks ask for it."""
+"""Facts of all events of a run for checks: found in one pass, however many attempts and checks ask for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
 
 @dataclass(slots=True)
 class EventFacts:
-    """What holds of the events of a run, whatever their number."""
+    """Facts of the events of a run, whatever their number."""
 
     num_by_file: dict[str, dict[int, int]] = field(default_factory=dict)
     """Number of events by name and by file."""

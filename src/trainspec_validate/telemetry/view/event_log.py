@@ -19,7 +19,7 @@ MOST_HELD = 400_000
 _USUAL_BYTES = 1_000
 """Of attributes that count as one more event."""
 _ATTRIBUTE_BYTES, _ENTRY_BYTES = 100, 64
-"""What an attribute takes in addition to its text, and an entry of a list."""
+"""Memory of an attribute in addition to its text, and of an entry of a list."""
 _MOST_LISTED = 100_000
 """Events of some names that are held once they are asked for, over all names."""
 

@@ -17,7 +17,7 @@ NOWHERE = Location(-1, -1)
 
 
 class Subject(NamedTuple):
-    """What a value is of; None for what the record does not name."""
+    """Subject of a value; None for what the record does not name."""
 
     rank: int | None
     host: str | None

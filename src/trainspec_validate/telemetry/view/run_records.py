@@ -38,7 +38,7 @@ class PlacedEvent(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[int, int, str, int]:
-        """What events are ordered by."""
+        """Order of events."""
         return self.record.time_us, self.attempt, self.emitter, self.record.seq
 
     @property
@@ -140,7 +140,7 @@ class KeyInfo:
     text: str
     key: Key
     metric: Metric | None
-    """What the catalog says; None for a name that it does not have."""
+    """Catalog entry; None for a name that it does not have."""
     num: int
     location: Location
     """Of the first record that has it."""
@@ -186,10 +186,10 @@ class StreamFile:
     tail_offset: int = -1
     """Where that line begins in the uncompressed text; -1 where there is none."""
     clock: str = "utc"
-    """What its times are: `utc`, `local` of an unknown zone, `relative` to some start, or `none`: made up."""
+    """Kind of its times: `utc`, `local` of an unknown zone, `relative` to some start, or `none`: made up."""
     losses: tuple[str, ...] = ()
-    """What was lost when another format became records, in words, each once."""
+    """Losses when another format became records, in words, each once."""
     unknown_names: tuple[str, ...] = ()
     """Names of values in it for which the catalog has no metric."""
     incidents: tuple[str, ...] = ()
-    """What lines of other programs in it say of the end of the training program, in words, each once."""
+    """Reports of other programs in it on the end of the training program, in words, each once."""

@@ -83,7 +83,7 @@ class RunView:
 
     @property
     def event_facts(self) -> EventFacts:
-        """What one pass over all events finds."""
+        """Facts that one pass over all events finds."""
         if not self._event_facts:
             self._event_facts.append(facts_of(self.events))
         return self._event_facts[0]

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.view.places import NOWHERE, Key, Location, Sub
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What the fold keeps of one key of one subject in one attempt from one emitter. Times in us since 1970 UTC."""
+    """State of the fold for one key of one subject in one attempt from one emitter. Times in us since 1970 UTC."""
 
     key: Key
     subject: Subject

@@ -20,7 +20,7 @@ _MAX_NAME = 120
 
 
 def coverage(context: Context) -> Html:
-    """What every job is to report, metrics by level, ranks by attempt, time."""
+    """Metrics that every job is to report by level, ranks by attempt, and time."""
     return join(_owed(context), _metrics(context), _attempts(context), _time(context))
 
 

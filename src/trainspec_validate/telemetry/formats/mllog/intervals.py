@@ -43,7 +43,7 @@ class _Open(NamedTuple):
 
 
 class Intervals:
-    """What is open, and what was seen of power readings."""
+    """Open intervals, and the power readings that were seen."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
@@ -179,7 +179,7 @@ class Intervals:
         self._power_start = None
 
     def end(self) -> Iterator[Found]:
-        """What is open at the end."""
+        """Intervals that are open at the end."""
         for kind, opened in self._open.items():
             for each in opened:
                 end_us = self._stated_end_us

@@ -9,7 +9,7 @@ from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 STARTS = ("init_start", "cache_clear")
-"""What each process writes as it starts."""
+"""Entries that each process writes as it starts."""
 LARGEST_SPREAD_US = 600_000_000
 """8,192 processes of one job start within 4.4 s; zones and clocks that no one sets are off by more than this."""
 _MAX_PROCESSES = 1_000_000

@@ -10,9 +10,11 @@ from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.mllog.units import MAX, Entry
 
 SETTINGS = ("submission_benchmark", "global_batch_size")
-"""What a log states once before or while it runs. Source: mlcommons/logging, compliance_checker/training_5.1.0."""
+"""Entries that a log states once before or while it runs. Source: mlcommons/logging,
+compliance_checker/training_5.1.0."""
 RESULTS = (("eval_accuracy", "eval_error"), ("block_start", "epoch_start"))
-"""What a log of a run that ends holds at least once, each under one of these keys; source: as above, common.yaml.
+"""Entries that a log of a run that ends holds at least once, each under one of these keys; source: as above,
+common.yaml.
 
 Two benchmarks of MLPerf HPC measure an error: mlcommons/logging, hpc_1.0.0/closed_cosmoflow.yaml, closed_oc20.yaml.
 """

@@ -301,7 +301,7 @@ class Reader:
             yield offset, self._transcript.sample(time_us, counts, step=step)
 
     def end(self) -> Iterator[Found]:
-        """What is still open, absent, or held back."""
+        """Records that are still open, absent, or held back."""
         if self._held is not None:
             yield from self._released()
         yield from self._launch.end()

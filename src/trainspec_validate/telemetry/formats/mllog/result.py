@@ -83,7 +83,7 @@ class Result:
             self._best = accuracy if self._best is None else better(self._best, accuracy)
 
     def end(self) -> Iterator[Found]:
-        """What the end of the log contradicts."""
+        """Results that the end of the log contradicts."""
         yield from self._target()
         yield from self._percent()
         yield from self._silence()

@@ -54,12 +54,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What a log counts."""
+    """Unit of the steps in a log."""
 
     step: Unit | None = None
-    """What the steps of statistics count; None where no statistic has one."""
+    """Unit of the steps of statistics; None where no statistic has one."""
     epoch: Unit | None = None
-    """What the epochs of evaluations count; None where steps next to them do not say."""
+    """Unit of the epochs of evaluations; None where steps next to them do not say."""
     can_be_tokens: bool = True
     """Whether the epochs of all evaluations are whole optimizer steps in tokens."""
     trained_us: int | None = None
@@ -132,7 +132,7 @@ def _step_unit(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, l
 
 
 def readings(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, length: int) -> list[Unit]:
-    """What the steps of reports of updates can count, by the positions that other entries state in samples."""
+    """Units that the steps of reports of updates can have, by the positions that other entries state in samples."""
     steps = [step for each in reports if (step := each.step) is not None]
     sizes: dict[Unit, float] = {"count": batch or 1, **({"samples": 1} if batch > 1 else {})}
     if length:

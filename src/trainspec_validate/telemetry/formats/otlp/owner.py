@@ -23,7 +23,7 @@ _RANK_AT_END = re.compile(r"-rank(\d{1,8})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who a resource is, in the words of a record."""
+    """Identity of a resource, in the words of a record."""
 
     run: str | None
     attempt: int
@@ -34,7 +34,7 @@ class Owner:
 
     @property
     def place(self) -> dict[str, Any]:
-        """What each of its records carries, since a file has many owners."""
+        """Keys that each of its records carries, since a file has many owners."""
         return {"emitter": self.emitter, "att": self.attempt}
 
 
@@ -52,7 +52,7 @@ class Owners:
         self._headed: set[tuple[str, int]] = set()
 
     def of(self, resource: Mapping[str, Any]) -> Owner:
-        """Who a resource is."""
+        """Identity of a resource."""
         text = json.dumps(resource, sort_keys=True, default=str)
         found = self._owners.get(text)
         if found is None:

@@ -126,7 +126,7 @@ class Reader:
             yield offset, item
 
     def end(self) -> Iterator[Found]:
-        """What waits for further points, and a document that does not end."""
+        """Records that wait for further points, and a document that does not end."""
         yield from self._counted(self._samples.flush())
         if self._parts:
             yield self._start, Refusal("the document ends before its JSON does", "copy the file again", "cut-off")

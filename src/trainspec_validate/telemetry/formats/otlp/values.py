@@ -120,7 +120,7 @@ def written_double(value: fit.Number) -> float | str:
 
 
 def temporality(content: Mapping[str, Any]) -> int:
-    """What a sum or histogram counts from: 1 for its last point, 2 for a start, 0 where that is not stated.
+    """Moment that a sum or histogram counts from: 1 for its last point, 2 for a start, 0 where that is not stated.
 
     Source: AggregationTemporality of opentelemetry-proto, metrics/v1/metrics.proto; JSON may also name the value.
     """

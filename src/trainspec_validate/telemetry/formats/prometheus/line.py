@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """What a comment says of a metric: its TYPE, UNIT or HELP."""
+    """Comment on a metric: its TYPE, UNIT or HELP."""
 
     word: str
     name: str
@@ -41,7 +41,7 @@ class Comment:
 
 
 def parse(text: str) -> Point | Comment | Refusal | None:
-    r"""What a line says; None for a comment that says nothing and the mark of the end.
+    r"""Content of a line; None for a comment that says nothing and the mark of the end.
 
     >>> parse('up{job="a\\"b"} 1 1700000000000')
     Point(name='up', labels={'job': 'a"b'}, value=1.0, time_us=1700000000000000)
