@@ -90,8 +90,8 @@ def test_formats_of_the_recipe_have_their_own_peak(findings: Findings) -> None:
 def test_a_utilisation_is_judged_without_its_convention(
     findings: Findings, key: str, share: float, wrong: bool
 ) -> None:
-    found = findings(plan=_plan("published", **{key: share}), select=("TS-PAR-051",))
-    assert found == ({("TS-PAR-051", f"performance.{key}")} if wrong else set())
+    found = findings(plan=_plan("published", **{key: share}), select=("TS-PAR-052",))
+    assert found == ({("TS-PAR-052", f"performance.{key}")} if wrong else set())
 
 
 @pytest.mark.parametrize("flops", [24.6e9, 24.6e6, 24.6e3])

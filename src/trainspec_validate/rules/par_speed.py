@@ -86,7 +86,7 @@ def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterat
     )
 
 
-@rule("TS-PAR-051")
+@rule("TS-PAR-052")
 def utilisation_range(plan: TrainingPlan) -> Iterator[Violation]:
     """A stated utilisation is one that published runs reach."""
     performance, judged = plan.performance, False
