@@ -39,10 +39,10 @@ ROWS_TEXT = """
 Rows for data ranks that are all ranks of a job, as `collectives` under `communication` of a plan, by the choices of
 `collectives.best` up to 4 GiB. Limits are rounded to powers of two: near a limit both choices take about as long. Leave
 a row out to leave the choice to the library, which is right where a measurement on the machine says nothing else. Rows
-with `low-latency-128` hold where links keep 128 bytes together
-([TS-COM-031](../v1/05-communication.md#TS-COM-031)). Names of algorithms and protocols are those of plans; the models
-take the constants of libraries (NVIDIA/nccl@5067397c:src/graph/tuning.cc). [Collectives](collectives.md#ring-or-tree) has the unrounded
-sizes, other numbers of ranks and the errors of the models.
+with `low-latency-128` hold where links keep 128 bytes together ([TS-COM-031](../v1/05-communication.md#TS-COM-031)).
+Names of algorithms and protocols are those of plans; the models take the constants of libraries
+(NVIDIA/nccl@5067397c:src/graph/tuning.cc). [Collectives](collectives.md#ring-or-tree) has the unrounded sizes, other
+numbers of ranks and the errors of the models.
 """
 JOBS_TEXT = """
 Plans of published runs with the profile of their machine, as `examples/plans` and `examples/clusters` of the repository
