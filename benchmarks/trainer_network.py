@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -45,12 +46,13 @@ def shape(network: Network, rate: str) -> None:
 def worker(rank: int, hosts: Sequence[str], address: str, num_rounds: int) -> None:
     """One rank: print the seconds of each round of each algorithm, in JSON, on the first."""
     import torch  # noqa: PLC0415
+    from trainspec_conformance.testbed.torch.algorithms import ring, tree  # noqa: PLC0415
     from trainspec_reference.common.backend import Formation  # noqa: PLC0415
     from trainspec_reference.common.ranks import RankGrid  # noqa: PLC0415
-    from trainspec_reference.torch.algorithms import DataSum  # noqa: PLC0415
+    from trainspec_reference.torch.algorithms import data_sum  # noqa: PLC0415
     from trainspec_reference.torch.groups import Groups  # noqa: PLC0415
 
-    from trainspec_validate.documents.types.communication import CollectiveChoice, Communication  # noqa: PLC0415
+    from trainspec_validate.documents.types.communication import Communication  # noqa: PLC0415
     from trainspec_validate.documents.types.parallelism import Parallelism  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -58,11 +60,10 @@ def worker(rank: int, hosts: Sequence[str], address: str, num_rounds: int) -> No
     grid = RankGrid(Parallelism(num_accelerators=len(hosts), data=len(hosts)), len(hosts))
     groups = Groups(formation, grid, torch.device("cpu"))
     sums = {
-        name: DataSum(
-            groups,
-            Communication(collectives=(CollectiveChoice(operation="all-reduce", axis="data", algorithm=name),)),
-        )
-        for name in ALGORITHMS
+        "automatic": data_sum(groups, Communication()),
+        "ring": partial(ring, group=groups.sharers),
+        "tree": partial(tree, group=groups.sharers),
+        "hierarchical": data_sum(groups, Communication(hierarchical_reduction=True)),
     }
     found: dict[str, list[float]] = {name: [] for name in ALGORITHMS}
     gradient = torch.ones(NUM_BYTES // 4)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainspec_reference.common.alone import train_alone
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import BACKENDS
 from trainspec_reference.common.launch import hosts, launch
@@ -49,7 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="device, in place of the plan's")
     parser.add_argument("--standby", type=int, default=0, help="workers that stand by for those that are lost")
     parser.add_argument("--on-loss", choices=WAYS, help="what is done about a lost worker, in place of the policy's")
-    parser.add_argument("--alone", action="store_true", help="one process, without a controller")
     return parser
 
 
@@ -78,7 +76,7 @@ def _holds(papers: Sequence[Path]) -> bool:
 def _train(options: argparse.Namespace) -> int:
     if not _holds([path for path in (options.plan, options.cluster, options.checkpoint) if path is not None]):
         return IN_USE
-    changes = Changes(options.steps, 1 if options.alone else options.ranks, options.seed, options.device)
+    changes = Changes(options.steps, options.ranks, options.seed, options.device)
     job = read_job(options.plan, options.checkpoint, changes)
     refuse(options.backend, job)
     refuse_shared_devices(options.backend, job)
@@ -101,9 +99,6 @@ def _train(options: argparse.Namespace) -> int:
     )
     documents = write_documents(job, options.cluster, out, out)
     assignment = Assignment(options.backend, job, settings.checkpoint_directory, settings.trace_directory, documents)
-    if options.alone:
-        os.environ.update(settings.environment)
-        return train_alone(assignment, settings)
     return launch(assignment, settings)
 
 

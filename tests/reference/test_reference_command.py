@@ -66,9 +66,9 @@ def _losses(directory: Path) -> dict[int, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
-    _validates(tmp_path / "run", PLAIN, *(["--alone"] if alone else []))
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_a_run_validates_clean(tmp_path: Path, ranks: str) -> None:
+    _validates(tmp_path / "run", PLAIN, "--ranks", ranks)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def _validates(out: Path, *arguments: str, of_storage: frozenset[str] = frozense
 
 
 def test_a_run_without_a_profile_validates(tmp_path: Path) -> None:
-    arguments = (PLAIN, "--plan", "state-space.yaml", "--out", str(tmp_path), "--alone", "--steps", "3")
+    arguments = (PLAIN, "--plan", "state-space.yaml", "--out", str(tmp_path), "--ranks", "1", "--steps", "3")
     assert _run(*arguments)[0] == 0
     assert validate([str(tmp_path / "plan.json")]).at_or_above(Severity.ERROR) == ()
 
@@ -115,8 +115,8 @@ def test_no_program_is_taken_from_a_directory_that_is_found(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "stopped"
-    assert _run(PLAIN, *PAPERS, "--out", str(whole), "--steps", "150", "--alone")[0] == 0
-    process = _start(PLAIN, *PAPERS, "--out", str(out), "--steps", "150", "--alone")
+    assert _run(PLAIN, *PAPERS, "--out", str(whole), "--steps", "150", "--ranks", "1")[0] == 0
+    process = _start(PLAIN, *PAPERS, "--out", str(out), "--steps", "150", "--ranks", "1")
     try:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (out / "trace").is_dir() or len(_losses(out)) < 5:
@@ -129,7 +129,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert process.returncode == PREEMPTED
     stopped_at = max(_losses(out))
     assert 5 <= stopped_at < 150
-    assert _run(PLAIN, *PAPERS, "--out", str(out), "--steps", "150", "--alone")[0] == 0
+    assert _run(PLAIN, *PAPERS, "--out", str(out), "--steps", "150", "--ranks", "1")[0] == 0
     restores = [record for record in _trace(out) if isinstance(record, Restore)]
     assert [(record.source, record.step) for record in restores if record.step] == [("checkpoint", stopped_at)]
     assert _losses(out) == _losses(whole)
@@ -167,7 +167,7 @@ def test_a_run_of_a_framework_is_given_more_updates(tmp_path: Path, backend: str
 
 @pytest.mark.slow
 def test_damage_is_not_trained_from(tmp_path: Path) -> None:
-    arguments = (PLAIN, *PAPERS, "--out", str(tmp_path), "--alone", "--steps")
+    arguments = (PLAIN, *PAPERS, "--out", str(tmp_path), "--ranks", "1", "--steps")
     assert _run(*arguments, "25")[0] == 0
     state = tmp_path / "checkpoints/step-00000025/state-0-of-1.npz"
     state.write_bytes(state.read_bytes()[:-1])

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from trainspec_conformance.testbed import probe_runs
 from trainspec_conformance.testbed.plain import narrow as plain
+from trainspec_conformance.testbed.recipes import refuse_recipe
 from trainspec_conformance.testbed.rehearsal import only_rank
+from trainspec_reference.common.backend import make
 from trainspec_reference.common.job import Job, Rates
-from trainspec_reference.common.recipes import refuse_recipe
 
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
@@ -23,6 +24,10 @@ RECIPES = [
     LowPrecisionRecipe(format="mxfp8", scaling="block", block_size=32),
     LowPrecisionRecipe(format="mxfp4", scaling="block", block_size=32),
 ]
+
+
+NARROW = {"torch": "trainspec_conformance.testbed.torch", "jax": "trainspec_conformance.testbed.jax"}
+"""Backends that train with a recipe; the trainers refuse it."""
 
 
 def values() -> Any:
@@ -37,12 +42,12 @@ def values() -> Any:
 def narrowed(backend: str, recipe: LowPrecisionRecipe) -> tuple[Any, Any]:
     if backend == "torch":
         torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-        from trainspec_reference.torch import narrow as of_torch
+        from trainspec_conformance.testbed.torch import narrow as of_torch
 
         found, scales = of_torch.narrowed(torch.tensor(values()), recipe)
         return found.numpy(), scales.numpy()
     jax = pytest.importorskip("jax", reason="JAX is not installed")
-    from trainspec_reference.jax import narrow as of_jax
+    from trainspec_conformance.testbed.jax import narrow as of_jax
 
     found, scales = jax.jit(of_jax.narrowed, static_argnums=1)(jax.numpy.asarray(values()), recipe)
     return np.asarray(found), np.asarray(scales)
@@ -72,12 +77,12 @@ def losses(backend: str, recipe: LowPrecisionRecipe | None) -> list[float]:
     precision = {**tasks.SINGLE, "recipe": None if recipe is None else msgspec.to_builtins(recipe)}
     setup = tasks.Setup({"precision": precision}, shape=tasks.STATE_SPACE)
     if backend == "jax":
-        return list(CREW.run(tasks.losses, 1, backend, setup, 30)[0][1])
+        return list(CREW.run(tasks.losses, 1, NARROW[backend], setup, 30)[0][1])
     if backend == "plain":
         return tasks.losses(only_rank(), backend, setup, 30)[1]
     crew = Crew()
     try:
-        return list(crew.run(tasks.losses, 1, backend, setup, 30)[0][1])
+        return list(crew.run(tasks.losses, 1, NARROW[backend], setup, 30)[0][1])
     finally:
         crew.close()
 
@@ -91,6 +96,13 @@ def test_networks_read_narrow_matrices_and_train_wide_ones(backend: str) -> None
     assert losses(backend, recipe) == pytest.approx(wanted, rel=1e-5)
     assert wanted != pytest.approx(wide, rel=1e-4)
     assert wanted[-1] < 0.9 * wanted[0]
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_trainer_refuses_a_recipe_that_it_would_not_follow(backend: str) -> None:
+    pytest.importorskip(backend, reason=f"{backend} is not installed")
+    with pytest.raises(ValueError, match="products in mxfp4 are not offered"):
+        make(backend, job())
 
 
 def test_what_a_rank_cannot_narrow_alone_is_refused() -> None:

@@ -197,3 +197,16 @@ def test_context_ranks_share_attention_by_gathering_alone(backend: str) -> None:
         refuse(backend, job_of(_plan("transformer", **_divided(context=2, context_method=method)), None))
     with pytest.raises(NotTrainableError, match=r"parallelism\.context_method asks for: attention gathers keys"):
         refuse(backend, job_of(_plan("transformer", **_divided(context=2, context_method="ring")), None))
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_gradients_are_summed_by_the_library_or_by_hosts(backend: str) -> None:
+    for algorithm in ("automatic", "hierarchical"):
+        refuse(backend, job_of(_plan(**_summed(algorithm)), None))
+    with pytest.raises(NotTrainableError, match=r"collectives asks for: .* automatic or hierarchical"):
+        refuse(backend, job_of(_plan(**_summed("ring")), None))
+
+
+def _summed(algorithm: str) -> dict[str, Any]:
+    choice = {"operation": "all-reduce", "axis": "data", "algorithm": algorithm}
+    return _divided(data=2) | {"communication": {"collectives": [choice]}}

@@ -35,11 +35,6 @@ def alone() -> tuple[list[float], list[float]]:
     ("algorithm", "hosts"),
     [
         ("automatic", ["a", "a", "b", "b"]),
-        ("ring", ["a", "a", "a"]),
-        ("ring", ["a", "a", "b", "b"]),
-        ("tree", ["a", "a"]),
-        ("tree", ["a", "a", "a"]),
-        ("tree", ["a", "a", "b", "b"]),
         ("hierarchical", ["a", "a", "b", "b"]),
         ("hierarchical", ["a", "a", "b"]),
         ("hierarchical", ["a", "b"]),
@@ -54,6 +49,14 @@ def test_every_algorithm_follows_one_process(
     for losses, norms, _ in answers:
         assert losses == pytest.approx(alone[0], rel=EXACT)
         assert norms == pytest.approx(alone[1], rel=EXACT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+@pytest.mark.parametrize("name", ["ring", "tree"])
+def test_algorithms_of_the_testbed_sum_as_the_library_does(name: str, num_ranks: int) -> None:
+    for own, library in crew().run(tasks.summed_by, num_ranks, name):
+        assert own == pytest.approx(library, rel=EXACT)
 
 
 def test_uneven_shares_and_texts_of_all_lengths_weigh_each_target_alike() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from torch_crew import free_port
+from trainspec_conformance.testbed.torch import algorithms
 from trainspec_reference.common.backend import (
     CheckpointUnreadableError,
     Formation,
@@ -23,8 +25,10 @@ from trainspec_reference.common.backend import (
 )
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
+from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.torch.backend import TorchBackend
+from trainspec_reference.torch.groups import Groups
 
 from trainspec_validate.documents.types.plan import TrainingPlan
 
@@ -205,6 +209,16 @@ def sums_inside_the_pass(formation: Formation, setup: Setup) -> tuple[int, int]:
     train(backend, setup, [0])
     backend.leave()
     return num_complete, len(exchange.buckets)
+
+
+def summed_by(formation: Formation, name: str) -> tuple[list[float], list[float]]:
+    """A vector summed over the ranks by an algorithm of the testbed, and by the library."""
+    groups = Groups(formation, RankGrid(make_plan().parallelism, formation.num_ranks), torch.device("cpu"))
+    own = torch.randn(101, dtype=torch.float64, generator=torch.Generator().manual_seed(formation.rank))
+    library = groups.sum_of(own.clone())
+    getattr(algorithms, name)(own, groups.sharers)
+    groups.leave()
+    return own.tolist(), library.tolist()
 
 
 def noise_of(formation: Formation, setup: Setup) -> Any:

@@ -354,3 +354,40 @@ def test_made_files_are_of_the_format_that_they_show() -> None:
     tables = ["lightning-csv", "wandb-history", "wandb-history"]
     logs = ["deepspeed-log", "maxtext-log", "nemo-log"]
     assert formats == ["trainer-state", "tensorboard", *tables, *logs, "mlflow-metric"]
+
+
+def history(pauses: dict[int, float], results: set[int]) -> str:
+    """A history with an update each half minute, longer ones before some steps, and results in the rows of others."""
+    rows, time_s = ["_step,_timestamp,loss,step,val_loss"], 1_800_000_000.0
+    for step in range(1, 41):
+        time_s += pauses.get(step, 30.0)
+        rows.append(f"{step},{time_s},{3 - step / 100},{step},{2.5 if step in results else ''}")
+    return "\n".join(rows) + "\n"
+
+
+def stalls(text: str, folder: Path) -> list[str]:
+    path = folder / "history.csv"
+    path.write_text(text, encoding="utf-8")
+    return [each.message for each in validate(path).findings if each.requirement == "TS-TEL-033"]
+
+
+EVERY_FIVE = set(range(5, 41, 5))
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_pauses_that_come_with_results_are_evaluations(shift: int, tmp_path: Path) -> None:
+    pauses = {step + shift: 230.0 for step in EVERY_FIVE}
+    assert stalls(history(pauses, EVERY_FIVE), tmp_path) == []
+    assert len(stalls(history(pauses, set()), tmp_path)) == len([step for step in pauses if step <= 40])
+
+
+def test_a_pause_that_no_result_shows_is_a_stall(tmp_path: Path) -> None:
+    pauses = dict.fromkeys(EVERY_FIVE, 230.0)
+    assert len(stalls(history({**pauses, 22: 500.0}, EVERY_FIVE), tmp_path)) == 1
+    assert len(stalls(history({**pauses, 20: 2300.0}, EVERY_FIVE), tmp_path)) == 1
+    assert len(stalls(history({22: 500.0}, EVERY_FIVE), tmp_path)) == 1
+    assert len(stalls(history({21: 500.0}, EVERY_FIVE), tmp_path)) == 1
+
+
+def test_a_log_of_results_alone_explains_no_pause(tmp_path: Path) -> None:
+    assert len(stalls(history({22: 500.0}, set(range(1, 41))), tmp_path)) == 1

@@ -8,11 +8,14 @@ import sys
 from trainspec_reference.common.backend import BACKENDS
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.reading import NotTrainableError
+from trainspec_validate.documents.types.communication import CollectiveChoice, Communication
 
 _SCHEDULES = {"torch": ("gpipe", "1f1b"), "jax": ("gpipe",)}
 """Orders of a pipeline's passes. What JAX differentiates by itself begins no backward pass before the last forward pass
 has ended: it is GPipe, and holds the activations of all micro-batches, as the memory of a plan counts them for it."""
 
+_ALL_REDUCES = ("automatic", "hierarchical")
+"""How gradients are summed: as the library chooses, or inside each host first."""
 COUNT_SECONDS = 120.0
 _COUNT = "import jax; jax.config.update('jax_platforms', 'cuda'); print(jax.local_device_count())"
 
@@ -30,9 +33,31 @@ def refuse(backend: str, job: Job) -> None:
         **_sharded(backend, job),
         **_staged(backend, job),
     }
-    for key, wrong in found.items():
-        if wrong is not None:
-            raise NotTrainableError(f"{backend} does not have what parallelism.{key} asks for: {wrong}")
+    wrong = {f"parallelism.{key}": why for key, why in found.items()} | {"communication.collectives": _summed(job)}
+    for key, why in wrong.items():
+        if why is not None:
+            raise NotTrainableError(f"{backend} does not have what {key} asks for: {why}")
+
+
+def all_reduce_algorithm(communication: Communication | None, num_bytes: int) -> str:
+    """The plan's choice for an all-reduce of gradients of that size, one of `_ALL_REDUCES`."""
+    if communication is None:
+        return "automatic"
+    for choice in _choices(communication):
+        if choice.min_bytes <= num_bytes and (choice.max_bytes is None or num_bytes < choice.max_bytes):
+            return choice.algorithm
+    return "hierarchical" if communication.hierarchical_reduction else "automatic"
+
+
+def _choices(communication: Communication) -> list[CollectiveChoice]:
+    """What the plan chooses for sums of gradients."""
+    return [one for one in communication.collectives if (one.operation, one.axis) == ("all-reduce", "data")]
+
+
+def _summed(job: Job) -> str | None:
+    asked = {choice.algorithm for choice in _choices(job.plan.communication)} if job.plan.communication else set()
+    unknown = ", ".join(sorted(asked - set(_ALL_REDUCES)))
+    return f"gradients are summed by {' or '.join(_ALL_REDUCES)}, not by {unknown}" if unknown else None
 
 
 def refuse_shared_devices(backend: str, job: Job) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainspec_reference.jax.narrow import read
-from trainspec_validate.documents.types.precision import LowPrecisionRecipe, Precision
+from trainspec_validate.documents.types.precision import Precision
 
 FORMATS: dict[str, Any] = {
     "fp64": jnp.float64,
@@ -39,12 +38,12 @@ class Formats:
     """Moments."""
     reduction: Any
     """Sum over data ranks."""
-    recipe: LowPrecisionRecipe | None = None
-    """How matrices of layers are narrowed before a product reads them."""
 
     @staticmethod
     def of(precision: Precision) -> Formats:
         """Formats of a plan."""
+        if precision.recipe is not None:
+            raise ValueError(f"products in {precision.recipe.format} are not offered")
         wanted = {
             "compute": precision.compute,
             "parameters": precision.master_parameters or precision.parameters,
@@ -55,15 +54,15 @@ class Formats:
             if word not in FORMATS:
                 raise ValueError(f"{name} in {word} is not offered: one of {', '.join(FORMATS)}")
         wide = jnp.float64 if precision.compute == "fp64" else jnp.float32
-        return Formats(**{name: FORMATS[word] for name, word in wanted.items()}, wide=wide, recipe=precision.recipe)
+        return Formats(**{name: FORMATS[word] for name, word in wanted.items()}, wide=wide)
 
     def product(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Matrix product in the compute format."""
         return left.astype(self.compute) @ right.astype(self.compute)
 
     def projected(self, left: jax.Array, matrix: jax.Array) -> jax.Array:
-        """Product with a matrix of a layer, which is narrowed first where there is a recipe."""
-        return self.product(left, matrix if self.recipe is None else read(matrix, self.recipe))
+        """Product with a matrix of a layer."""
+        return self.product(left, matrix)
 
 
 def configure(precision: Precision, device: str) -> None:

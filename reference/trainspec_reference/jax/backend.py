@@ -24,7 +24,6 @@ from trainspec_reference.common.backend import (
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
-from trainspec_reference.common.recipes import refuse_recipe
 from trainspec_reference.jax import arithmetic, checkpoint
 from trainspec_reference.jax.checkpoint import JaxSnapshot
 from trainspec_reference.jax.exchange import Exchanged
@@ -46,7 +45,6 @@ class JaxBackend:
 
     def __init__(self, job: Job) -> None:
         refuse("jax", job)
-        refuse_recipe(job)
         self._job = job
         self._formats = arithmetic.Formats.of(job.plan.precision)
         self._processes = Processes()

@@ -12,6 +12,7 @@ import numpy as np
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.batch_schedule import micro_sequences, shares
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.offers import all_reduce_algorithm
 from trainspec_reference.common.sequences import own_positions
 from trainspec_reference.jax.arithmetic import Formats
 from trainspec_reference.jax.compression import Carried, Compressor
@@ -21,7 +22,6 @@ from trainspec_reference.jax.mesh import COPY_AXES, Group, Ranks
 from trainspec_reference.jax.models import splits_of
 from trainspec_reference.jax.optimizer import Rate, Trained, adamw
 from trainspec_reference.jax.passes import Batch, Passes, Sums
-from trainspec_reference.jax.reduction import algorithm_of
 from trainspec_reference.jax.state import State, StateMaker
 
 _NEXT_KEY = 2**31 - 1
@@ -75,7 +75,7 @@ class Programs:
         memory, communication = job.plan.memory, job.plan.communication
         num_bytes = 4 * self.layout.width * self.layout.num_shards
         start_step = compressor.plan.start_step or 0 if compressor is not None else 0
-        algorithm = algorithm_of(communication, num_bytes)
+        algorithm = all_reduce_algorithm(communication, num_bytes)
         exchange = Exchange(
             self.layout, self._formats, ranks.num_parts, algorithm, compressor, self.shares_parameters, start_step
         )

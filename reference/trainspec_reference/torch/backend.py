@@ -14,8 +14,8 @@ import torch
 
 from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, Snapshot, Weights
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.common.recipes import refuse_recipe
 from trainspec_reference.torch import checkpoint, digest, noise, random
 from trainspec_reference.torch.activations import keeper
 from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot
@@ -24,7 +24,6 @@ from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups, let_go
 from trainspec_reference.torch.models import make_model
-from trainspec_reference.torch.models.state_space import StateSpaceModel
 from trainspec_reference.torch.models.transformer import TransformerModel
 from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
@@ -44,13 +43,13 @@ class TorchBackend:
     can_rejoin = True
 
     def __init__(self, job: Job) -> None:
+        refuse("torch", job)
         self._job, self._plan = job, job.plan
         self._device = torch.device(job.device)
         self._dtype = parameter_dtype(job.plan.precision)
         self._groups: Groups | None = None
         self._replica: Replica | ShardedReplica | None = None
         self._norm = 0.0
-        refuse_recipe(job)
         prepare(job.plan.precision)
 
     def join(self, formation: Formation) -> None:
@@ -87,8 +86,6 @@ class TorchBackend:
         groups = self._joined()
         part = groups.part
         self._model = make_model(self._job.model, part).to(self._device)
-        if isinstance(self._model, StateSpaceModel):
-            self._model.narrow(self._plan.precision.recipe)
         self._model.keep = keeper(self._plan.memory.activation_policy if self._plan.memory else "none")
         names = [name.replace(".", "/") for name, _ in self._model.named_parameters()]
         self._shapes = {name: part.region(name, weights[name].shape).whole_shape for name in sorted(weights)}

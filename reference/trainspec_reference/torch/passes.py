@@ -54,8 +54,6 @@ class Passes:
         self._precision, self._device, self._width = job.plan.precision, groups.device, job.model.hidden_size
         self._dtype = parameter_dtype(job.plan.precision)
         self._feed = Feed(groups.device, self._dtype, job.plan.memory, groups.context)
-        if self._part.num_stages > 1 and job.plan.parallelism.schedule not in (None, "gpipe", "1f1b"):
-            raise ValueError(f"a pipeline runs by gpipe or 1f1b here, not by {job.plan.parallelism.schedule}")
         self._is_gpipe = job.plan.parallelism.schedule == "gpipe"
         self._is_by_host = groups.is_by_host
         self._outgoing: list[dist.P2POp] = []

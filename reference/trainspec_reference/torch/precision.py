@@ -15,8 +15,10 @@ def parameter_dtype(precision: Precision) -> torch.dtype:
     """Format of the parameters that the optimizer updates: the master copy where there is one.
 
     Raises:
-        ValueError: the plan wants them in 16 bits or fewer.
+        ValueError: the plan wants them in 16 bits or fewer, or products in fewer than 16.
     """
+    if precision.recipe is not None:
+        raise ValueError(f"products in {precision.recipe.format} are not offered")
     wanted = precision.master_parameters or precision.parameters
     if wanted not in ("fp32", "fp64"):
         raise ValueError(f"parameters are updated in fp32 or fp64 here, not in {wanted}: state master_parameters")

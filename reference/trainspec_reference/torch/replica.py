@@ -11,7 +11,7 @@ from torch import nn
 
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
-from trainspec_reference.torch.algorithms import DataSum, sum_of_experts
+from trainspec_reference.torch.algorithms import data_sum, sum_of_experts
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange, Settings
 from trainspec_reference.torch.feedback import Feedback
@@ -55,7 +55,7 @@ class Replica:
             of_sequences=groups.context.of_sequences,
             expert_total=sum_of_experts(groups),
         )
-        self.exchange = GradientExchange(self.state, DataSum(groups, plan), self.feedback or Dense(), settings)
+        self.exchange = GradientExchange(self.state, data_sum(groups, plan), self.feedback or Dense(), settings)
 
     def disconnect(self) -> None:
         """Exchange no more; parameters and moments stay."""

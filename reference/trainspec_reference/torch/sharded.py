@@ -97,18 +97,11 @@ class ShardedReplica:
 
     `gradients` keeps parameters whole between the forward and the backward pass (ZeRO-2), `parameters` gathers them
     for each pass anew (ZeRO-3). Gradients are divided as soon as each pass has them.
-
-    Raises:
-        ValueError: the model is split over tensor or pipeline ranks, too, or its traffic compressed.
     """
 
     feedback = None
 
     def __init__(self, job: Job, model: nn.Module, regions: Mapping[str, Region], dtype: torch.dtype) -> None:
-        if job.plan.parallelism.tensor * job.plan.parallelism.pipeline > 1:
-            raise ValueError("sharded gradients or parameters go with data ranks alone here")
-        if job.plan.communication and job.plan.communication.compression:
-            raise ValueError("compression does not go with sharded gradients or parameters here")
         self._job, self._model, self._regions = job, model.to(dtype), regions
         self._whole: Weights = {}
         self.num_updates = 0

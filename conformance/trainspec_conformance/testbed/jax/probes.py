@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from trainspec_reference.common.job import Job
-from trainspec_reference.jax import compression, narrow
+from trainspec_reference.jax import compression
 from trainspec_reference.jax.arithmetic import FORMATS, squared_norm
 from trainspec_reference.jax.compression import Carried
 from trainspec_reference.jax.mesh import COPY_AXES
 from trainspec_reference.jax.reduction import summed
 
+from trainspec_conformance.testbed.jax import narrow
 from trainspec_conformance.testbed.jax.memory import ProgramMemory, predicted_bytes
 from trainspec_conformance.testbed.probe_parts import Compressor, Formats, Machine, UnsupportedError
 from trainspec_validate.documents.types.communication import Compression
@@ -86,7 +87,7 @@ class BackendProbes(Machine):
         return np.asarray(changed.astype(_dtype(number_format)).astype(jnp.float32))
 
     def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:
-        """As `Machine.narrowed`, by what the matrices of layers go through in a forward pass."""
+        """As `Machine.narrowed`, by what the matrices of layers go through in `NarrowBackend`."""
         try:
             found, scales = narrow.narrowed(jnp.asarray(values, dtype=jnp.float32), recipe)
         except ValueError as error:

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 from trainspec_reference.common.job import Job, Rates
-from trainspec_reference.torch import narrow
 from trainspec_reference.torch.compression import make_compressor
 from trainspec_reference.torch.exchange import make_buckets
 from trainspec_reference.torch.feedback import Feedback
@@ -22,7 +21,7 @@ from trainspec_reference.torch.precision import DTYPES
 
 from trainspec_conformance.testbed import resident
 from trainspec_conformance.testbed.probe_parts import Compressor, Formats, Machine, UnsupportedError
-from trainspec_conformance.testbed.torch import floors, memory
+from trainspec_conformance.testbed.torch import floors, memory, narrow
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
@@ -76,7 +75,7 @@ class BackendProbes(Machine):
         return np.asarray((torch.as_tensor(values).to(_dtype(number_format)) + increment).numpy())
 
     def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:
-        """As `Machine.narrowed`, by what the matrices of layers go through in a forward pass."""
+        """As `Machine.narrowed`, by what the matrices of layers go through in `NarrowBackend`."""
         try:
             found, scales = narrow.narrowed(torch.tensor(values, dtype=torch.float32), recipe)
         except ValueError as error:

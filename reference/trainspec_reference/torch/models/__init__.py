@@ -21,6 +21,6 @@ def make_model(shape: ModelShape, part: Part) -> Network:
         case "transformer":
             return TransformerModel(shape, part)
         case "convolution":
-            return ConvolutionModel(shape, part)
+            return ConvolutionModel(shape)
         case "state-space":
             return StateSpaceModel(shape, part)

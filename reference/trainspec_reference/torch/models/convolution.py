@@ -11,7 +11,6 @@ from torch import nn
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.common.weights import num_norm_groups
 from trainspec_reference.torch.models.blocks import NORM_EPSILON, Keep, LayerNorm, empty, keep_all
-from trainspec_reference.torch.parts import Part
 
 
 class Kernel(nn.Module):
@@ -59,10 +58,8 @@ class Head(nn.Module):
 class ConvolutionModel(nn.Module):
     """Images to classes."""
 
-    def __init__(self, shape: ModelShape, part: Part) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
-        if part.tensor_degree > 1 or part.num_stages > 1:
-            raise ValueError("the convolutional network is not split over tensor or pipeline ranks")
         self.keep = keep_all
         self.stem = Kernel(shape.image_channels, shape.hidden_size, has_bias=True)
         self.blocks = nn.ModuleDict({str(at): ConvolutionBlock(shape) for at in range(shape.num_layers)})

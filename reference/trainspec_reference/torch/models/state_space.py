@@ -12,9 +12,7 @@ from torch import nn
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all, unshared
-from trainspec_reference.torch.narrow import reader
 from trainspec_reference.torch.parts import Part
-from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 
 def recurrence(values_BTD: torch.Tensor, decay_D: torch.Tensor) -> torch.Tensor:
@@ -51,19 +49,12 @@ class StateSpaceModel(nn.Module):
 
     def __init__(self, shape: ModelShape, part: Part) -> None:
         super().__init__()
-        if part.tensor_degree > 1:
-            raise ValueError("the state-space network is not split over tensor ranks")
         self.part, self.keep = part, keep_all
         if part.is_first or part.is_last:
             self.token_embedding = empty(shape.vocabulary_size, shape.hidden_size)
         self.layers = nn.ModuleDict({str(at): StateSpaceBlock(shape) for at in part.layers(shape.num_layers)})
 
     keep: Keep
-
-    def narrow(self, recipe: LowPrecisionRecipe | None) -> None:
-        """Read the matrices of all layers by a recipe from now on."""
-        for block in self.layers.values():
-            block.read = reader(recipe)  # type: ignore[assignment]
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T], or the hidden [B, T, D] of the stage before, to logits [B, T, V], or hidden [B, T, D]."""

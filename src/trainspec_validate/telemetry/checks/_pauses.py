@@ -9,6 +9,7 @@ import numpy as np
 
 from trainspec_validate.model.metrics import Metric
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals, paired
+from trainspec_validate.telemetry.checks._rows import IMPORTED
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, Location, PlacedEvent, RunView
 
@@ -17,6 +18,13 @@ EVALUATION = "train.evaluation.begin"
 _INTERVALS = (EVALUATION, "train.checkpoint.restore.begin", "train.recovery.begin")
 _UPDATES = frozenset({"train.step.count", "train.step.duration"})
 _LOOP_SCOPES = frozenset({"job", "rank", "group"})
+_RESULT = "train.evaluation.loss"
+_FEWEST_RESULTS = 3
+"""Results that show in which report the program writes them, counted from the pause."""
+LIKE_PAUSES = 3.0
+"""Times the median of the pauses with results up to which a pause is an evaluation as the others."""
+_LONGER = 2.0
+"""Times the median of the other intervals above which intervals with results hold a pause."""
 
 
 class Pause(NamedTuple):
@@ -130,12 +138,50 @@ def _standstills(run: RunView, *, with_evaluations: bool = True) -> Iterator[Pau
                 yield Pause(interval.opened.time_us, interval.closed.time_us, f"a {reason} runs")
             elif can_close(run, interval.opened):
                 yield Pause(interval.opened.time_us, end_us(run.attempts[-1]), f"a {reason} runs")
+    if with_evaluations and not run.events_named(EVALUATION, "train.evaluation.end"):
+        yield from _with_results(run)
     for save in intervals(run, "train.checkpoint.begin"):
         begin = save.opened.time_us
         end = save.closed.time_us if save.closed else end_us(run.attempts[-1]) if can_close(run, save.opened) else begin
         yield Pause(begin, min(end, begin + _blocking_us(run, save.closed, end - begin)), "a save blocks")
     for span in run.attempts:
         yield from _warmup(run, span)
+
+
+def _with_results(run: RunView) -> Iterator[Pause]:
+    """Intervals between updates of a converted log in which evaluations run, as their results alone show.
+
+    A result ends the interval that it is in. Loggers that write a row once the next one begins give the result to a row
+    after that or before it, which several results show.
+    """
+    results, updates = (run.job.get(name) for name in (_result_key(run), "train.step.count"))
+    if results is None or updates is None or not all(IMPORTED in head.record.extensions for head in run.heads):
+        return
+    for span in run.attempts:
+        times, ends = (np.unique(each.time_us[of_attempt(each, span.number)]) for each in (updates, results))
+        lengths = np.diff(times)
+        inside = np.unique(np.searchsorted(times, ends)) - 1
+        sought = {0: 1, -1: _FEWEST_RESULTS, 1: _FEWEST_RESULTS}
+        shown = [_paused(lengths, inside + shift, fewest) for shift, fewest in sought.items()]
+        found = max(shown, key=lambda places: float(np.median(lengths[places])) if len(places) else 0.0)
+        for place in found.tolist():
+            yield Pause(int(times[place]), int(times[place + 1]), "an evaluation runs")
+
+
+def _paused(lengths: Any, places: Any, fewest: int) -> Any:
+    """The intervals at some places that are as long as most of them, where these are longer than the others."""
+    places = places[(places >= 0) & (places < len(lengths))]
+    others = np.delete(lengths, places)
+    long = places[lengths[places] > _LONGER * float(np.median(others))] if len(others) else places[:0]
+    if len(places) < fewest or 2 * len(long) < len(places):
+        return places[:0]
+    return long[lengths[long] <= LIKE_PAUSES * float(np.median(lengths[long]))]
+
+
+def _result_key(run: RunView) -> str:
+    """The series of results that a run reports most often."""
+    found = [(len(series), name) for name, series in run.job.items() if series.key.metric == _RESULT]
+    return max(found, default=(0, ""))[1]
 
 
 def end_us(span: AttemptSpan) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trainspec_reference.common.recipes import NUMBERS, block_entries
+from trainspec_conformance.testbed.recipes import NUMBERS, block_entries
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 _LARGEST_SCALE = 2.0**127

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainspec_reference.common.recipes import NUMBERS, block_entries
+from trainspec_conformance.testbed.recipes import NUMBERS, block_entries
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 _FORMATS = {

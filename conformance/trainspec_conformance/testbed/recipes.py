@@ -1,10 +1,12 @@
-"""Lists the formats below 16 bits that the frameworks' trainers have, and for which models."""
+"""Lists the formats below 16 bits that PyTorch and JAX round to here, and the models that train with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainspec_reference.common.job import Job
+
+from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 
@@ -57,3 +59,8 @@ def refuse_recipe(job: Job) -> None:
         asked = f"a {job.model.family} network in {precision.compute} on {plan.tensor} tensor ranks"
         raise ValueError(f"{precision.recipe.format} is for a state-space network in fp32 on one, not for {asked}")
     block_entries(precision.recipe, job.model.hidden_size**2)
+
+
+def without_recipe(job: Job) -> Job:
+    """The same job in the formats of its plan alone."""
+    return replace(job, plan=changed(job.plan, precision=changed(job.plan.precision, recipe=None)))
