@@ -72,7 +72,7 @@ def fused_layer_traffic(
 
     XLA fuses element-wise operations into those that make or take their operands (openxla/xla@28ac9d32:
     docs/architecture.md), so that activations read and write nothing of their own; and a product loads and stores
-    while it computes, so that the slower of both counts (jax-ml/scaling-book@0296c23d:roofline.md). What is left are
+    while it computes, so that the slower of both counts (jax-ml/scaling-book@0296c23d:roofline.md). The rest are
     norms and residual sums, which need a whole token first: 10h numbers forward and 12h backward, as in
     `layer_traffic`; the count is ours.
 
