@@ -49,8 +49,8 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         other = least - tensors / (1 + ERROR)
         yield Violation(
             at(plan, "memory", "activation_policy"),
-            f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}; "
-            f"{bytes_(tensors)} over {1 + ERROR:g}, the most by which predictions exceed measured peaks, and "
+            f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}"
+            f"; {bytes_(tensors)} over {1 + ERROR:g}, the most by which predictions exceed measured peaks, and "
             f"{bytes_(other)} for buffers, contexts and fragmentation",
             _smaller(predicted, spare),
             related=((at_machine(machine, "accelerator"), "the accelerator"),),

@@ -107,10 +107,12 @@ class ShapeCount:
     likely: float
     high: float
     convention: str = ""
+    has_mtp: bool = False
+    """True where layers for multi-token prediction are counted."""
 
-    def plus(self, more: float, convention: str) -> ShapeCount:
+    def plus(self, more: float, convention: str, *, has_mtp: bool = False) -> ShapeCount:
         """The count of a convention that counts more, or with a negative number fewer."""
-        return ShapeCount(self.low + more, self.likely + more, self.high + more, convention)
+        return ShapeCount(self.low + more, self.likely + more, self.high + more, convention, has_mtp)
 
 
 def published_counts(model: Model) -> list[ShapeCount]:
@@ -132,10 +134,11 @@ def published_counts(model: Model) -> list[ShapeCount]:
         layers, those, their = (
             ("its layers", "those layers", "their") if num > 1 else ("its layer", "that layer", "its")
         )
-        counts.append(base.plus(extra, f"with {layers} for multi-token prediction"))
-        copies = 0 if shape.tied_embeddings else num * tables
-        counts += [base.plus(extra + copies, f"with {those} and {their} copies of embeddings")] if copies else []
-        counts.append(base.plus(extra - tables, f"with {those} and without embeddings"))
+        more = [(extra, f"with {layers} for multi-token prediction")]
+        if not shape.tied_embeddings:
+            more.append((extra + num * tables, f"with {those} and {their} copies of embeddings"))
+        more.append((extra - tables, f"with {those} and without embeddings"))
+        counts += [base.plus(number, words, has_mtp=True) for number, words in more]
     return counts
 
 
