@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from trainspec_validate.model.finding import Verdict
+
 Findings = Callable[..., set[tuple[str, str]]]
 
 RIGHT = {
@@ -83,3 +85,44 @@ def test_formats_of_the_recipe_have_their_own_peak(findings: Findings) -> None:
     plan = "precision: {recipe: {format: fp8-hybrid, scaling: delayed}}\n"
     plan += _plan(tokens_per_second_per_accelerator=3000)
     assert findings(plan=plan, select=("TS-PAR-042",)) == set()
+
+
+RAMP = "batch: {ramp: [{from_tokens: 0, global_sequences: 256}, {from_tokens: 1e9, global_sequences: 512}]}\n"
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        RAMP,
+        "batch: {controller: {signal: loss, min_global_sequences: 256, max_global_sequences: 512, interval_steps: 9}}\n",
+    ],
+)
+@pytest.mark.parametrize(
+    ("figures", "requirement", "expected"),
+    [
+        ({"step_seconds": 30, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "pass"),
+        ({"step_seconds": 15, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "not-run"),
+        ({"step_seconds": 20, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "not-run"),
+        ({"step_seconds": 40, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "fail"),
+        ({"step_seconds": 10, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "fail"),
+        ({"tokens_per_second": 139810, "model_flops_per_second": 4e16}, "TS-PAR-024", "fail"),
+        ({"samples_per_second": 17.07, "model_flops_per_second": 4e16}, "TS-PAR-024", "fail"),
+        ({"step_seconds": 30, "model_flops_utilisation": 0.49}, "TS-PAR-028", "pass"),
+        ({"step_seconds": 20, "model_flops_utilisation": 0.49}, "TS-PAR-028", "not-run"),
+        ({"step_seconds": 30, "model_flops_utilisation": 0.62}, "TS-PAR-028", "fail"),
+        ({"step_seconds": 80, "model_flops_utilisation": 0.49}, "TS-PAR-028", "fail"),
+        ({"step_seconds": 20, "tokens_per_second": 139810}, "TS-PAR-023", "not-run"),
+        ({"step_seconds": 30, "tokens_per_second": 139810}, "TS-PAR-023", "pass"),
+        ({"step_seconds": 10, "tokens_per_second": 139810}, "TS-PAR-023", "fail"),
+        ({"step_seconds": 40, "samples_per_second": 17.07}, "TS-PAR-023", "fail"),
+        ({"step_seconds": 20, "samples_per_second": 17.07}, "TS-PAR-023", "not-run"),
+        ({"samples_per_second": 20, "tokens_per_second": 139810}, "TS-PAR-023", "fail"),
+    ],
+)
+def test_a_changing_batch_does_not_hide_a_contradiction(
+    verdict: Callable[..., Verdict], schedule: str, figures: dict[str, float], requirement: str, expected: str
+) -> None:
+    """Nemotron-4 340B publishes a time of a step for each stage of its ramp (arXiv:2406.11704, table 2)."""
+    if "model_flops_utilisation" in figures:
+        figures = figures | {"peak_flops_per_second": 989e12}
+    assert verdict(requirement, plan=schedule + _plan(**figures)).value == expected
