@@ -92,6 +92,18 @@ def init(context: click.Context, directory: Path) -> None:
     context.exit(_commands().init(directory))
 
 
+@command.command("resume", epilog=_EPILOG)
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.pass_context
+def resume(context: click.Context, directory: Path) -> None:
+    """Continue the run in DIRECTORY, which was interrupted.
+
+    Trials that have ended are judged from their histories, the others are run. Stack, scenarios and choices are those
+    of the run.
+    """
+    context.exit(_commands().resume(directory))
+
+
 @command.command("list")
 def list_scenarios() -> None:
     """List all scenarios with their requirements."""

@@ -94,7 +94,7 @@ RAMP = "batch: {ramp: [{from_tokens: 0, global_sequences: 256}, {from_tokens: 1e
     "schedule",
     [
         RAMP,
-        "batch: {controller: {signal: loss, min_global_sequences: 256, max_global_sequences: 512, interval_steps: 9}}\n",
+        "batch:\n  controller:\n    {signal: loss, interval_steps: 9, min_global_sequences: 256, max_global_sequences: 512}\n",
     ],
 )
 @pytest.mark.parametrize(
@@ -126,3 +126,41 @@ def test_a_changing_batch_does_not_hide_a_contradiction(
     if "model_flops_utilisation" in figures:
         figures = figures | {"peak_flops_per_second": 989e12}
     assert verdict(requirement, plan=schedule + _plan(**figures)).value == expected
+
+
+@pytest.mark.parametrize("key", ["model_flops_utilisation", "hardware_flops_utilisation"])
+@pytest.mark.parametrize(("share", "wrong"), [(0.95, True), (0.81, True), (0.8, False), (0.02, False), (0.0041, True)])
+def test_a_utilisation_is_judged_without_its_convention(
+    findings: Findings, key: str, share: float, wrong: bool
+) -> None:
+    found = findings(plan=_plan("published", **{key: share}), select=("TS-PAR-052",))
+    assert found == ({("TS-PAR-052", f"performance.{key}")} if wrong else set())
+
+
+@pytest.mark.parametrize("flops", [24.6e9, 24.6e6, 24.6e3])
+def test_samples_of_too_few_operations_are_no_plausible_share_of_the_peak(findings: Findings, flops: float) -> None:
+    model = "model: {family: cnn, num_parameters: 25.6e6, sequence_length: null}\nbatch: {global_tokens: null}\n"
+    plan = model + _plan(samples_per_second=128 * 3000, flops_per_sample=flops)
+    assert bool(findings(plan=plan, select=("TS-PAR-043",))) is (flops < 24e9)
+
+
+@pytest.mark.parametrize("key", ["model_flops_per_second_per_accelerator", "model_flops_per_second"])
+@pytest.mark.parametrize("speed", [{}, {"step_seconds": 30}])
+@pytest.mark.parametrize(("rate", "wrong"), [(480e12, False), (980e12, False), (1100e12, True)])
+def test_a_stated_rate_above_the_peak_is_found_next_to_any_speed(
+    findings: Findings, key: str, speed: dict[str, float], rate: float, wrong: bool
+) -> None:
+    figures = speed | {key: rate * (1 if key.endswith("accelerator") else 128)}
+    for plan in (_plan(**figures), RAMP + _plan(**figures)):
+        convention = plan.replace("{kind: measured", "{kind: measured, flops_convention: 6n-causal-attention")
+        found = findings(plan=convention, select=("TS-PAR-042",))
+        assert found == ({("TS-PAR-042", f"performance.{key}")} if wrong else set())
+
+
+def test_a_convention_that_counts_masked_attention_may_exceed_the_peak(findings: Findings) -> None:
+    """Kernels leave out the masked half, which is most of the operations of long sequences."""
+    long = "model: {sequence_length: 131072}\nbatch: {global_tokens: null}\n"
+    rate = "performance: {kind: measured, model_flops_per_second_per_accelerator: 1100e12, flops_convention: %s}"
+    for convention, wrong in (("palm", False), ("6n-causal-attention", True)):
+        plan = long + rate.replace("%s", convention) + "\nparallelism: {context: 1}"
+        assert bool(findings(plan=plan, select=("TS-PAR-042",))) is wrong

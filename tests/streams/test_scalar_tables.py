@@ -391,3 +391,12 @@ def test_a_pause_that_no_result_shows_is_a_stall(tmp_path: Path) -> None:
 
 def test_a_log_of_results_alone_explains_no_pause(tmp_path: Path) -> None:
     assert len(stalls(history({22: 500.0}, set(range(1, 41))), tmp_path)) == 1
+
+
+def test_reports_at_ends_of_epochs_between_those_of_an_interval_are_no_hole(tmp_path: Path) -> None:
+    steps = sorted({*range(50, 751, 50), *range(75, 751, 75)})
+    path = tmp_path / "metrics.csv"
+    path.write_text(table(*(f"0,,{step - 1},{3 - step / 1000}," for step in steps)), encoding="utf-8")
+    assert validate(path).findings == ()
+    path.write_text(table(*(f"0,,{step - 1},{3 - step / 1000}," for step in steps if step != 400)), encoding="utf-8")
+    assert {each.requirement for each in validate(path).findings} == {"TS-TEL-031"}

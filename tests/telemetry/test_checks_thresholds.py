@@ -52,7 +52,9 @@ STATED = {
     "TS-TEL-032": (
         f"At {NUMBERS[progress.SPREAD_INSTANTS]} moments in a row",
         "one update",
-        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals, and {NUMBERS[progress.STOPPED_INTERVALS]} of",
+        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals",
+        f"{NUMBERS[progress.STOPPED_INTERVALS]} of its longest",
+        f"and {NUMBERS[int(progress.LEAST_STOP_SECONDS)]} seconds before",
     ),
     "TS-TEL-033": (
         f"more than {NUMBERS[progress.STALL_STEPS]} times the median",

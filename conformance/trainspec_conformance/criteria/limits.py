@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_conformance.criteria.trajectory import number
+from trainspec_conformance.criteria.dependence import relative_resolution
+from trainspec_conformance.criteria.trajectory import final_steps, number, steps
 from trainspec_conformance.records import Listed
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
@@ -84,3 +85,28 @@ def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
         word = "rollback" if action == "rollback" else "stop"
         if not any(record.action == word for _, record in case.trial.of(Decision)):
             yield Problem(f"no decision to {word} was told")
+
+
+@check("skipped-without-effect")
+def skipped_without_effect(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The first update after a skipped step has the loss that it has in the run in which no step was skipped.
+
+    Later ones need not, as a stack may count skipped steps in its learning rate.
+    """
+    if case.claims.nonfinite_action != "skip-step":
+        return
+    if case.control is None:
+        raise CannotJudgeError("there is no run without such gradients to compare with")
+    skipped = [(record.attempt, record.step + 1) for _, record in case.trial.of(StepDone) if record.skipped]
+    done, wanted = steps(case.trial), final_steps(case.control)
+    if not skipped or skipped[0] not in done or skipped[0][1] not in wanted:
+        raise CannotJudgeError("no step was skipped, or none after it can be compared with the run without faults")
+    mine, theirs = done[skipped[0]], wanted[skipped[0][1]]
+    if not mine.sample_ids or mine.sample_ids != theirs.sample_ids:
+        yield Problem("whether a skipped step has an effect was not judged: it has other samples", is_remark=True)
+        return
+    noise = relative_resolution([one.loss for one in wanted.values()])
+    tolerance = max(case.claims.relative_tolerance, criterion.tolerance or 0.0, 2 * noise)
+    if not abs(mine.loss - theirs.loss) <= tolerance * abs(theirs.loss):
+        message = f"the loss of update {skipped[0][1]} is {mine.loss!r} after a skipped step, {theirs.loss!r} without"
+        yield Problem(message, (mine.entry, theirs.entry))

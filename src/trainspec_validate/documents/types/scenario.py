@@ -143,8 +143,9 @@ class Damage(_Act, frozen=True, kw_only=True, tag="damage"):
 
     kinds: Annotated[tuple[DamageKind, ...], Meta(min_length=1)]
     """Kind of the damage; to one file of state, drawn at random, where it is about one."""
-    checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
-    """To which checkpoint; `next` is the one that will be written after the last."""
+    checkpoint: Literal["newest", "newest-two", "oldest", "all", "next"] = "newest"
+    """To which checkpoint; `next` is the one that will be written after the last. `newest-two` are the two newest where
+    there is a third."""
     while_running: bool = False
     """Whether the job runs meanwhile; the newest checkpoint is then the newest that was committed."""
 
