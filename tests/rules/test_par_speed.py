@@ -87,6 +87,8 @@ def test_formats_of_the_recipe_have_their_own_peak(findings: Findings) -> None:
     assert findings(plan=plan, select=("TS-PAR-042",)) == set()
 
 
+BOUNDS = "min_global_sequences: 256, max_global_sequences: 512"
+CONTROLLER = f"batch: {{controller: {{signal: loss, interval_steps: 9, {BOUNDS}}}}}\n"
 RAMP = "batch: {ramp: [{from_tokens: 0, global_sequences: 256}, {from_tokens: 1e9, global_sequences: 512}]}\n"
 
 
@@ -94,7 +96,7 @@ RAMP = "batch: {ramp: [{from_tokens: 0, global_sequences: 256}, {from_tokens: 1e
     "schedule",
     [
         RAMP,
-        "batch:\n  controller:\n    {signal: loss, interval_steps: 9, min_global_sequences: 256, max_global_sequences: 512}\n",
+        CONTROLLER,
     ],
 )
 @pytest.mark.parametrize(
