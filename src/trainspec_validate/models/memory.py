@@ -29,8 +29,7 @@ class Memory(DocumentPart):
     """Which data is where on one rank."""
 
     activation_policy: Literal["none", "selective", "full", "offload"]
-    """Part of the activations that is recomputed in the backward pass; `offload` recomputes none. Kept ones may leave
-    the device under each policy: `full` with `activations` under `offload` moves inputs of layers away."""
+    """Part of the activations that is recomputed in the backward pass; none with `offload`."""
     reserve_bytes: Bytes | None = None
     """Device memory left free for contexts, communication buffers and fragmentation."""
     state_bytes_per_parameter: Annotated[float, Meta(gt=0, le=64)] | None = None
