@@ -264,7 +264,7 @@ ROWS = [
     Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped updates"),
     Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
     Row("step-time-as-seen", "step-time-told", calm, evenly, "of the trace of rank 0 took 0.75 s"),
-    Row("skipped-without-effect", "nan-gradient", skipping, changed(StepDone, applied(15), loss=4.9), "a skipped step"),
+    Row("skipped-without-effect", "nan-gradient", skipping, changed(StepDone, applied(35), loss=4.9), "the skipped"),
     Row("samples-as-seen", "samples-told", calm, told(LAST, 2), "samples are counted after update 1"),
     Row("samples-as-seen", "samples-told", calm, told("train.token.count", 2, at_step(9, None)), "tokens, and"),
     Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of update 1 is"),

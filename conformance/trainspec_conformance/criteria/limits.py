@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.dependence import relative_resolution
-from trainspec_conformance.criteria.trajectory import final_steps, number, steps
+from trainspec_conformance.criteria.trajectory import number, steps
 from trainspec_conformance.records import Listed
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
@@ -89,24 +89,26 @@ def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("skipped-without-effect")
 def skipped_without_effect(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The first update after a skipped step has the loss that it has in the run in which no step was skipped.
-
-    Later ones need not, as a stack may count skipped steps in its learning rate.
-    """
+    """On the same samples, the update after a skipped step has the loss of that step, as parameters are the same."""
     if case.claims.nonfinite_action != "skip-step":
         return
-    if case.control is None:
-        raise CannotJudgeError("there is no run without such gradients to compare with")
-    skipped = [(record.attempt, record.step + 1) for _, record in case.trial.of(StepDone) if record.skipped]
-    done, wanted = steps(case.trial), final_steps(case.control)
-    if not skipped or skipped[0] not in done or skipped[0][1] not in wanted:
-        raise CannotJudgeError("no step was skipped, or none after it can be compared with the run without faults")
-    mine, theirs = done[skipped[0]], wanted[skipped[0][1]]
-    if not mine.sample_ids or mine.sample_ids != theirs.sample_ids:
-        yield Problem("whether a skipped step has an effect was not judged: it has other samples", is_remark=True)
-        return
-    noise = relative_resolution([one.loss for one in wanted.values()])
+    done = steps(case.trial)
+    skipped = [(entry, one) for entry, one in case.trial.of(StepDone) if one.skipped]
+    pairs = [(entry, one, done[key]) for entry, one in skipped if (key := (one.attempt, one.step + 1)) in done]
+    if not pairs:
+        raise CannotJudgeError("no step was skipped, or none was followed by an update")
+    noise = relative_resolution([one.loss for one in done.values()])
     tolerance = max(case.claims.relative_tolerance, criterion.tolerance or 0.0, 2 * noise)
-    if not abs(mine.loss - theirs.loss) <= tolerance * abs(theirs.loss):
-        message = f"the loss of update {skipped[0][1]} is {mine.loss!r} after a skipped step, {theirs.loss!r} without"
-        yield Problem(message, (mine.entry, theirs.entry))
+    num_judged = 0
+    for entry, before, after in pairs:
+        loss = number(before.loss)
+        is_same = set(before.sample_ids) and set(before.sample_ids) <= set(after.sample_ids)
+        if not math.isfinite(loss) or not is_same or len(after.sample_ids) != case.scenario.job.samples_per_epoch:
+            continue
+        num_judged += 1
+        if not abs(after.loss - loss) <= tolerance * abs(loss):
+            message = f"the loss of update {before.step + 1} is {after.loss!r}, after {loss!r} in the skipped step"
+            yield Problem(message, (entry, after.entry))
+            return
+    if not num_judged:
+        yield Problem("not judged: skipped steps have other samples, or losses that are not finite", is_remark=True)
