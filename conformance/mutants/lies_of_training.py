@@ -80,10 +80,10 @@ add(
     Mutant(
         "two-ranks",
         "Trains on two ranks, however many are asked for.",
-        "TS-CNF-314",
+        "TS-CNF-127",
         also={
             f"TS-CNF-{number}": "more than two ranks are asked for there"
-            for number in (102, 105, 106, 123, 127, 205, 302, 312, 313)
+            for number in (102, 105, 106, 123, 205, 302, 312, 313, 314)
         },
         task=_on_two_ranks,
     )
