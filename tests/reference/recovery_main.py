@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import msgspec
+from trainspec_conformance.testbed.worker import WORKER
 from trainspec_reference.common.assignment import Assignment
-from trainspec_reference.common.launch import WORKER, launch
+from trainspec_reference.common.launch import launch
 from trainspec_reference.common.run_settings import Settings
 
 

@@ -181,14 +181,6 @@ class Backend(Protocol):
         """The value of each rank, in order of rank."""
         ...
 
-    def corrupt(self, fault: str) -> None:
-        """Do damage of a named kind to this rank, for tests.
-
-        `nan-gradient` and `inf-gradient` put one such entry into this rank's part of the next gradient, before the
-        exchange; `flip-parameter-bit` flips the highest bit of the mantissa of one parameter at once.
-        """
-        ...
-
 
 class PeerLostError(RuntimeError):
     """A peer of this formation is gone or does not answer."""

@@ -43,11 +43,9 @@ class Loader:
     """Makes the batch that is expected next in a thread, and any other batch when it is asked for."""
 
     def __init__(self, samples: Samples, order: SampleOrder) -> None:
-        self._samples, self._order = samples, order
+        self.samples, self._order = samples, order
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
         self._expected: tuple[Request, Future[Loaded]] | None = None
-        self.added_delay_seconds = 0.0
-        """Injected into the batches that are made from now on."""
 
     def expect(self, request: Request) -> None:
         """Begin to make a batch."""
@@ -62,16 +60,15 @@ class Loader:
 
     def made(self, request: Request, sample_ids: Sequence[int] = ()) -> Loaded:
         """The batch, made now; of these samples, where they are named."""
-        delay = self._samples.data.delay_seconds + self.added_delay_seconds
-        if delay:
-            time.sleep(delay)
+        if self.samples.data.delay_seconds:
+            time.sleep(self.samples.data.delay_seconds)
         ids = sample_ids or self._order.ids(request.position, sum(request.shares))
         begin = sum(request.shares[: request.data_rank])
         mine = ids[begin : begin + request.shares[request.data_rank]]
         length, micro = request.sequence_length, request.micro_sequences
         parts = (mine[start : start + micro] for start in range(0, len(mine), micro))
-        batches = tuple(self._samples.batch(part, length) for part in parts)
-        return Loaded(batches, self._samples.num_targets(ids, length))
+        batches = tuple(self.samples.batch(part, length) for part in parts)
+        return Loaded(batches, self.samples.num_targets(ids, length))
 
     def close(self) -> None:
         """End the thread, once it has made what it is making."""

@@ -12,7 +12,6 @@ from trainspec_reference.common.feed import Feed
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.noise import NoiseMeter
-from trainspec_reference.common.planted import PlantedFaults
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.rates import LearningRates
@@ -39,7 +38,6 @@ class Trainer:
         per_sample = job.model.num_targets_per_sample
         self._meter = NoiseMeter(batch.noise_scale, per_sample, batch.micro_sequences) if batch.noise_scale else None
         self._noise_log = NoiseLog(job, grid.degrees["data"], surroundings.recorder)
-        self._faults = PlantedFaults(job.faults, formation)
         self._stopwatch = speeds.Stopwatch(job.rebalance_interval_steps or 1)
         self._saved_step, self._saved_at = state.step, time.monotonic()
         self.state = state if len(state.shares) == grid.degrees["data"] else replace(state, shares=())
@@ -92,13 +90,11 @@ class Trainer:
     def _step(self) -> None:
         began = time.monotonic()
         around, times = self.surroundings, StepTimes(self.surroundings.recorder)
-        added_seconds = self._faults.before(self.state.step, self.backend, self._feed.loader)
         times.enter("data_wait")
         loaded = self._feed.next(self.state)
         times.end()
         with around.recorder.step(self.state.step):
             times.enter("forward_backward")
-            _rest(added_seconds)
             gradients = self._gradients(loaded, self._arrived(loaded, began, times))
             times.enter("optimizer")
             step = self._judged(loaded, gradients)

@@ -48,7 +48,6 @@ class JaxBackend:
         self._job = job
         self._formats = arithmetic.Formats.of(job.plan.precision)
         self._processes = Processes()
-        self._corruption: str | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         arithmetic.configure(job.plan.precision, job.device)
         keep_programs(os.environ.get(PROGRAMS_DIRECTORY))
@@ -89,8 +88,6 @@ class JaxBackend:
         programs, weight = self._programs, loss_scale / num_targets
         batches = self._in_step(micro_batches)
         sums, squares = self._run(lambda: programs.backward(self._state, batches, weight, measure_noise))
-        sums = sums._replace(gradient=programs.damaged(sums.gradient, self._corruption))
-        self._corruption = None
         arrived()
         begin = time.perf_counter()
         found: Exchanged = self._processes.wait(lambda: programs.exchange(self._state, sums, loss_scale))
@@ -172,18 +169,6 @@ class JaxBackend:
     def agree(self, value: float) -> tuple[float, ...]:
         """Exchange the bits of one number."""
         return tuple(float(row) for row in self._gather(np.float64(value)))
-
-    def corrupt(self, fault: str) -> None:
-        """Damage the next gradient, or a parameter at once."""
-        if fault == "flip-parameter-bit":
-            arrays = self._state.arrays()
-            bits = arrays["parameters"].reshape(-1).view(np.uint8)
-            bits[2] ^= 0x40
-            self._state = self._programs.maker.blocks(arrays)
-        elif fault in {"nan-gradient", "inf-gradient"}:
-            self._corruption = fault
-        else:
-            raise ValueError(f"{fault!r} is no damage that this backend can do")
 
     def _run(self, work: Callable[[], Any]) -> Any:
         return self._processes.wait(work) if self._programs.meets_peers else work()

@@ -179,12 +179,6 @@ class Programs:
             key=key,
         )
 
-    def damaged(self, gradient: jax.Array, fault: str | None) -> jax.Array:
-        """The gradient with one entry that is no number, where a test asks for it."""
-        if fault is None:
-            return gradient
-        return gradient.at[(0,) * gradient.ndim].set(np.nan if fault == "nan-gradient" else np.inf)
-
     def padded(self, batches: Sequence[MicroBatch], count: int, num_samples: int) -> list[MicroBatch]:
         """As many micro-batches of as many samples, filled up with samples that count nothing."""
         found = []

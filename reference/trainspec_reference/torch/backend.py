@@ -33,9 +33,6 @@ from trainspec_reference.torch.replica import Replica
 if TYPE_CHECKING:
     from trainspec_reference.torch.sharded import ShardedReplica
 
-_PLANTED = {"nan-gradient": math.nan, "inf-gradient": math.inf}
-"""What a planted fault puts into the next gradient."""
-
 
 class TorchBackend:
     """A worker's model, in PyTorch."""
@@ -197,19 +194,6 @@ class TorchBackend:
         """The value of each rank."""
         local = torch.tensor(value, dtype=torch.float64, device=self._device)
         return tuple(self._joined().all_of(local).tolist())
-
-    def corrupt(self, fault: str) -> None:
-        """Spoil the next gradient, or flip a bit of a parameter now.
-
-        Raises:
-            ValueError: there is no such fault.
-        """
-        if fault == "flip-parameter-bit":
-            self._built().flip_bit()
-        elif fault in _PLANTED:
-            self._built().exchange.planted = _PLANTED[fault]
-        else:
-            raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_PLANTED)}")
 
     def _connect(self, replica: Replica | ShardedReplica) -> None:
         groups = self._joined()

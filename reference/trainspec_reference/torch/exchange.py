@@ -95,8 +95,6 @@ class GradientExchange:
         self._expert_total = settings.expert_total or total
         self.buckets = make_buckets(state, settings.bucket_bytes)
         self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
-        self.planted: float | None = None
-        """Put into the next gradient, for tests."""
         self._stream = SideStream(state.parameters.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gradient-exchange")
         self._handles = [
@@ -169,8 +167,6 @@ class GradientExchange:
                 self._earlier[first:last] += bucket.gradient
                 bucket.gradient.copy_(self._earlier[first:last]) if self._is_last else bucket.gradient.zero_()
         if self._is_last:
-            if self.planted is not None:
-                bucket.gradient[0], self.planted = self.planted, None
             turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale, self._stream.mark()))
 
     def _squared_norm(self, bucket: Bucket) -> torch.Tensor:

@@ -15,7 +15,7 @@ from trainspec_reference.torch.algorithms import data_sum, sum_of_experts
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange, Settings
 from trainspec_reference.torch.feedback import Feedback
-from trainspec_reference.torch.flat import FlatState, Span, boxes_of, even_stretches, flip_bit
+from trainspec_reference.torch.flat import FlatState, Span, boxes_of, even_stretches
 from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_reference.torch.parts import Region
 
@@ -107,10 +107,6 @@ class Replica:
     def set_num_updates(self, num_updates: int) -> None:
         """Tell the optimizer how many updates its moments hold."""
         self.state.set_num_updates(num_updates)
-
-    def flip_bit(self) -> None:
-        """Damage the first parameter."""
-        flip_bit(self.state.parameters)
 
     def discard(self) -> None:
         """Clear the gradient."""

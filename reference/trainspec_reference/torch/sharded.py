@@ -21,7 +21,7 @@ from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.flat import flip_bit, make_optimizer, set_moments, squared_norm
+from trainspec_reference.torch.flat import make_optimizer, set_moments, squared_norm
 from trainspec_reference.torch.flat_collectives import reduce_scatter_flat
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import Region
@@ -34,8 +34,6 @@ class ShardedExchange(ReduceScatter):
         self._context = context
         self._seconds, self._measures_noise, self._loss_scale = 0.0, False, 1.0
         self._squared_norms: list[torch.Tensor] = []
-        self.planted: float | None = None
-        """Put into the next gradient, for tests."""
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer for one exchange."""
@@ -50,8 +48,6 @@ class ShardedExchange(ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         """Sum whole gradients of all ranks, of which each keeps its share."""
-        if self.planted is not None:
-            input_tensor[0], self.planted = self.planted, None
         if self._measures_noise:
             self._squared_norms[-1] = squared_norm([self._context.of_sequences(input_tensor)]) + self._squared_norms[-1]
         start = time.perf_counter()
@@ -184,10 +180,6 @@ class ShardedReplica:
         """Clear the gradient."""
         for share in self._shares:
             share.sharded.grad = share.tensor.grad = None
-
-    def flip_bit(self) -> None:
-        """Damage this rank's share of a parameter."""
-        flip_bit(next(share.tensor for share in self._shares if share.tensor.numel()))
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies in host memory of this rank's shares."""

@@ -256,13 +256,6 @@ class PlainBackend:
         """As `Backend.agree`."""
         return tuple(found for (found,) in self._exchange.gather_numbers([value]))
 
-    def corrupt(self, fault: str) -> None:
-        """As `Backend.corrupt`."""
-        if fault == "flip-parameter-bit":
-            self._parameters.vector[:1].view(np.uint32)[0] ^= np.uint32(1 << 22)
-        else:
-            self._planted = fault
-
 
 def _random_state(stored: Array, directory: Path) -> dict[str, Any]:
     """Random state from its bytes, of the one generator that this backend has."""
