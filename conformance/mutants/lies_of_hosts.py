@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from registry import mutant
+from trainspec_conformance.testbed import muster, places
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.exchange import Exchange
-from trainspec_reference.common import channel, kernel, muster, places, saver, worker
+from trainspec_reference.common import channel, kernel, saver, worker
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.backend import PeerLostError
 from trainspec_reference.common.checkpoints import SaveFacts, Vault, name_of

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import msgspec
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.launch import hosts, launch
-from trainspec_reference.common.places import Place
 from trainspec_reference.common.reading import write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
 
 from trainspec_conformance.testbed import backend_named
+from trainspec_conformance.testbed.hosts import HostsController
+from trainspec_conformance.testbed.places import Place
 from trainspec_conformance.testbed.planted import PlantedFault, planted
 from trainspec_conformance.testbed.worker import WORKER
 from trainspec_validate.documents import types as documents
@@ -91,10 +93,11 @@ def run(backend: str, task: Task, worker: tuple[str, ...], network: Network = ST
         trace_directory=Path(task.trace_directory),
         run=task.run,
         first_attempt=task.attempt,
-        places={one.name: Place(one.address, one.interface, one.enter) for one in task.hosts},
-        address=task.address,
     )
-    return launch(assignment, settings, worker)
+    if not task.hosts:
+        return launch(assignment, settings, worker)
+    places = {one.name: Place(one.address, one.interface, one.enter) for one in task.hosts}
+    return launch(assignment, settings, worker, partial(HostsController, places=places, address=task.address))
 
 
 def _hosts(task: Task) -> tuple[str, ...]:

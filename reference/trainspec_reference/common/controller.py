@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import ClassVar
 
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import Channel, ChannelError
@@ -31,16 +32,21 @@ _GRACE_SECONDS = 30.0
 class Controller:
     """Runs a job to its end, through whatever happens to its workers."""
 
+    recovery: ClassVar[type[Recovery]] = Recovery
+
     def __init__(self, job: Job, settings: Settings, command: Sequence[str]) -> None:
         self._job, self._settings = job, settings
         self._trace = TraceWriter(settings.trace_directory, "controller")
-        self._crew = Crew(Clock(), command, settings.environment, settings.places, settings.address)
-        self._recovery = Recovery(job, settings, self._crew, self._trace)
+        self._crew = self._make_crew(command)
+        self._recovery = self.recovery(job, settings, self._crew, self._trace)
         self._wake, self._woken = socket.socketpair()
         self._is_told_to_stop = False
         self._stop_by: float | None = None
         self._last_ping = 0.0
         self._memory_kills = MemoryKills()
+
+    def _make_crew(self, command: Sequence[str]) -> Crew:
+        return Crew(Clock(), command, self._settings.environment)
 
     def run(self) -> int:
         """Train to the end; gives the exit status. No process is left, however it ends."""

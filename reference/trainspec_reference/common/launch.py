@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import PROGRAMS_DIRECTORY, rendezvous_command
 from trainspec_reference.common.controller import Controller
+from trainspec_reference.common.job import Job
 from trainspec_reference.common.run_settings import Settings
 
 WORKER = (sys.executable, "-m", "trainspec_reference.common.worker")
@@ -16,7 +17,12 @@ WORKER = (sys.executable, "-m", "trainspec_reference.common.worker")
 ASSIGNMENT = ".assignment.json"
 
 
-def launch(assignment: Assignment, settings: Settings, command: Sequence[str] = WORKER) -> int:
+def launch(
+    assignment: Assignment,
+    settings: Settings,
+    command: Sequence[str] = WORKER,
+    controller: Callable[[Job, Settings, Sequence[str]], Controller] = Controller,
+) -> int:
     """Run a job to its end; gives the exit status.
 
     Raises:
@@ -26,12 +32,11 @@ def launch(assignment: Assignment, settings: Settings, command: Sequence[str] = 
     path = settings.directory / ASSIGNMENT
     assignment.write(path)
     told = {PROGRAMS_DIRECTORY: str(settings.programs_directory.resolve()), **settings.environment}
-    # On hosts of their own rank 0 serves at an address of its own, which all others were seen to reach.
-    rendezvous = () if settings.places else rendezvous_command(assignment.backend, assignment.job.device)
+    rendezvous = rendezvous_command(assignment.backend, assignment.job.device)
     if rendezvous:
         rendezvous = (*rendezvous, str(settings.directory))  # which tells whose it is where processes are listed
     settings = replace(settings, environment=told, rendezvous=rendezvous)
-    return Controller(assignment.job, settings, (*command, str(path))).run()
+    return controller(assignment.job, settings, (*command, str(path))).run()
 
 
 def hosts(num_ranks: int, num_hosts: int) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from trainspec_reference.common.checkpoints import Vault, remove
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.muster import Muster
 from trainspec_reference.common.reading import job_to_json
 from trainspec_reference.common.rendezvous import Rendezvous
 from trainspec_reference.common.restart_state import StateChoice, StateSource
@@ -166,27 +165,10 @@ class Regroup:
     def _refilled(self, members: Sequence[Worker]) -> list[Worker]:
         """The same places, with workers that stand by or new ones where one is gone."""
         found: list[Worker] = []
-        taken = [member.host for member in members if member.is_alive]
         for member in members:
-            if member.is_alive:
-                found.append(member)
-                continue
-            host = self._crew.places.for_worker(member.host, taken)
-            taken.append(host)
-            spare = None if self._crew.places.are_real else self._crew.spare(host)
-            found.append(spare if spare is not None else self._crew.start(host))
+            spare = member if member.is_alive else self._crew.spare(member.host)
+            found.append(spare if spare is not None else self._crew.start(member.host))
         return found
-
-    def muster(self, planned: Planned) -> Muster | None:
-        """Have the workers see whether they reach each other; None where all run on one host."""
-        return Muster(planned.members, self._crew.clock) if self._crew.places.are_real else None
-
-    def without(self, planned: Planned, outside: Sequence[Worker]) -> Planned:
-        """The same formation, with others in place of workers whose host does not reach the rest."""
-        for worker in outside:
-            self._crew.places.cut_off(worker.host)
-            self._crew.end(worker)
-        return Planned(self._refilled(planned.members), planned.choice)
 
     def form(self, planned: Planned, address: str) -> Team:
         """Have the workers join, at an address of the first one or one that is served, and train."""

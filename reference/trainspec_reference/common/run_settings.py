@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from trainspec_reference.common.decisions import Way
-from trainspec_reference.common.places import LOOPBACK, Place
 
 COMPLETED, IN_USE, CRASH_LOOP, PREEMPTED, NOTHING_RESTORABLE, STOPPED_BY_PLAN = 0, 2, 10, 11, 12, 13
 """Exit statuses of a run."""
@@ -33,10 +32,6 @@ class Settings:
     """What is done about lost workers; None for what the policy says."""
     num_standby: int = 0
     """Workers that stand by, with all libraries loaded."""
-    places: Mapping[str, Place] = field(default_factory=dict)
-    """Hosts by name; none where all workers run on this one, whatever hosts they stand for."""
-    address: str = LOOPBACK
-    """Under which workers reach the controller."""
     rendezvous: tuple[str, ...] = ()
     """Command of a process that serves formations; none where their rank 0 does."""
 

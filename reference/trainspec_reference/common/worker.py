@@ -21,12 +21,10 @@ from trainspec_reference.common.backend import (
     PeerLostError,
     make,
 )
-from trainspec_reference.common.channel import Link, free_address
-from trainspec_reference.common.crew import ADDRESS, CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
+from trainspec_reference.common.channel import Link
+from trainspec_reference.common.crew import CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
 from trainspec_reference.common.decisions import replicas_are_whole
-from trainspec_reference.common.places import LOOPBACK
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
-from trainspec_reference.common.reach import Doorbell, reached
 from trainspec_reference.common.saver import Saver
 from trainspec_reference.common.start_state import StartState
 from trainspec_reference.common.trace import TraceWriter
@@ -59,8 +57,6 @@ class WorkerProcess:
         match message:
             case say.Ping():
                 self._link.say(say.Pong())
-            case say.Reach(addresses=addresses):
-                threading.Thread(target=self._look_around, args=(addresses,), name="reach", daemon=True).start()
             case say.Stop():
                 if self._ports:
                     self._ports.wish(Wish.STOP)
@@ -80,10 +76,6 @@ class WorkerProcess:
                     self._backend.abort()
             case say.Exit():
                 self._orders.put(message)
-
-    def _look_around(self, addresses: tuple[str, ...]) -> None:
-        free = free_address(os.environ.get(ADDRESS, LOOPBACK))
-        self._link.say(say.Reached(addresses=reached(addresses), free=free))
 
     @property
     def _is_asynchronous(self) -> bool:
@@ -203,10 +195,7 @@ def _tell_failure(link: Link, error: BaseException) -> None:
 
 
 def _hello(number: int, backend: Backend) -> say.Hello:
-    doorbell = Doorbell(os.environ[ADDRESS]).address if ADDRESS in os.environ else None
-    return say.Hello(
-        token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin, address=doorbell
-    )
+    return say.Hello(token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin)
 
 
 def _lease_seconds() -> float | None:
