@@ -63,7 +63,7 @@ class TorchBackend:
         """Give the groups up; a gradient that was under way is lost."""
         if self._groups is None:
             return
-        with let_go():
+        with let_go(self._groups.made):
             if self._replica is not None:
                 self._replica.disconnect()
                 del self._passes

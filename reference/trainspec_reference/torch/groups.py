@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
@@ -48,6 +48,8 @@ class Groups:
 
     def __init__(self, formation: Formation, grid: RankGrid, device: torch.device) -> None:
         self.device = device
+        self.made: list[weakref.ref[dist.ProcessGroup]] = []
+        """All groups that this rank is in."""
         self.formation, self.grid, self.place = formation, grid, grid.place(formation.rank)
         if device.type == "cuda":
             hosts = formation.hosts[: formation.rank]
@@ -56,7 +58,7 @@ class Groups:
             os.environ["TRAINSPEC_DEVICE"] = f"GPU-{torch.cuda.get_device_properties().uuid}"
         with peers_needed():
             self._join(formation, device)
-            self.world = dist.group.WORLD
+            self.made += [weakref.ref(dist.group.WORLD)] if dist.group.WORLD is not None else []
             self.sharers, self.tensor = self._group("data", "context"), self._group("tensor")
             self.copies = self.sharers if grid.parallelism.expert == 1 else self._among(grid.copy_groups())
             # Groups of their own for experts, too, since tokens travel while gradients are summed.
@@ -118,6 +120,7 @@ class Groups:
             group = dist.group.WORLD if whole else dist.new_group(list(ranks), backend=backend)
             if self.formation.rank in ranks:
                 own = group
+                self.made += [weakref.ref(group)] if group is not None else []
         return own
 
     def _by_host(self) -> tuple[dist.ProcessGroup | None, ...]:
@@ -188,8 +191,7 @@ class Groups:
         """End what waits for peers, from any thread: kernels of NCCL wait until they are aborted."""
         if self.device.type != "cuda" or self.formation.num_ranks == 1:
             return
-        groups = (self.context.group, self.experts.group, self.pipeline, self.tensor, self.copies, self.ends)
-        for group in dict.fromkeys((*groups, self.sharers, self.world)):
+        for group in dict.fromkeys(made() for made in self.made):
             if group is not None and dist.get_backend(group) == "nccl":
                 group.abort()
 
@@ -202,12 +204,11 @@ class Groups:
 
 
 @contextmanager
-def let_go() -> Iterator[None]:
-    """A block after which nothing holds the groups that were there, so that their connections are closed.
+def let_go(groups: Sequence[weakref.ref[dist.ProcessGroup]]) -> Iterator[None]:
+    """A block after which nothing holds these groups, so that their connections are closed.
 
     A group of gloo closes none before it is deleted: a rank that is no neighbour of a lost one waits for them.
     """
-    groups = [weakref.ref(group) for group in (*dist.distributed_c10d._world.pg_map,)]
     yield
     if any(group() is not None for group in groups):
         gc.collect()

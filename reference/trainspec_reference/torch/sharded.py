@@ -13,9 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
@@ -27,7 +25,7 @@ from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import Region
 
 
-class ShardedExchange(ReduceScatter):
+class ShardedExchange:
     """FSDP2's reduce-scatter of whole gradients, which notes their norm, and the time where the processor does it."""
 
     def __init__(self, context: ContextSplit) -> None:
@@ -127,7 +125,7 @@ class ShardedReplica:
             unit = fully_shard(module, mesh=mesh, reshard_after_forward=not whole_between_passes)
             unit.set_gradient_divide_factor(1.0)  # the loss is divided by the targets of all ranks
             unit.set_force_sum_reduction_for_comms(enable=True)
-            unit.set_custom_reduce_scatter(self.exchange)
+            unit.set_custom_reduce_scatter(self.exchange)  # type: ignore[arg-type]
         self._shares = [self._share(name.replace(".", "/"), tensor) for name, tensor in self._model.named_parameters()]
         kept = [share for share in self._shares if share.tensor.numel()]
         self._optimizer = make_optimizer([(share.region, share.tensor) for share in kept], self._job.rates)
@@ -137,9 +135,10 @@ class ShardedReplica:
         if not isinstance(sharded, DTensor):
             raise TypeError(f"{name} is not divided")
         local = sharded.to_local().detach()
-        _, offsets = compute_local_shape_and_global_offset(sharded.shape, sharded.device_mesh, sharded.placements)
+        num_rows, mesh = sharded.shape[0], sharded.device_mesh
+        first = min(num_rows, mesh.get_local_rank() * -(-num_rows // mesh.size()))
         moments = torch.zeros_like(local), torch.zeros_like(local)
-        return Share(self._regions[name], sharded, tuple(offsets), local, moments)
+        return Share(self._regions[name], sharded, (first,) + (0,) * (local.ndim - 1), local, moments)
 
     def disconnect(self) -> None:
         """Nothing of it can go on."""
