@@ -22,7 +22,7 @@ from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.jax import arithmetic
 from trainspec_reference.jax.backend import JaxBackend
 from trainspec_reference.jax.compression import Carried, Compressor
-from trainspec_reference.jax.reduction import summed
+from trainspec_reference.jax.exchange import summed
 
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.plan import TrainingPlan

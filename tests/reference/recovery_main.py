@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 from trainspec_conformance.testbed.planted import faults_in, planted
 from trainspec_conformance.testbed.worker import WORKER
-from trainspec_reference.common.assignment import Assignment
-from trainspec_reference.common.launch import launch
-from trainspec_reference.common.run_settings import Settings
+from trainspec_reference.common.controller import launch
+from trainspec_reference.common.run_settings import Assignment, Settings
 
 
 def main(directory: Path, command: list[str]) -> int:

@@ -16,10 +16,10 @@ from typing import Any
 
 from trainspec_conformance.testbed import PLAIN
 from trainspec_conformance.testbed.planted import planted
-from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.controller import hosts
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.launch import hosts
 from trainspec_reference.common.reading import Changes, read_job
+from trainspec_reference.common.run_settings import Assignment
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.plan import TrainingPlan

@@ -24,10 +24,9 @@ from trainspec_conformance.testbed import probe_machine
 from trainspec_reference.__main__ import main
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import offers
-from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.reading import NotTrainableError
-from trainspec_reference.common.run_settings import IN_USE
+from trainspec_reference.common.run_settings import IN_USE, Assignment
 from trainspec_reference.common.worker import WorkerProcess
 from trainspec_reference.jax import arithmetic, processes
 from trainspec_reference.torch.groups import Groups

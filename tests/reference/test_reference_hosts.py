@@ -12,9 +12,8 @@ from trainspec_conformance.testbed.muster import Muster, Reached, largest_group
 from trainspec_conformance.testbed.places import Place, Places
 from trainspec_conformance.testbed.reach import Doorbell, reached
 from trainspec_reference.common.channel import LOOPBACK, Listener, free_address
-from trainspec_reference.common.clock import Clock
-from trainspec_reference.common.crew import Worker
-from trainspec_reference.common.kernel import MemoryKills
+from trainspec_reference.common.controller import MemoryKills
+from trainspec_reference.common.crew import Clock, Worker
 
 SECONDS = 600
 

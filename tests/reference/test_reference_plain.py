@@ -18,9 +18,8 @@ from trainspec_conformance.testbed.plain.optimizer import AdamW
 from trainspec_conformance.testbed.planted import corrupt
 from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError, make
 from trainspec_reference.common.data import Samples
-from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Data, ModelShape, Rates
-from trainspec_reference.common.weights import initial_weights
+from trainspec_reference.common.weights import initial_weights, state_digest, tensor_digest
 
 from tests.reference.plain_crew import Desk, formations, tiny_job, train
 from trainspec_validate.documents.types import changed

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.controller import hosts, launch
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
-from trainspec_reference.common.launch import hosts, launch
 from trainspec_reference.common.reading import write_documents
-from trainspec_reference.common.run_settings import IN_USE, Settings
+from trainspec_reference.common.run_settings import IN_USE, Assignment, Settings
 
 from trainspec_conformance.testbed import backend_named
 from trainspec_conformance.testbed.hosts import HostsController

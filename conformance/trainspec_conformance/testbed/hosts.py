@@ -6,9 +6,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trainspec_reference.common.clock import Clock
 from trainspec_reference.common.controller import Controller
-from trainspec_reference.common.crew import LEASE, Crew, Worker
+from trainspec_reference.common.crew import LEASE, Clock, Crew, Worker
 from trainspec_reference.common.decisions import Episode
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.messages import FromWorker

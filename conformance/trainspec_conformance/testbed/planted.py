@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 from trainspec_reference.common.backend import Backend, Gradients
+from trainspec_reference.common.data import Loaded
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.trainer import Trainer
 
 

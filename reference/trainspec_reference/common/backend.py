@@ -174,7 +174,7 @@ class Backend(Protocol):
         ...
 
     def digest(self) -> str:
-        """`sha256:` digest of the global parameters and optimizer state, by `common.digests`, equal on every rank."""
+        """`sha256:` digest of the global parameters and optimizer state, by `common.weights`, equal on every rank."""
         ...
 
     def agree(self, value: float) -> tuple[float, ...]:

@@ -10,13 +10,40 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainspec_reference.common.channel import LOOPBACK, Channel, Listener
-from trainspec_reference.common.clock import Clock
 from trainspec_reference.common.decisions import Kind
 from trainspec_reference.common.messages import FromController, Hello
+
+LONGEST_TURN_SECONDS = 0.5
+"""A turn of the controller's loop counts as no more: it was suspended, starved, or waited for storage itself."""
+
+
+class Clock:
+    """Time that advances between two turns of the loop only, and by no more than a turn counts.
+
+    What a worker said in a longer turn is heard before the time counts against that worker.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._last = now()
+        self._seconds = 0.0
+
+    def advance(self) -> float:
+        """Begin a turn; gives the time that all of it has."""
+        now = self._now()
+        self._seconds += min(now - self._last, LONGEST_TURN_SECONDS)
+        self._last = now
+        return self._seconds
+
+    def __call__(self) -> float:
+        """Time of the turn, in seconds."""
+        return self._seconds
+
 
 CONTROLLER, TOKEN, NUMBER, LEASE = (
     f"TRAINSPEC_REFERENCE_{name}" for name in ("CONTROLLER", "TOKEN", "WORKER", "LEASE")

@@ -15,9 +15,8 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.common.regroup import Planned, Regroup, Remains
 from trainspec_reference.common.run_settings import COMPLETED, NOTHING_RESTORABLE, PREEMPTED, RunEnd, Settings
 from trainspec_reference.common.saves import DivergedError
-from trainspec_reference.common.team import Team
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.watch import Limits
+from trainspec_reference.common.watch import Limits, Team
 from trainspec_validate.documents.types import trace
 
 _SETTLE_SECONDS = 0.3

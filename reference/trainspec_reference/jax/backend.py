@@ -21,17 +21,16 @@ from trainspec_reference.common.backend import (
     Snapshot,
     Weights,
 )
-from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
-from trainspec_reference.jax import arithmetic, checkpoint
-from trainspec_reference.jax.checkpoint import JaxSnapshot
+from trainspec_reference.common.weights import state_digest, tensor_digest
+from trainspec_reference.jax import arithmetic, storage
 from trainspec_reference.jax.exchange import Exchanged
 from trainspec_reference.jax.mesh import AXES, Ranks
 from trainspec_reference.jax.processes import BUILD_SECONDS, Processes
 from trainspec_reference.jax.programs import Programs, keep_programs
 from trainspec_reference.jax.state import Arrays, State
-from trainspec_reference.jax.storage import SHARED, restored, stored, whole_tensors
+from trainspec_reference.jax.storage import SHARED, JaxSnapshot, restored, stored, whole_tensors
 
 
 class JaxBackend:
@@ -129,11 +128,11 @@ class JaxBackend:
         """Write this rank's directory with Orbax."""
         if not isinstance(snapshot, JaxSnapshot):
             raise TypeError(f"{type(snapshot).__name__} is no snapshot of this backend")
-        checkpoint.write(snapshot, directory)
+        storage.write(snapshot, directory)
 
     def restore(self, directory: Path) -> None:
         """Read this rank's part of the pieces of all ranks that wrote."""
-        self._state = restored(checkpoint.Saved(directory), self._programs.maker, self._job)
+        self._state = restored(storage.Saved(directory), self._programs.maker, self._job)
 
     def share(self, source: int) -> None:
         """Copy the state of a rank bit by bit; what it has not sent yet is each rank's own, and stays."""

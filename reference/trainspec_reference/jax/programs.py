@@ -13,7 +13,7 @@ from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.batch_schedule import micro_sequences, shares
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import all_reduce_algorithm
-from trainspec_reference.common.sequences import own_positions
+from trainspec_reference.common.ranks import own_positions
 from trainspec_reference.jax.arithmetic import Formats
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.exchange import Exchange, Exchanged

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from trainspec_reference.common.offers import all_reduce_algorithm
-from trainspec_reference.torch.flat_collectives import all_gather_flat, reduce_scatter_flat
 from trainspec_reference.torch.groups import Groups, peers_needed
+from trainspec_reference.torch.parallel import all_gather_flat, reduce_scatter_flat
 from trainspec_validate.documents.types.communication import Communication
 
 Sum = Callable[[torch.Tensor], None]

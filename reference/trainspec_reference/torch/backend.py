@@ -17,14 +17,13 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch import checkpoint, digest, noise, random
-from trainspec_reference.torch.activations import keeper
 from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot
-from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups, let_go
 from trainspec_reference.torch.models import make_model
+from trainspec_reference.torch.models.blocks import keeper
 from trainspec_reference.torch.models.transformer import TransformerModel
+from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit
 from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import parameter_dtype, prepare

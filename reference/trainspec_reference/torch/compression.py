@@ -14,8 +14,8 @@ import torch.distributed as dist
 from trainspec_reference.torch.algorithms import Sum
 from trainspec_reference.torch.exchange import Bucket
 from trainspec_reference.torch.flat import FlatState, Span
-from trainspec_reference.torch.flat_collectives import all_gather_flat
 from trainspec_reference.torch.groups import peers_needed
+from trainspec_reference.torch.parallel import all_gather_flat
 from trainspec_validate.documents.types.communication import Compression
 
 CAST = {"fp16": torch.float16, "bf16": torch.bfloat16}

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from trainspec_reference.common.digests import state_digest, tensor_digest
+from trainspec_reference.common.weights import state_digest, tensor_digest
 from trainspec_reference.torch.checkpoint import UPDATES, Box
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import plain_shape

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Protocol
@@ -12,9 +13,44 @@ from typing import Protocol
 import torch
 
 from trainspec_reference.torch.algorithms import Sum
-from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.flat import FlatState, Span, squared_norm
-from trainspec_reference.torch.streams import SideStream
+from trainspec_reference.torch.parallel import ContextSplit
+
+
+class SideStream:
+    """A queue of work beside the one that computes; on the processor, threads do the same and nothing is to be done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def mark(self) -> torch.cuda.Event | None:
+        """What has been asked of the computing queue until now."""
+        if self._stream is None:
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    @contextmanager
+    def after(self, event: torch.cuda.Event | None) -> Iterator[None]:
+        """Work that begins once the marked work is done, and does not hold up the computing queue."""
+        if self._stream is None or event is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(event)
+            yield
+
+    def finish_computing(self) -> None:
+        """Wait for the computing queue."""
+        if self._stream is not None:
+            torch.cuda.current_stream().synchronize()
+
+    def finish(self) -> None:
+        """Wait for the work beside it."""
+        if self._stream is not None:
+            self._stream.synchronize()
+
 
 DEFAULT_BUCKET_BYTES = 25e6
 """As large as PyTorch's own; the first bucket starts when the last layer's gradients are there."""

@@ -11,7 +11,7 @@ import torch
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.data import NOT_COUNTED
 from trainspec_reference.common.job import ModelShape
-from trainspec_reference.torch.context_parallel import ContextSplit
+from trainspec_reference.torch.parallel import ContextSplit
 from trainspec_validate.documents.types.memory import Memory
 
 Fed = tuple[torch.Tensor, torch.Tensor]

@@ -16,11 +16,8 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.expert_parallel import ExpertSplit
-from trainspec_reference.torch.flat_collectives import all_gather_flat
+from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit, TensorSplit, all_gather_flat
 from trainspec_reference.torch.parts import Part
-from trainspec_reference.torch.tensor_parallel import TensorSplit
 
 _PEER_WORDS = re.compile(r"gloo/|nccl|timed? ?out|connection|socket|broken pipe|by peer", re.IGNORECASE)
 

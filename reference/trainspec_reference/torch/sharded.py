@@ -18,10 +18,9 @@ from torch.distributed.tensor import DTensor
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
-from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.flat import make_optimizer, set_moments, squared_norm
-from trainspec_reference.torch.flat_collectives import reduce_scatter_flat
 from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.parallel import ContextSplit, reduce_scatter_flat
 from trainspec_reference.torch.parts import Region
 
 

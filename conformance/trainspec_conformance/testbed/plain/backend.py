@@ -20,8 +20,8 @@ from trainspec_reference.common.backend import (
     Snapshot,
     Weights,
 )
-from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.weights import state_digest, tensor_digest
 
 from trainspec_conformance.testbed.plain import reduction, storage
 from trainspec_conformance.testbed.plain.compression import GradientCompressor

@@ -11,8 +11,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from trainspec_reference.common.job import ModelShape
-from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.models.blocks import empty
+from trainspec_reference.torch.parallel import ExpertSplit
 from trainspec_reference.torch.parts import Part
 
 

@@ -11,10 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from trainspec_reference.common.job import ModelShape
-from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.expert_parallel import ExpertSplit
 from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all
 from trainspec_reference.torch.models.experts import Experts
+from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit
 from trainspec_reference.torch.parts import Part
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
