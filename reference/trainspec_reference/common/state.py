@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 
@@ -106,8 +105,3 @@ class TrainerState:
             ValueError: the text is no such state; the message names the field.
         """
         return msgspec.json.decode(text, type=TrainerState)
-
-    def plain(self) -> dict[str, Any]:
-        """The state as plain values, for messages between processes."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found

@@ -20,9 +20,8 @@ from trainspec_reference.jax.exchange import Exchange, Exchanged
 from trainspec_reference.jax.layout import Layout, Shape
 from trainspec_reference.jax.mesh import COPY_AXES, Group, Ranks
 from trainspec_reference.jax.models import splits_of
-from trainspec_reference.jax.optimizer import Rate, Trained, adamw
 from trainspec_reference.jax.passes import Batch, Passes, Sums
-from trainspec_reference.jax.state import State, StateMaker
+from trainspec_reference.jax.state import Rate, State, StateMaker, Trained, adamw
 
 _NEXT_KEY = 2**31 - 1
 """Folded into the key by each update; no rank has this number."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
@@ -79,35 +79,6 @@ def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copied
 
 
-def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | None) -> None:
-    """Write the boxes of all ranks of the group into one checkpoint, forced to storage.
-
-    Raises:
-        OSError: this rank, or another one, cannot write.
-        PeerLostError: a rank is gone.
-    """
-    from trainspec_reference.torch import distributed_checkpoint  # noqa: PLC0415
-
-    distributed_checkpoint.write(snapshot, directory, group)
-
-
-def names_in(directory: Path) -> frozenset[str]:
-    """Names of the global tensors of a checkpoint.
-
-    Raises:
-        CheckpointUnreadableError: there is no readable index.
-    """
-    from trainspec_reference.torch import distributed_checkpoint  # noqa: PLC0415
-
-    return distributed_checkpoint.names_in(directory)
-
-
-def read(boxes: Mapping[str, Box], directory: Path) -> None:
-    """Fill the boxes from a checkpoint, however the ranks that wrote it had divided its tensors.
-
-    Raises:
-        CheckpointUnreadableError: a file is missing, damaged or of another model.
-    """
-    from trainspec_reference.torch import distributed_checkpoint  # noqa: PLC0415
-
-    distributed_checkpoint.read(boxes, directory)
+def library() -> ModuleType:
+    """The module that drives PyTorch's checkpoints, loaded when one is read or written."""
+    return import_module("trainspec_reference.torch.distributed_checkpoint")

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
-from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
+from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, library
 from trainspec_reference.torch.flat import make_optimizer, set_moments, squared_norm
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parallel import ContextSplit, reduce_scatter_flat
@@ -191,7 +191,7 @@ class ShardedReplica:
         """
         boxes = dict(self._boxes())
         hosted = {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in boxes.items()}
-        read(hosted, directory)
+        library().read(hosted, directory)
         for name, box in boxes.items():
             box.tensor.copy_(hosted[name].tensor)
 
