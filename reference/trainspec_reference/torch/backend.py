@@ -16,16 +16,15 @@ from trainspec_reference.common.backend import Backend, Formation, Gradients, Mi
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.torch import digest
+from trainspec_reference.torch import checkpoint
 from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot, library
-from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups, gather_noise, let_go
 from trainspec_reference.torch.models import make_model
 from trainspec_reference.torch.models.blocks import keeper
 from trainspec_reference.torch.models.transformer import TransformerModel
 from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit
 from trainspec_reference.torch.parts import plain_shape
-from trainspec_reference.torch.passes import Passes
+from trainspec_reference.torch.passes import Passes, blank
 from trainspec_reference.torch.precision import (
     generator_states,
     parameter_dtype,
@@ -188,12 +187,12 @@ class TorchBackend:
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
         """Global parameters by name."""
-        whole = digest.global_tensors(PARAMETERS, self._built(), self._shapes, self._joined(), self._dtype)
+        whole = checkpoint.global_tensors(PARAMETERS, self._built(), self._shapes, self._joined(), self._dtype)
         return {name: plain_shape(name, tensor.numpy()).astype(np.float32) for name, tensor in whole}
 
     def digest(self) -> str:
         """State digest, of tensors that this rank holds whole from its own copies."""
-        return digest.digest(self._built(), self._shapes, self._joined(), self._dtype)
+        return checkpoint.digest(self._built(), self._shapes, self._joined(), self._dtype)
 
     def agree(self, value: float) -> tuple[float, ...]:
         """The value of each rank."""
