@@ -146,6 +146,8 @@ class ContextSplit:
     """How context ranks share each sequence; without a group a rank holds all of it.
 
     Each rank gathers the keys and values of all positions, and each of its two pieces attends to those up to its end.
+    PyTorch's own `context_parallel` divides the attention kernels of accelerators alone: for that of processors it has
+    no rule (2.13), and a run has to give the same numbers on both.
     """
 
     group: dist.ProcessGroup | None = None
@@ -175,9 +177,10 @@ class ContextSplit:
 
     def attend(self, q_BHtK: torch.Tensor, k_BHtK: torch.Tensor, v_BHtK: torch.Tensor) -> torch.Tensor:
         """Causal attention of this rank's positions to those of all ranks, of which there are several."""
-        shares: torch.Tensor = _GatherAll.apply(torch.stack((k_BHtK, v_BHtK)), self.group)  # type: ignore[no-untyped-call]
-        early, late = shares.chunk(2, dim=-2)
-        k_BHTK, v_BHTK = torch.cat([*early, *late.flip(0)], dim=-2)
+        whole_STK = _Gather.apply(torch.stack((k_BHtK, v_BHtK)).flatten(0, 2), self.group, True)  # type: ignore[no-untyped-call]
+        early, late = whole_STK.view(len(whole_STK), self.degree, -1, whole_STK.shape[-1]).chunk(2, dim=2)
+        in_order = torch.cat([early, late.flip(1)], dim=1)
+        k_BHTK, v_BHTK = in_order.view(2, *k_BHtK.shape[:2], -1, k_BHtK.shape[-1])
         mixed = []
         for number, q_BHCK in zip(self._numbers, q_BHtK.chunk(2, dim=-2), strict=True):
             size, seen = q_BHCK.shape[-2], q_BHCK.shape[-2] * (number + 1)
@@ -204,27 +207,6 @@ def _mask(num_queries: int, num_keys: int) -> torch.Tensor:
     from torch.nn.attention.bias import causal_lower_right  # noqa: PLC0415 - it takes a second to load
 
     return causal_lower_right(num_queries, num_keys)
-
-
-class _GatherAll(torch.autograd.Function):
-    """Tensors of all ranks, stacked; the gradient of this rank's is the sum of what all ranks have of it.
-
-    PyTorch's own `context_parallel` divides the attention kernels of accelerators alone: for that of processors it has
-    no rule (2.13), and a run has to give the same numbers on both.
-    """
-
-    @staticmethod
-    def forward(context: Any, own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        context.group = group
-        shares = own.new_empty(dist.get_world_size(group), *own.shape)
-        all_gather_flat(shares.view(-1), own.contiguous().flatten(), group=group)
-        return shares
-
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        own = gradient.new_empty(gradient.shape[1:])
-        reduce_scatter_flat(own.view(-1), gradient.contiguous().flatten(), group=context.group)
-        return own, None
 
 
 Compute = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
