@@ -147,6 +147,5 @@ def skips_silently() -> None:
 @mutant("never-compares", "TS-CNF-122", "Claims to compare replicas, and does not.")
 def never_compares() -> None:
     nothing: Any = lambda *_: None  # noqa: E731
-    trainer.compare = nothing
-    trainer.replicas.compare = nothing
+    trainer.compare_replicas = nothing
     saves.Saves._compare = nothing  # type: ignore[method-assign]

@@ -20,13 +20,7 @@ from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.reading import job_to_json
 from trainspec_reference.common.restart_state import StateChoice, StateSource
-from trainspec_reference.common.run_settings import (
-    CRASH_LOOP,
-    NOTHING_RESTORABLE,
-    STOPPED_BY_PLAN,
-    RunEnd,
-    Settings,
-)
+from trainspec_reference.common.run_settings import CRASH_LOOP, NOTHING_RESTORABLE, STOPPED_BY_PLAN, RunEnd, Settings
 from trainspec_reference.common.saves import Saves, Terms
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.watch import Limits, Team, Watch

@@ -23,7 +23,7 @@ _NUM_HEX_DIGITS = 12
 """48 bits of a digest, which a float64 holds exactly."""
 
 
-def compare(backend: Backend, step: int) -> None:
+def compare_replicas(backend: Backend, step: int) -> None:
     """Compare the digests of the state of all ranks after an update; all ranks call it.
 
     Raises:
@@ -255,7 +255,7 @@ class Trainer:
         if self.state.num_skipped_in_a_row:
             return
         if _is_due(job.replica_check_steps, step):
-            compare(self.backend, step)
+            compare_replicas(self.backend, step)
         if _is_due(job.rebalance_interval_steps, step):
             self._rebalance()
         if _is_due(job.evaluation_interval_steps, step):

@@ -13,13 +13,7 @@ from pathlib import Path
 
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import telemetry
-from trainspec_reference.common.backend import (
-    Backend,
-    CheckpointUnreadableError,
-    Formation,
-    PeerLostError,
-    make,
-)
+from trainspec_reference.common.backend import Backend, CheckpointUnreadableError, Formation, PeerLostError, make
 from trainspec_reference.common.channel import Link
 from trainspec_reference.common.crew import CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
 from trainspec_reference.common.decisions import replicas_are_whole
