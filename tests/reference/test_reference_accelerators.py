@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,10 +115,8 @@ def test_an_abort_reaches_the_communicators_of_nccl_alone(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(dist, "get_backend", lambda group: "gloo" if group.name == "tensor" else "nccl")
     found: Any = groups(0, ("a", "b"), dist.HashStore())
-    found.context = SimpleNamespace(group=None)
-    found.pipeline, found.tensor, found.copies, found.ends = None, Group("tensor"), Group("copies"), None
-    found.world = Group("world")
-    found.experts, found.sharers = SimpleNamespace(group=None), found.copies
+    made = [Group("tensor"), Group("copies"), Group("world")]
+    found.made = [weakref.ref(group) for group in made]
     found.abort()
     assert aborted == ["copies", "world"]
     found.formation = formation(0, ("a",))
