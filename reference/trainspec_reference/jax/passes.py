@@ -25,10 +25,9 @@ from trainspec_reference.jax.models.splits import UNSHARED, ContextSplit, Tensor
 def pipelined_loss_sum(family: Family, network: Network, inputs_M: Any, targets_M: Any, keys_M: Any) -> Any:
     """Sum of the loss over the counted targets of all micro-batches, on the last stage of a pipeline; 0 on the others.
 
-    All stages run one program, in which a tick lets each stage compute one micro-batch and hand it to the next stage.
-    The backward pass is the derivative of that loop, so that it begins when the last forward pass has ended (GPipe,
-    arXiv:1811.06965): what the activation policy keeps is kept of all micro-batches. In the ticks that fill and empty
-    the pipeline a stage computes as well, and what comes out counts nothing.
+    All stages run one program, in whose ticks each computes one micro-batch and hands it to the next stage; what comes
+    out of those that fill and empty the pipeline counts nothing. The backward pass is the derivative of that loop: it
+    begins after the last forward pass (GPipe, arXiv:1811.06965), so that all micro-batches keep their activations.
     """
     stage, wide = jax.lax.axis_index(PIPELINE_AXIS), network.formats.wide
     num_stages, num_batches = network.num_stages, targets_M.shape[0]
