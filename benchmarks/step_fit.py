@@ -24,7 +24,6 @@ START = Calibration(
     sustained_matmul=0.8,
     sustained_experts=1.0,
     sustained_narrow=1.0,
-    sustained_tpu=0.8,
     hidden_communication=0.3,
 )
 """Where every fit begins; a constant that no row depends on stays there."""

@@ -353,10 +353,10 @@ def _steps() -> list[str]:
             "shares are of the predicted step. `benchmarks/published_documents.py` writes the plan and the profile of "
             "a run, and assumes what its publication leaves open; kernels and overlap are those of its framework "
             "(`software.RELEASES`).",
-            f"Five constants are fitted to these and other runs: products reach {found.sustained_matmul} of the best "
+            f"Four constants are fitted to these and other runs: products reach {found.sustained_matmul} of the best "
             f"measured product, those of experts {found.sustained_experts} of that, those below 16 bits "
-            f"{found.sustained_narrow}, those on TPUs {found.sustained_tpu} of the peak, and a step still pays "
-            f"{found.hidden_communication} of the time of hidden messages. So the last column is no held-out error.",
+            f"{found.sustained_narrow}, and a step still pays {found.hidden_communication} of the time of hidden "
+            "messages. So the last column is no held-out error.",
             table(("run", "model", "on", "ranks", "compute", "bubble", *AXES, "optimizer", *times), steps()),
         ),
         *section(

@@ -145,6 +145,12 @@ def shadow_in_home() -> None:
     _copies(lambda _: Path.home() / ".cache" / _named())
 
 
+@mutant("shadow-in-store", "TS-CNF-136", "Restores from a hidden directory of the store; its checkpoints are decoys.",
+        also=DECOYS)  # fmt: skip
+def shadow_in_store() -> None:
+    _copies(lambda store: store / ".copies")
+
+
 @mutant("decoy-of-first", "TS-CNF-125", "Writes the first save into each checkpoint, and restores from a copy.",
         also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def decoy_of_first() -> None:

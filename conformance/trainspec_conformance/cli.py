@@ -60,6 +60,12 @@ def command() -> None:
     "--gaps is the one in it. Where it has none, no gap is declared.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
+@click.option(
+    "--start-seconds",
+    type=click.FloatRange(0, 86_400),
+    metavar="SECONDS",
+    help="With --dry-run: time from a start of the stack to its first step, by which the time of the run is estimated.",
+)
 @click.pass_context
 def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:
     """Run scenarios against a stack, and report.
@@ -90,6 +96,18 @@ def init(context: click.Context, directory: Path) -> None:
     They run unchanged; DIRECTORY is where they go.
     """
     context.exit(_commands().init(directory))
+
+
+@command.command("resume", epilog=_EPILOG)
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.pass_context
+def resume(context: click.Context, directory: Path) -> None:
+    """Continue the run in DIRECTORY, which was interrupted.
+
+    Trials that have ended are judged from their histories, the others are run. Stack, scenarios and choices are those
+    of the run.
+    """
+    context.exit(_commands().resume(directory))
 
 
 @command.command("list")

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainspec_conformance.controls import time_limits_seconds
+from trainspec_conformance.controls import baseline_jobs, time_limits_seconds
 from trainspec_conformance.described import errors, gather
-from trainspec_conformance.diffing import as_json, as_text, changes, read_report
+from trainspec_conformance.diffing import as_json, as_text, read_report
+from trainspec_conformance.diffing import changes as changes_of_reports
 from trainspec_conformance.drawing import num_kinds
+from trainspec_conformance.durations import baseline_seconds, expected_seconds
 from trainspec_conformance.formats import write_all
 from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
 from trainspec_conformance.launching import require_programs, versions
 from trainspec_conformance.reading import DocumentError, all_scenarios, read
-from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
+from trainspec_conformance.reporting import (
+    REPORT,
+    Circumstances,
+    make_report,
+    requirements_digest,
+    scenarios_digest,
+    text,
+)
+from trainspec_conformance.resuming import UNFINISHED, Unfinished, changes, digests, keep, read_unfinished
 from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
@@ -35,7 +47,12 @@ from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.repository import original_of
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
+PROGRAM = "trainspec-conformance"
 _MAX_NAMED = 4
+
+
+class ChangedError(Exception):
+    """What continues is not what began."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +68,21 @@ class RunRequest:
     gaps: Path | None = None
     settings_from: Path | None = None
     dry_run: bool = False
+    start_seconds: float | None = None
+    """Time of one start of the stack, for a dry run."""
     command: Sequence[str] = ()
+    resumed: Unfinished | None = None
+    """What the run was asked for that continues here; None where it begins."""
+    asked_gaps: Path | None = None
+    """File of gaps as it was named, where `gaps` is that of another tree."""
 
 
 def run(request: RunRequest) -> int:
     """Run scenarios, write the report, and give the exit code."""
     if request.gaps is not None and request.settings_from is not None:
         gaps_file = of_target("--gaps", os.fspath(request.gaps), os.fspath(request.settings_from))
-        request = replace(request, gaps=None if gaps_file is None else Path(gaps_file))
+        found = None if gaps_file is None else Path(gaps_file)
+        request = replace(request, gaps=found, asked_gaps=request.gaps)
     try:
         stack = read(request.stack, StackDescriptor)
         chosen = _chosen(request, stack)
@@ -72,12 +96,12 @@ def run(request: RunRequest) -> int:
     if request.dry_run:
         _tell_plan(request, stack, chosen)
         return OK
-    if request.out.exists() and any(request.out.iterdir()):
+    if request.resumed is None and request.out.exists() and any(request.out.iterdir()):
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
     try:
         require_programs(request.stack, stack)
         report = _measure(request, stack, chosen, gaps)
-    except DocumentError as error:
+    except (DocumentError, ChangedError) as error:
         return _refuse(str(error))
     show(report)
     verdicts = {one.requirement: one.verdict for one in report.scenarios}
@@ -94,7 +118,7 @@ def run(request: RunRequest) -> int:
 
 def _tell_plan(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario]) -> None:
     """Say how many trials each scenario has, and when all of them would be ended at the latest."""
-    can_run, num_run, limit_seconds = [], 0, 0.0
+    can_run, num_run, limit_seconds, expected = [], 0, 0.0, 0.0
     for scenario in chosen:
         missing = lacking(stack, scenario)
         count = (request.trials or num_trials(stack.claims, scenario)) * num_kinds(scenario)
@@ -103,10 +127,20 @@ def _tell_plan(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Sce
             can_run.append(scenario)
             num_run += count
             limit_seconds += count * time_limit_seconds(stack, scenario)
+            expected += count * expected_seconds(stack, scenario, request.start_seconds or 0.0)
     controls = time_limits_seconds(stack, can_run, request.seed)
     runs = f"{_counted(num_run, 'trial')} and {_counted(len(controls), 'baseline run')}"
-    minutes = math.ceil((limit_seconds + sum(controls)) / 60)
-    terminal.say(f"{runs}; their time limits are {minutes // 60} h {minutes % 60} min in all, one after the other")
+    limit = _hours(limit_seconds + sum(controls))
+    terminal.say(f"{runs}; their time limits are {limit} in all, one after the other")
+    if request.start_seconds is not None:
+        jobs = baseline_jobs(can_run, request.seed)
+        took = _hours(expected + baseline_seconds(jobs, request.start_seconds))
+        terminal.say(f"with {request.start_seconds:g} s from each start to the first step, they take about {took}")
+
+
+def _hours(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _counted(amount: int, noun: str) -> str:
@@ -126,12 +160,82 @@ def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scena
     base = request.stack.resolve().parent
     out = request.out.resolve()
     documents = gather(request.stack, stack, out)
-    results = run_suite(Order(stack, base, out, chosen, request.seed, request.trials, told=terminal.say))
-    about = Circumstances(out, request.command, versions(stack, base), gaps.reasons, documents, errors(out, documents))
-    report = make_report(stack, results, about)
+    found = versions(stack, base)
+    about = Circumstances(out, request.command, found, gaps.reasons, documents, errors(out, documents))
+    _begin(request, stack, chosen, found)
+    is_resumed = request.resumed is not None
+    order = Order(stack, base, out, chosen, request.seed, request.trials, told=terminal.say, is_resumed=is_resumed)
+    try:
+        run_suite(order)
+    except KeyboardInterrupt:
+        _write(make_report(stack, order.results, about), out)
+        terminal.say(f"interrupted; {out / REPORT} has what was run")
+        terminal.say(f"continue with: {PROGRAM} resume {shlex.quote(os.fspath(out))}")
+        raise
+    report = make_report(stack, order.results, about)
+    _write(report, out)
+    (out / UNFINISHED).unlink()
+    return report
+
+
+def _begin(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario], found: dict[str, str]) -> None:
+    """Keep what was asked for until the run has ended; what continues has to be what began.
+
+    Raises:
+        ChangedError: the stack or the suite is another one by now.
+    """
+    now = digests(stack, scenarios_digest(chosen), requirements_digest())
+    if request.resumed is not None:
+        if other := changes(request.resumed, now, found):
+            raise ChangedError(f"{request.out}: other than when the run began: {', '.join(other)}; begin a new run")
+        return
+    kept = Unfinished(
+        directory=os.fspath(Path.cwd()),
+        stack=os.fspath(request.stack),
+        names=tuple(request.names),
+        profile=request.profile,
+        trials=request.trials,
+        seed=request.seed,
+        gaps=None if (asked := request.asked_gaps or request.gaps) is None else os.fspath(asked),
+        settings_from=None if request.settings_from is None else os.fspath(request.settings_from),
+        command=tuple(request.command),
+        digests=now,
+        versions=found,
+    )
+    keep(request.out.resolve(), kept)
+
+
+def _write(report: ConformanceReport, out: Path) -> None:
+    """Write a report in all its forms."""
     write_atomically(out / REPORT, text(report))
     write_all(report, out)
-    return report
+
+
+def resume(directory: Path) -> int:
+    """Continue a run that was interrupted, and give the exit code."""
+    try:
+        before = read_unfinished(directory)
+    except (OSError, ValueError) as error:
+        return _refuse(str(error))
+    asked = RunRequest(
+        stack=Path(before.stack),
+        out=directory.resolve(),
+        names=before.names,
+        profile=before.profile,
+        trials=before.trials,
+        seed=before.seed,
+        gaps=None if before.gaps is None else Path(before.gaps),
+        settings_from=None if before.settings_from is None else Path(before.settings_from),
+        command=before.command,
+        resumed=before,
+    )
+    try:
+        with chdir(before.directory):
+            return run(asked)
+    except FileNotFoundError as error:
+        if error.filename != before.directory:
+            raise
+        return _refuse(f"{before.directory}: the directory that the run began in is gone")
 
 
 def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
@@ -187,7 +291,7 @@ def init(directory: Path) -> int:
 def diff(before: Path, after: Path, form: str) -> int:
     """Tell what changed between two reports, and give the exit code."""
     try:
-        found = changes(read_report(before), read_report(after))
+        found = changes_of_reports(read_report(before), read_report(after))
     except DocumentError as error:
         return _refuse(str(error))
     if form == "json":
@@ -204,5 +308,5 @@ def _of_storage(error: OSError, directory: Path) -> str:
 
 def _refuse(message: str) -> int:
     for line in message.split("\n"):
-        terminal.tell(f"trainspec-conformance: {line}")
+        terminal.tell(f"{PROGRAM}: {line}")
     return WRONG_USE

@@ -11,6 +11,7 @@ import msgspec
 
 from trainspec_conformance.drawing import drawn_job
 from trainspec_conformance.records import Entry
+from trainspec_conformance.resuming import ended_trial
 from trainspec_conformance.trial import Setting, run_trial, time_limit_seconds
 from trainspec_validate.documents.types.conformance import StackDescriptor, TestJob
 from trainspec_validate.documents.types.scenario import Scenario, Start, Wait
@@ -27,7 +28,9 @@ class Control:
 class Controls:
     """Such runs of one stack: scenarios with equal jobs share one, also over several runs of the suite."""
 
-    def __init__(self, stack: StackDescriptor, base: Path, home: Path, seed: int = 0) -> None:
+    def __init__(
+        self, stack: StackDescriptor, base: Path, home: Path, seed: int = 0, *, is_resumed: bool = False
+    ) -> None:
         """None is run yet.
 
         Args:
@@ -35,8 +38,10 @@ class Controls:
             base: directory of the descriptor.
             home: directory for all of them, which need not exist.
             seed: of every random choice of the suite.
+            is_resumed: whether runs that have ended there are taken as they are.
         """
         self._stack, self._base, self._home, self._seed = stack, base, home, seed
+        self._is_resumed = is_resumed
         self._made: dict[bytes, Control] = {}
         self._num_begun = 0
         """With those that failed, whose directories are there already."""
@@ -52,7 +57,6 @@ class Controls:
         if key not in self._made:
             self._num_begun += 1
             name = f"control-{self._num_begun}"
-            told(name.replace("-", " run "))
             setting = Setting(
                 self._stack,
                 self._base,
@@ -61,7 +65,11 @@ class Controls:
                 self._seed,
                 reads_values=True,
             )
-            self._made[key] = Control(setting.directory, run_trial(setting))
+            entries = ended_trial(setting) if self._is_resumed else None
+            if entries is None:
+                told(name.replace("-", " run "))
+                entries = run_trial(setting)
+            self._made[key] = Control(setting.directory, entries)
         return self._made[key]
 
     def remove(self, *, but: Collection[Path]) -> None:
@@ -78,6 +86,12 @@ def time_limits_seconds(stack: StackDescriptor, scenarios: Iterable[Scenario], s
     compared = [one for one in scenarios if one.control]
     runs = {msgspec.json.encode(job): _without_faults(one, job) for one in compared for job in [_job_of(one, seed)]}
     return [time_limit_seconds(stack, run) for run in runs.values()]
+
+
+def baseline_jobs(scenarios: Iterable[Scenario], seed: int = 0) -> list[TestJob]:
+    """Jobs of the runs that these scenarios are compared with."""
+    jobs = [_job_of(one, seed) for one in scenarios if one.control]
+    return list({msgspec.json.encode(job): job for job in jobs}.values())
 
 
 def _job_of(scenario: Scenario, seed: int) -> TestJob:

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from trainspec_conformance.privileges import NotAllowedError
+from trainspec_conformance.processes import is_gone
 
 _PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02
@@ -108,7 +107,7 @@ def unmount_abandoned(mounts: Path = _MOUNTS) -> list[Path]:
     with contextlib.suppress(OSError):
         for device, directory, *_ in (line.split(" ") for line in mounts.read_text(encoding="utf-8").splitlines()):
             maker = device.removeprefix(_NAME)
-            if maker != device and maker.isdecimal() and not psutil.pid_exists(int(maker)):
+            if maker != device and maker.isdecimal() and is_gone(int(maker)):
                 path = directory.encode("ascii", "backslashreplace").decode("unicode_escape")  # a space is `\040`
                 found.append(Path(path))
                 subprocess.run(["umount", "-l", path], capture_output=True, timeout=20, check=False)  # noqa: S603, S607

@@ -10,6 +10,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from trainspec_conformance import guard
 from trainspec_conformance.store import CANARY
 
 _SECONDS = 20
@@ -48,12 +49,14 @@ class TemporaryDirectories:
     def new(self) -> Path:
         """An empty one; its path is short, as some stacks put sockets below it."""
         self._made.append(Path(tempfile.mkdtemp(prefix="t")))
+        guard.taken(self._made[-1])
         return self._made[-1]
 
     def close(self) -> None:
         """Remove them."""
         for path in self._made:
             shutil.rmtree(path, ignore_errors=True)
+            guard.returned(path)
 
 
 def move_store(before: Path, after: Path, chance: random.Random) -> None:

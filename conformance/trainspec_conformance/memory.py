@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from trainspec_conformance.privileges import NotAllowedError
+from trainspec_conformance.processes import is_gone
 
 MOST_BYTES = 4096
 """What the group may hold. Pages that a process has stay with its old group, so that the next one is too many."""
@@ -101,9 +100,15 @@ class MemoryGroup:
             time.sleep(0.02)
 
 
+def sweep_groups() -> None:
+    """Remove groups of processes that were ended before they could."""
+    for tree in _TREES:
+        _sweep(tree.root)
+
+
 def _sweep(root: Path) -> None:
     for left in root.glob(f"{_PREFIX}*"):
         number = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdecimal() and not psutil.pid_exists(int(number)):
+        if number.isdecimal() and is_gone(int(number)):
             with contextlib.suppress(OSError):
                 left.rmdir()

@@ -88,13 +88,26 @@ def new_mark() -> str:
     return f"{os.getpid()}-{uuid.uuid4().hex}"
 
 
-def end_abandoned() -> None:
-    """Kill every process of a trial whose suite is gone: it was killed before it could clear up."""
+def end_abandoned() -> int:
+    """Kill every process of a trial whose suite is gone: it was killed before it could clear up; gives how many."""
+    num_killed = 0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             maker = process.environ().get(MARK, "").partition("-")[0]
-            if maker.isdecimal() and not psutil.pid_exists(int(maker)) and _is_numbered_as_here(process.pid):
+            if maker.isdecimal() and is_gone(int(maker)) and _is_numbered_as_here(process.pid):
                 process.kill()
+                num_killed += 1
+    return num_killed
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, also where nobody has waited for it yet."""
+    try:
+        return bool(psutil.Process(pid).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
 
 
 def _is_numbered_as_here(pid: int) -> bool:

@@ -180,10 +180,13 @@ class Load(_Record, frozen=True, kw_only=True, tag="load"):
     """Of the measurement."""
 
 
+End = Literal["done", "budget", "wait"]
+
+
 class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     """The trial is over."""
 
-    reason: Literal["done", "budget", "wait"]
+    reason: End
 
 
 Act = Started | Exited | Injected | Damaged | Stored | Unread | Listed | Waited | Orphans | Probed | Streams | Ended

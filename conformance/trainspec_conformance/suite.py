@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainspec_conformance import guard
 from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.drawing import drawn, num_kinds, trial_seed
@@ -21,6 +22,7 @@ from trainspec_conformance.judging import (
     waits_for_a_report,
 )
 from trainspec_conformance.processes import end_abandoned
+from trainspec_conformance.resuming import discard_leftovers, ended_trial
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.types.conformance import Claims, StackDescriptor
 from trainspec_validate.documents.types.scenario import Damage, Scenario
@@ -72,6 +74,10 @@ class Order:
     """Whether a scenario is left with its first trial that fails: no later one changes its verdict."""
     told: Callable[[str], None] = field(default=lambda _: None)
     """Called with a line when something begins or ends."""
+    is_resumed: bool = False
+    """Whether trials that have ended in the directory are judged as they are, and not run again."""
+    results: list[ScenarioResult] = field(default_factory=list)
+    """What has come of it, also where the run is interrupted."""
 
 
 def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioResult]:
@@ -80,12 +86,36 @@ def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioRe
     Args:
         order: what is to be run.
         controls: runs without faults that are there already; without them they are made below the order's directory.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted; `order.results` has every scenario all the same.
     """
     order.out.mkdir(parents=True, exist_ok=True)
+    guard.start()
     end_abandoned()
     unmount_abandoned()
-    shared = controls or Controls(order.stack, order.base, order.out / "controls", order.seed)
-    return [_scenario(order, one, shared) for one in order.scenarios]
+    if order.is_resumed:
+        discard_leftovers(order.out)
+    home = order.out / "controls"
+    shared = controls or Controls(order.stack, order.base, home, order.seed, is_resumed=order.is_resumed)
+    for number, one in enumerate(order.scenarios):
+        done: list[TrialResult] = []
+        try:
+            order.results.append(_scenario(order, one, shared, done))
+        except KeyboardInterrupt:
+            left = order.scenarios[number + 1 :]
+            order.results.extend([_interrupted(one, done), *(_interrupted(other, []) for other in left)])
+            raise
+    return order.results
+
+
+def _interrupted(scenario: Scenario, done: Sequence[TrialResult]) -> ScenarioResult:
+    """A scenario without all of its trials: one that failed decides, those that passed do not."""
+    found = _of_trials(scenario, done)
+    if found.state != "pass":
+        return found
+    reason = f"the run was interrupted after trial {len(done)}" if done else "the run was interrupted before it"
+    return ScenarioResult(scenario, "not-run", reason, tuple(done))
 
 
 def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
@@ -110,14 +140,14 @@ def num_trials(claims: Claims, scenario: Scenario) -> int:
     return trials.basic if quantile <= BASIC else trials.standard if quantile <= STANDARD else trials.strict
 
 
-def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioResult:
+def _scenario(order: Order, scenario: Scenario, controls: Controls, done: list[TrialResult]) -> ScenarioResult:
+    """Run it; the results of its trials are in `done` as soon as they are there."""
     name = scenario.metadata.name
     missing = lacking(order.stack, scenario)
     if missing:
         order.told(f"{name}: unsupported: {missing}")
         return ScenarioResult(scenario, "unsupported", missing)
     count = (order.num_trials or num_trials(order.stack.claims, scenario)) * num_kinds(scenario)
-    done = []
     try:
         control = controls.of(scenario, order.told) if scenario.control else None
         for number in range(1, count + 1):
@@ -133,17 +163,23 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one scenario must not lose the others
         order.told(f"{name}: error: {mistake(error)}")
         return ScenarioResult(scenario, "error", mistake(error), tuple(done))
-    broken = [one for trial in done for one in trial.judged if one.is_own_failure]
-    if broken:
-        return ScenarioResult(scenario, "error", f"{broken[0].check}: {broken[0].messages[0]}", tuple(done))
-    if not all(one.passed for one in done):
-        return ScenarioResult(scenario, "fail", trials=tuple(done))
+    found = _of_trials(scenario, done)
+    if found.state != "pass":
+        return found
     unjudged = lacks_reports(order.stack, scenario)
     if unjudged:
         reason = f"every other check held; reports of the fault were not judged: {unjudged}"
         order.told(f"{name}: unsupported: {reason}")
         return ScenarioResult(scenario, "unsupported", reason, tuple(done))
-    return ScenarioResult(scenario, "pass", trials=tuple(done))
+    return found
+
+
+def _of_trials(scenario: Scenario, done: Sequence[TrialResult]) -> ScenarioResult:
+    """What trials say that have all come to an end."""
+    broken = [one for trial in done for one in trial.judged if one.is_own_failure]
+    if broken:
+        return ScenarioResult(scenario, "error", f"{broken[0].check}: {broken[0].messages[0]}", tuple(done))
+    return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
 
 
 def _trial(order: Order, scenario: Scenario, number: int, control: Control | None) -> TrialResult:
@@ -152,12 +188,15 @@ def _trial(order: Order, scenario: Scenario, number: int, control: Control | Non
     began = time.monotonic()
     as_run = drawn(scenario, order.seed, number)
     reads_values = any(one.check == "values-follow-seed" for one in scenario.criteria)
-    entries = run_trial(Setting(order.stack, order.base, as_run, directory, seed, reads_values))
+    setting = Setting(order.stack, order.base, as_run, directory, seed, reads_values)
+    entries = ended_trial(setting) if order.is_resumed else None
+    seconds = entries[-1].seconds if entries else 0.0
+    entries = entries or run_trial(setting)
     judged = judge_trial(order.stack, as_run, entries, control.entries if control else None)
     return TrialResult(
         directory,
         seed,
-        time.monotonic() - began,
+        seconds or time.monotonic() - began,
         tuple(judged),
         control.directory if control else None,
         unsupported(entries),

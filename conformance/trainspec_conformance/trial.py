@@ -20,7 +20,7 @@ from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
 from trainspec_conformance.processes import describe, end_all, marked, new_mark
-from trainspec_conformance.records import SOUND_KINDS, Ended, Entry, Listed, Orphans, Stored, Unread, Waited
+from trainspec_conformance.records import SOUND_KINDS, End, Ended, Entry, Listed, Orphans, Stored, Unread, Waited
 from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.stored_values import NoValuesError, tensor_values_of, values_of
 from trainspec_conformance.streams import read_streams
@@ -50,7 +50,7 @@ def time_limit_seconds(stack: StackDescriptor, scenario: Scenario) -> float:
 class _OverError(Exception):
     """The trial ends here: what was waited for cannot come, or the budget is spent."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: End) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -126,11 +126,12 @@ class _Trial:
             raise UnsupportedError(str(error)) from error
 
     def run(self) -> list[Entry]:
-        reason = "done"
+        reason: End | None = None  # a trial that is interrupted has a history without an end
         try:
             for act in self._scenario.acts:
                 self._act(act)
             self._settle()
+            reason = "done"
         except _OverError as error:
             reason = error.reason
         finally:
@@ -296,7 +297,7 @@ class _Trial:
             time.sleep(POLL_SECONDS)
         self._poll()
 
-    def _clear(self, reason: str) -> None:
+    def _clear(self, reason: End | None) -> None:
         self._history.tell(self._load.end())
         self._injector.end()
         left = [describe(process) for process in marked(self._mark)]
@@ -315,7 +316,8 @@ class _Trial:
         self._means.close(self._setting.directory / "store")
         for number, path in enumerate(self._aside):
             path.rename(self._setting.directory / f"aside-{number}")
-        self._history.tell(Ended(reason="budget" if reason == "budget" else "wait" if reason == "wait" else "done"))
+        if reason is not None:
+            self._history.tell(Ended(reason=reason))
         self._history.close()
 
     def _read_streams(self) -> None:

@@ -60,6 +60,20 @@ class Row:
     words: str
 
 
+def applied(step: int) -> Callable[[StepDone], bool]:
+    return lambda one: one.step == step and one.skipped is None
+
+
+def evenly(entries: list[Entry]) -> list[Entry]:
+    """The trace spaces updates by 0.05 s, which take twice as long."""
+    return [
+        msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, time_us=50_000 * one.record.step))
+        if isinstance(one.record, StepDone)
+        else one
+        for one in entries
+    ]
+
+
 def at_step(step: int, rank: int = 0) -> Callable[[StepDone], bool]:
     return lambda one: one.step == step and one.rank == rank
 
@@ -249,6 +263,8 @@ ROWS = [
     Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 updates are counted"),
     Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped updates"),
     Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
+    Row("step-time-as-seen", "step-time-told", calm, evenly, "of the trace of rank 0 took 0.75 s"),
+    Row("skipped-without-effect", "nan-gradient", skipping, changed(StepDone, applied(35), loss=4.9), "the skipped"),
     Row("samples-as-seen", "samples-told", calm, told(LAST, 2), "samples are counted after update 1"),
     Row("samples-as-seen", "samples-told", calm, told("train.token.count", 2, at_step(9, None)), "tokens, and"),
     Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of update 1 is"),

@@ -360,6 +360,7 @@ def test_a_run_that_is_ended_leaves_nothing_of_its_stack(sent: signal.Signals, t
         suite.kill()
         suite.wait()
     assert not _of(tmp_path)
+    assert json.loads((out / "report.json").read_text())["scenarios"][0]["verdict"] == "not-run"
 
 
 def _of(directory: Path) -> list[psutil.Process]:

@@ -73,6 +73,39 @@ def test_compute_by_hand() -> None:
     assert again.backward == pytest.approx(found.backward + found.forward)
 
 
+def test_a_step_that_xla_compiles_by_hand() -> None:
+    # The same layer: norms and residual sums alone move bytes of their own, and the last product is not repeated.
+    shape = Shape(1, 1024, 8, 8, 128, 4096, 0)
+    one = Work(shape, Layout(sequence_length=1024), 312e12, 0.5, 2e12, generation="ampere", tpu=True)
+    product = 2 * 1024 * 1024 * 1024 / (312e12 * 0.5)
+    attention = 2 * 1024 * 1024 * 1024 / 133e12
+    memory = 1024 * 1024 * 2 / (2e12 * 0.636)
+    found = passes(one, IDEAL)
+    assert found.forward == pytest.approx(12 * product + attention + 10 * memory)
+    assert found.backward == pytest.approx(24 * product + 2 * attention + 12 * memory)
+    full = passes(replace(one, recompute="full"), IDEAL)
+    assert full.backward == pytest.approx(found.backward + found.forward - 4 * product)
+    kept = passes(replace(one, recompute="selective"), IDEAL)
+    assert kept.backward == pytest.approx(found.backward + attention)
+
+
+def test_xla_repeats_the_last_product_of_experts() -> None:
+    # A dense layer leaves out its last product of 1,024 x 4,096, a layer with experts leaves out none.
+    def repeated(shape: Shape, **changes: Any) -> float:
+        one = work(Layout(sequence_length=1024), replace(shape, vocabulary_size=0), **changes)
+        full, none = passes(replace(one, recompute="full"), IDEAL), passes(one, IDEAL)
+        return full.forward + full.backward - none.forward - none.backward
+
+    def forward(shape: Shape, **changes: Any) -> float:
+        return passes(work(Layout(sequence_length=1024), replace(shape, vocabulary_size=0), **changes), IDEAL).forward
+
+    product = 2 * 1024 * 1024 * 4096 / (989e12 * 0.8)
+    some = replace(MOE, num_expert_layers=5)
+    assert repeated(some) == pytest.approx(forward(some))
+    assert repeated(some, tpu=True) == pytest.approx(forward(some, tpu=True) - 3 * product)
+    assert repeated(MOE, tpu=True) == pytest.approx(forward(MOE, tpu=True))
+
+
 def test_selective_recomputation_repeats_unfused_attention_only() -> None:
     plain = work(fused_attention=False)
     selective = replace(plain, recompute="selective")

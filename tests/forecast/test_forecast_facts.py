@@ -10,6 +10,7 @@ import pytest
 from tests.planner_makers import CLUSTERS, make, model, profile
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.documents.types import TrainingPlan, changed, read
+from trainspec_validate.performance.costs.kernel_efficiency import TPU_MATMUL_FRACTION
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.forecast.facts import (
     USUAL_MATMUL_SHARE,
@@ -73,6 +74,7 @@ def test_an_unmeasured_accelerator_has_the_usual_share() -> None:
     assert measured
     assert 0.5 < share < 1
     assert replace(machine, accelerator="somebody-x1").matmul_share("bf16") == (USUAL_MATMUL_SHARE, False)
+    assert replace(machine, accelerator="google-tpu-v6e").matmul_share("bf16") == (TPU_MATMUL_FRACTION, False)
 
 
 def test_bytes_of_mixed_precision() -> None:

@@ -388,3 +388,37 @@ model: {name: glm-4.5, family: moe-transformer, num_parameters: 355e9, num_activ
     assert helps(plan=glm.replace("355e9", "352.8e9"), select=("TS-PAR-019",)) == []
     (told,) = helps(plan=glm, select=("TS-PAR-019",))
     assert told == "count the embeddings, and not the layers for multi-token prediction: write 352.8 billion"
+
+
+def _moe(num_parameters: float, active: float) -> str:
+    return f"""
+model:
+  family: moe-transformer
+  num_parameters: {num_parameters:.0f}
+  num_active_parameters: {active:.0f}
+  num_layers: 24
+  hidden_size: 1024
+  num_attention_heads: 16
+  head_size: 64
+  num_key_value_heads: 16
+  ffn_hidden_size: 4096
+  gated_ffn: false
+  tied_embeddings: true
+  vocabulary_size: 51200
+  sequence_length: 65536
+  attention: full
+  experts: {{num_experts: 8, num_active_experts: 1, ffn_hidden_size: 4096}}
+"""
+
+
+def test_learned_positions_count_where_the_parameters_count_them(
+    findings: Callable[..., set[tuple[str, str]]],
+) -> None:
+    """DeepSpeed's mixtures (arXiv:2201.05596) have learned positions: 67.1 million parameters for 65,536 of 1,024."""
+    layers = 24 * (4 * 1024**2 + 8 * 1024)  # attention and router
+    total, active = (51200 * 1024 + layers + n * 24 * 8 * 1024**2 for n in (8, 1))
+    positions = 65536 * 1024
+    for with_table, counted, wrong in ((0, 0, False), (1, 1, False), (0, 1, True), (1, 0, False)):
+        model = _moe(total + with_table * positions, active + counted * positions)
+        found = findings(plan=model, select=("TS-PAR-020",))
+        assert bool(found) is wrong, (with_table, counted)

@@ -83,3 +83,19 @@ def test_formats_of_the_recipe_have_their_own_peak(findings: Findings) -> None:
     plan = "precision: {recipe: {format: fp8-hybrid, scaling: delayed}}\n"
     plan += _plan(tokens_per_second_per_accelerator=3000)
     assert findings(plan=plan, select=("TS-PAR-042",)) == set()
+
+
+@pytest.mark.parametrize("key", ["model_flops_utilisation", "hardware_flops_utilisation"])
+@pytest.mark.parametrize(("share", "wrong"), [(0.95, True), (0.81, True), (0.8, False), (0.02, False), (0.0041, True)])
+def test_a_utilisation_is_judged_without_its_convention(
+    findings: Findings, key: str, share: float, wrong: bool
+) -> None:
+    found = findings(plan=_plan("published", **{key: share}), select=("TS-PAR-052",))
+    assert found == ({("TS-PAR-052", f"performance.{key}")} if wrong else set())
+
+
+@pytest.mark.parametrize("flops", [24.6e9, 24.6e6, 24.6e3])
+def test_samples_of_too_few_operations_are_no_plausible_share_of_the_peak(findings: Findings, flops: float) -> None:
+    model = "model: {family: cnn, num_parameters: 25.6e6, sequence_length: null}\nbatch: {global_tokens: null}\n"
+    plan = model + _plan(samples_per_second=128 * 3000, flops_per_sample=flops)
+    assert bool(findings(plan=plan, select=("TS-PAR-043",))) is (flops < 24e9)

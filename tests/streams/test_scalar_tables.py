@@ -354,3 +354,61 @@ def test_made_files_are_of_the_format_that_they_show() -> None:
     tables = ["lightning-csv", "wandb-history", "wandb-history"]
     logs = ["deepspeed-log", "maxtext-log", "nemo-log"]
     assert formats == ["trainer-state", "tensorboard", *tables, *logs, "mlflow-metric"]
+
+
+def history(pauses: dict[int, float], results: set[int]) -> str:
+    """A history with an update each half minute, longer ones before some steps, and results in the rows of others."""
+    rows, time_s = ["_step,_timestamp,loss,step,val_loss"], 1_800_000_000.0
+    for step in range(1, 41):
+        time_s += pauses.get(step, 30.0)
+        rows.append(f"{step},{time_s},{3 - step / 100},{step},{2.5 if step in results else ''}")
+    return "\n".join(rows) + "\n"
+
+
+def stalls(text: str, folder: Path) -> list[str]:
+    path = folder / "history.csv"
+    path.write_text(text, encoding="utf-8")
+    return [each.message for each in validate(path).findings if each.requirement == "TS-TEL-033"]
+
+
+EVERY_FIVE = set(range(5, 41, 5))
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_pauses_that_come_with_results_are_evaluations(shift: int, tmp_path: Path) -> None:
+    pauses = {step + shift: 230.0 for step in EVERY_FIVE}
+    assert stalls(history(pauses, EVERY_FIVE), tmp_path) == []
+    assert len(stalls(history(pauses, set()), tmp_path)) == len([step for step in pauses if step <= 40])
+
+
+def test_a_pause_that_no_result_shows_is_a_stall(tmp_path: Path) -> None:
+    pauses = dict.fromkeys(EVERY_FIVE, 230.0)
+    assert len(stalls(history({**pauses, 22: 500.0}, EVERY_FIVE), tmp_path)) == 1
+    assert len(stalls(history({**pauses, 20: 2300.0}, EVERY_FIVE), tmp_path)) == 1
+    assert len(stalls(history({22: 500.0}, EVERY_FIVE), tmp_path)) == 1
+    assert len(stalls(history({21: 500.0}, EVERY_FIVE), tmp_path)) == 1
+
+
+def test_a_log_of_results_alone_explains_no_pause(tmp_path: Path) -> None:
+    assert len(stalls(history({22: 500.0}, set(range(1, 41))), tmp_path)) == 1
+
+
+def test_reports_at_ends_of_epochs_between_those_of_an_interval_are_no_hole(tmp_path: Path) -> None:
+    steps = sorted({*range(50, 751, 50), *range(75, 751, 75)})
+    path = tmp_path / "metrics.csv"
+    path.write_text(table(*(f"0,,{step - 1},{3 - step / 1000}," for step in steps)), encoding="utf-8")
+    assert validate(path).findings == ()
+    path.write_text(table(*(f"0,,{step - 1},{3 - step / 1000}," for step in steps if step != 400)), encoding="utf-8")
+    assert {each.requirement for each in validate(path).findings} == {"TS-TEL-031"}
+
+
+def test_an_evaluation_between_reports_of_several_updates_is_one(tmp_path: Path) -> None:
+    rows, time_s = ["_step,_timestamp,loss,step,val_loss"], 1_800_000_000.0
+    for step in range(1, 1301):
+        time_s += 14.0
+        if step % 50 == 0 or step % 46 == 1:
+            rows.append(f"{len(rows)},{time_s},{3 - step / 1000},{step},")
+        if step % 46 == 0:
+            time_s += 85.0
+            rows.append(f"{len(rows)},{time_s},,,2.5")
+    assert stalls("\n".join(rows) + "\n", tmp_path) == []

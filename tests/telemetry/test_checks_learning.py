@@ -113,3 +113,41 @@ def test_a_loss_around_zero_has_no_end_above_its_start() -> None:
     assert judged("TS-TEL-055", view(losses(signed))) == []
     (found,) = messages("TS-TEL-055", view(losses([value + 0.1 for value in signed])))
     assert "ends at 0.10495, above 0.0922" in found
+
+
+def flat(num: int, size: float = 0.02, slope: float = 0.0) -> list[float]:
+    """Losses around one level, in an order without a trend but for a slope."""
+    return [1.4 + size * ((37 * report) % 11 - 5) / 5 - slope * report for report in range(num)]
+
+
+def test_a_loss_that_never_falls_is_found() -> None:
+    (found,) = messages("TS-TEL-055", view(losses(flat(60))))
+    assert found == f"{LOSS} does not fall in 59 updates: 1.398 in its first reports, 1.398 in its last from step 1 on"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [flat(30), flat(60, slope=0.002), [1.4] * 60],
+    ids=["few updates", "falls a little", "one value"],
+)
+def test_a_loss_that_may_fall_is_no_finding(values: list[float]) -> None:
+    assert judged("TS-TEL-055", view(losses(values))) == []
+
+
+def test_a_loss_need_not_fall_in_warm_up_nor_late_in_training_nor_as_a_part() -> None:
+    warm, late = Stream(), Stream()
+    for step, value in enumerate(flat(60), 1):
+        warm.sample(10.0 * step, {LOSS: value, "train.learning_rate": 1e-6 * step}, step=step)
+        late.sample(10.0 * step, {LOSS: value}, step=step + 60)
+    part = losses(flat(60), "train.loss.mean{train.loss.name=balance}")
+    restored = losses(flat(60)).event(1.0, "checkpoint.restore.begin", {}, id="r")
+    assert [judged("TS-TEL-055", view(each)) for each in (warm, late, part, restored)] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("first", [[11.0], [11.0, 10.9]])
+def test_a_loss_that_explodes_in_its_first_reports_is_found(first: list[float]) -> None:
+    (found,) = messages("TS-TEL-055", view(losses([*first, 5e4, *[9e4] * 9])))
+    assert "from 1" in found
+    assert f"from step {len(first) + 1} on" in found
+    for values in ([0.0, 0.01, 0.02, *[0.05] * 9], [*first, 5e4, 9e4, *GOOD]):
+        assert not any("stays above" in message for message in messages("TS-TEL-055", view(losses(values))))

@@ -172,3 +172,27 @@ def test_ranks_of_a_completed_attempt_end_with_the_same_operation() -> None:
         90, "attempt.end", {"train.run.attempt": 0, "train.attempt.reason": "fault"}
     )
     assert judged("TS-TEL-034", view(moving, failed)) == []
+
+
+def stopping(last_step: int, *, is_told: bool = False, seconds: float = 0.5) -> Stream:
+    """Two ranks of one attempt, one of which writes nothing after a step."""
+    stream = Stream("ranks", ("rank",), world_size=2)
+    for step in range(1, 81):
+        for rank in (0, 1) if step <= last_step else (0,):
+            stream.sample(10 + step * seconds, {"train.rank.step": step}, rank=rank)
+    if is_told:
+        stream.event(10 + last_step * seconds, "rank.lost", {"train.rank.ids": [1]})
+    return stream
+
+
+def test_a_rank_that_stops_for_good_is_named_however_short_the_rest_is() -> None:
+    (found,) = messages("TS-TEL-032", view(stopping(20)))
+    assert found == "rank 1 ends at step 20 and rank 0 30 s later at 80"
+    assert len(messages("TS-TEL-032", view(stopping(59)))) == 1
+    assert messages("TS-TEL-032", view(stopping(60))) == []
+    assert "no two ranks" in refused("TS-TEL-032", view(stopping(20, is_told=True)))
+
+
+def test_a_rank_that_stops_long_before_the_end_is_judged_as_silent() -> None:
+    assert messages("TS-TEL-032", view(stopping(20, seconds=2.0))) == []
+    assert len(messages("TS-TEL-023", view(stopping(20, seconds=2.0)))) == 1

@@ -10,12 +10,14 @@ from spec_text import requirements
 from tests.every import every
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks import (
+    _pauses,
     accounts,
     all_checks,
     cadence,
     clocks,
     consistency,
     frozen,
+    learning,
     members,
     pace,
     profile,
@@ -47,8 +49,23 @@ STATED = {
         f"lasts {NUMBERS[members.FEWEST_CADENCES]} cadences",
         f"within {NUMBERS[members.SLOW_START_CADENCES]} cadences",
     ),
-    "TS-TEL-032": (f"At {NUMBERS[progress.SPREAD_INSTANTS]} moments in a row", "one update"),
-    "TS-TEL-033": (f"more than {NUMBERS[progress.STALL_STEPS]} times the median", "60 s"),
+    "TS-TEL-032": (
+        f"At {NUMBERS[progress.SPREAD_INSTANTS]} moments in a row",
+        "one update",
+        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals",
+        f"{NUMBERS[progress.STOPPED_INTERVALS]} of its longest",
+        f"and {NUMBERS[int(progress.LEAST_STOP_SECONDS)]} seconds before",
+    ),
+    "TS-TEL-033": (
+        f"more than {NUMBERS[progress.STALL_STEPS]} times the median",
+        "60 s",
+        f"{NUMBERS[int(_pauses.LIKE_PAUSES)]} times its median",
+    ),
+    "TS-TEL-055": (
+        f"{learning.FEWEST_UPDATES} updates and {learning.FEWEST_OF_COURSE} reports",
+        f"{percent(learning.FALLEN)} below",
+        f"at most {percent(learning.LOWER)} of the pairs",
+    ),
     "TS-TEL-035": (f"above {pace.SLOW_FACTOR} in more than a tenth", f"above {pace.SLOW_FACTOR} times"),
     "TS-TEL-036": (percent(pace.DRIFT), "ten minutes", "half an hour"),
     "TS-TEL-037": (percent(pace.CLOCK_TOLERANCE),),

@@ -343,14 +343,17 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _visited(model: Model, shape: Shape) -> tuple[float, float, str]:
-    """Least and most parameters that a token visits, embeddings counted or not, and the number in words.
+    """Least and most parameters that a token visits, tables of tokens and positions counted or not, and in words.
 
     Ranks of latent attention are no keys of a plan: it has what all others leave of the declared parameters, within
     their rounding, or anything up to plain projections where these leave nothing for it.
     """
     counted = parameters(shape)
     if model.attention != "latent":
-        return counted.active - counted.embeddings, counted.active, billions(counted.active)
+        positions = (model.sequence_length or 0) * shape.hidden_size
+        if _outside(model.num_parameters, counted.total + positions, counted.total + positions):
+            positions = 0
+        return counted.active - counted.embeddings, counted.active + positions, billions(counted.active)
     left = model.num_parameters - counted.total + counted.attention
     least, most = counted.active - counted.attention, counted.active
     if 0 < left < counted.attention:

@@ -34,6 +34,10 @@ MATMUL_FRACTION: dict[tuple[str, str], float] = {
 The best shape of a sweep, on an idle machine: stas00/ml-engineering@744d01e1:compute/accelerator/README.md (MAMF).
 """
 
+TPU_MATMUL_FRACTION = 0.95
+"""Share of the dense peak that a matrix product gets close to on a TPU, of which no product alone was published:
+jax-ml/scaling-book@0296c23d:roofline.md, the note that "TPUs can get closer to 95% in normal use"."""
+
 SEQUENCE_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 _PEAK: dict[Generation, float] = {"ampere": 312e12, "hopper": 989e12}
 _TFLOPS: dict[tuple[str, Generation, int], tuple[float, ...]] = {

@@ -65,6 +65,30 @@ def layer_traffic(
     return LayerTraffic(forward * bytes_per_number, backward * bytes_per_number)
 
 
+def fused_layer_traffic(
+    shape: Shape, tensor: int = 1, *, sequence_parallel: bool = False, bytes_per_number: int = 2
+) -> LayerTraffic:
+    """Bytes of one token and layer that XLA still moves on a TPU while no product and no attention runs.
+
+    XLA fuses element-wise operations into those that make or take their operands (openxla/xla@28ac9d32:
+    docs/architecture.md), so that activations read and write nothing of their own; and a product loads and stores
+    while it computes, so that the slower of both counts (jax-ml/scaling-book@0296c23d:roofline.md). Only norms and
+    residual sums remain, which need a whole token first: 10h numbers forward and 12h backward, as in `layer_traffic`;
+    the count is ours.
+
+    >>> gpt = Shape(32, 4096, 32, 32, 128, 16384, 50368)
+    >>> fused_layer_traffic(gpt).forward / 2 / 4096, fused_layer_traffic(gpt).backward / 2 / 4096
+    (10.0, 12.0)
+
+    Raises:
+        ValueError: the number of tensor ranks is below 1.
+    """
+    if tensor < 1:
+        raise ValueError("tensor ranks are at least 1")
+    numbers = shape.hidden_size * bytes_per_number / (tensor if sequence_parallel else 1)
+    return LayerTraffic(10 * numbers, 12 * numbers)
+
+
 def expert_traffic(shape: Shape, split: int = 1, bytes_per_number: int = 2) -> LayerTraffic:
     """Bytes of one token and layer on average for the copies of the token that its experts read and write.
 

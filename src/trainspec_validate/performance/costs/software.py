@@ -107,7 +107,13 @@ RELEASES: tuple[Release, ...] = (
         "arXiv:2104.04473 section 5.2: ZeRO-3 of DeepSpeed in 2021",
     ),
     Release("deepspeed", (0, 9), Software(attention="flash-2"), "microsoft/Megatron-DeepSpeed: --use-flash-attn"),
-    Release("maxtext", (), Software(), "AI-Hypercomputer/maxtext@e591f30c:src/maxtext/configs/base.yml"),
+    Release(
+        "maxtext",
+        (),
+        Software(overlap_tensor=True),
+        "AI-Hypercomputer/maxtext@07775101:MaxText/configs/v5p/512b.sh (xla_tpu_overlap_compute_collective_tc); "
+        "doi:10.1145/3567955.3567959 (XLA splits such products and messages)",
+    ),
 )
 """Frameworks whose behavior is known, oldest release first. An option that a plan states goes before all of these."""
 

@@ -17,6 +17,7 @@ from trainspec_validate.performance.costs.kernel_traffic import (
     LOSS_BYTES_PER_ENTRY,
     LayerTraffic,
     expert_traffic,
+    fused_layer_traffic,
     layer_traffic,
     narrowing_traffic,
     weight_traffic,
@@ -42,9 +43,6 @@ class Calibration:
     """The same of the products of routed experts over those of dense layers."""
     sustained_narrow: float = 1.0
     """The same of products below 16 bits over those of 16 bits."""
-    sustained_tpu: float = 0.88
-    """Speed of the matrix products of a training step on a TPU over the dense peak; none was published for a product
-    alone."""
     hidden_communication: float = 0.3
     """Share of the time of hidden communication that the step still loses, to memory bandwidth and to waiting."""
 
@@ -79,11 +77,13 @@ class Work:
     narrow: bool = False
     """Whether the products of layers take numbers of fewer than 16 bits."""
     tpu: bool = False
-    """Whether the accelerator is a TPU, whose products have a speed of their own."""
+    """Whether the accelerator is a TPU, for which XLA compiles the whole step."""
     output_matmul_fraction: float | None = None
     """`matmul_fraction` in 16 bits, in which the output layer runs when products are narrower; None means the same."""
     recompute: Literal["none", "selective", "full"] = "none"
-    """Selective repeats attention where it is not fused: arXiv:2205.05198, section 5."""
+    """Selective repeats attention where it is not fused: arXiv:2205.05198, section 5; on a TPU also where it is, since
+    policies of JAX that keep products keep no other kernel (`checkpoint_dots_with_no_batch_dims`, "minimal" of
+    AI-Hypercomputer/maxtext@0042423a:MaxText/layers/models.py)."""
     recomputed_share: float | None = None
     """Share of the forward pass that runs twice; None means all of it for full recomputation, else nothing."""
     overlap_gradients: bool = True
@@ -198,9 +198,10 @@ def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     flops = attention_flops_per_token(shape, layout.sequence_length, causal=True) / 3
     attention = flops / (ranks * fraction * work.attention_peak)
     layers = shape.num_layers / layout.pipeline / memory
-    scores_again = attention if work.recompute == "selective" and not work.fused_attention else 0.0
+    attention_again = attention if work.recompute == "selective" and (work.tpu or not work.fused_attention) else 0.0
     forward = products + attention + traffic.forward * layers
-    backward = 2 * (products + attention) + traffic.backward * layers + again * forward + scores_again
+    repeated = again * (forward - 2 * _unread_parameters(work) / (ranks * matmul))
+    backward = 2 * (products + attention) + traffic.backward * layers + repeated + attention_again
     held = rank_parameters(shape, layout)
     weights = weight_traffic(
         layout, work.gradient_bytes, work.parameter_bytes, fused_accumulation=work.fused_accumulation
@@ -210,11 +211,20 @@ def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     return tokens * forward + moved_forward / memory, tokens * backward + moved_backward / memory
 
 
+def _unread_parameters(work: Work) -> float:
+    """Parameters whose product a recomputed forward pass leaves out, since no gradient reads what it puts out.
+
+    Those of the last product of a layer without experts, where a compiler sees the whole step: `remat_dce` in
+    jax-ml/jax@492e159a:jax/_src/ad_checkpoint.py. Routers read what experts put out.
+    """
+    shape = work.shape
+    dense = shape.num_layers - shape.num_expert_layers
+    return dense * shape.hidden_size * shape.ffn_hidden_size if work.tpu else 0.0
+
+
 def _sustained(work: Work, calibration: Calibration, *, narrow: bool) -> float:
     """Speed of matrix products in a step over the dense peak."""
     narrowed = calibration.sustained_narrow if narrow else 1.0
-    if work.tpu:
-        return calibration.sustained_tpu * narrowed
     fraction = work.matmul_fraction
     if work.narrow and not narrow and work.output_matmul_fraction is not None:
         fraction = work.output_matmul_fraction
@@ -234,7 +244,8 @@ def _product_parameters(shape: Shape, calibration: Calibration) -> float:
 def _traffic(work: Work) -> LayerTraffic:
     """Bytes of one token and layer that kernels without products move."""
     shape, layout = work.shape, work.layout
-    parts = [layer_traffic(shape, layout.tensor, sequence_parallel=layout.sequence_parallel)]
+    count = fused_layer_traffic if work.tpu else layer_traffic
+    parts = [count(shape, layout.tensor, sequence_parallel=layout.sequence_parallel)]
     if shape.num_experts:
         parts.append(expert_traffic(shape, layout.tensor if layout.sequence_parallel else 1))
     if work.narrow:

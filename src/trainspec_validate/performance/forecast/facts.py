@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.optimizer import Optimizer
 from trainspec_validate.documents.types.precision import Precision
-from trainspec_validate.performance.costs.kernel_efficiency import matmul_fraction
+from trainspec_validate.performance.costs.kernel_efficiency import TPU_MATMUL_FRACTION, matmul_fraction
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES, ModelState, model_state
 from trainspec_validate.performance.costs.transformer import Shape
@@ -66,7 +66,7 @@ class MachineFacts:
         try:
             return matmul_fraction(self.accelerator, number_format), True
         except ValueError:
-            return USUAL_MATMUL_SHARE, False
+            return TPU_MATMUL_FRACTION if self.accelerator.startswith("google-tpu") else USUAL_MATMUL_SHARE, False
 
 
 @dataclass(frozen=True, slots=True)

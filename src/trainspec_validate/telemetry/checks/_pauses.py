@@ -9,6 +9,7 @@ import numpy as np
 
 from trainspec_validate.model.metrics import Metric
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals, paired
+from trainspec_validate.telemetry.checks._rows import IMPORTED
 from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, Location, PlacedEvent, RunView
 
@@ -17,6 +18,13 @@ EVALUATION = "train.evaluation.begin"
 _INTERVALS = (EVALUATION, "train.checkpoint.restore.begin", "train.recovery.begin")
 _UPDATES = frozenset({"train.step.count", "train.step.duration"})
 _LOOP_SCOPES = frozenset({"job", "rank", "group"})
+_RESULT = "train.evaluation.loss"
+_FEWEST_RESULTS = 3
+"""Results that show in which report the program writes them, counted from the pause."""
+LIKE_PAUSES = 3.0
+"""Times the median of the pauses with results up to which a pause is an evaluation as the others."""
+_LONGER = 2.0
+"""Times the usual time of an update above which an interval of one update with a result holds a pause."""
 
 
 class Pause(NamedTuple):
@@ -130,12 +138,60 @@ def _standstills(run: RunView, *, with_evaluations: bool = True) -> Iterator[Pau
                 yield Pause(interval.opened.time_us, interval.closed.time_us, f"a {reason} runs")
             elif can_close(run, interval.opened):
                 yield Pause(interval.opened.time_us, end_us(run.attempts[-1]), f"a {reason} runs")
+    if with_evaluations and not run.events_named(EVALUATION, "train.evaluation.end"):
+        yield from _with_results(run)
     for save in intervals(run, "train.checkpoint.begin"):
         begin = save.opened.time_us
         end = save.closed.time_us if save.closed else end_us(run.attempts[-1]) if can_close(run, save.opened) else begin
         yield Pause(begin, min(end, begin + _blocking_us(run, save.closed, end - begin)), "a save blocks")
     for span in run.attempts:
         yield from _warmup(run, span)
+
+
+def _with_results(run: RunView) -> Iterator[Pause]:
+    """Intervals between updates of a converted log in which evaluations run, as their results alone show.
+
+    A result ends the interval that it is in. Loggers that write a row once the next one begins give the result to a row
+    after that or before it, which several results show.
+    """
+    results, updates = (run.job.get(name) for name in (_result_key(run), "train.step.count"))
+    if results is None or updates is None or not all(IMPORTED in head.record.extensions for head in run.heads):
+        return
+    for span in run.attempts:
+        mine, ends = of_attempt(updates, span.number), results.time_us[of_attempt(results, span.number)]
+        times, first = np.unique(updates.time_us[mine], return_index=True)
+        steps = np.maximum(np.diff(updates.value[mine][first]), 1)
+        inside = np.unique(np.searchsorted(times, ends)) - 1
+        sought = {0: 1, -1: _FEWEST_RESULTS, 1: _FEWEST_RESULTS}
+        shown = [_paused(np.diff(times), steps, inside + shift, fewest) for shift, fewest in sought.items()]
+        for place, left_us in max(
+            shown, key=lambda found: float(np.median(list(found.values()))) if found else 0.0
+        ).items():
+            yield Pause(int(times[place + 1]) - left_us, int(times[place + 1]), "an evaluation runs")
+
+
+def _paused(lengths: Any, steps: Any, places: Any, fewest: int) -> dict[int, int]:
+    """The intervals at some places that are longer than their updates take elsewhere, and by how much.
+
+    Most of them have to be, and one that is much longer than the others is none.
+    """
+    places = places[(places >= 0) & (places < len(lengths))]
+    others = np.delete(lengths / steps, places)
+    if len(places) < fewest or not len(others):
+        return {}
+    usual = float(np.median(others))
+    left = lengths[places] - steps[places] * usual
+    long = left > (_LONGER - 1) * usual
+    if 2 * int(long.sum()) < len(places):
+        return {}
+    long &= left <= LIKE_PAUSES * float(np.median(left[long]))
+    return dict(zip(places[long].tolist(), left[long].astype(np.int64).tolist(), strict=True))
+
+
+def _result_key(run: RunView) -> str:
+    """The series of results that a run reports most often."""
+    found = [(len(series), name) for name, series in run.job.items() if series.key.metric == _RESULT]
+    return max(found, default=(0, ""))[1]
 
 
 def end_us(span: AttemptSpan) -> int:

@@ -9,11 +9,11 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import held_at, stretches
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import is_restored, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import counted, few, number
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
-LOSS, SKIPPED = "train.loss.mean", "train.step.skipped"
+LOSS, RATE, SKIPPED = "train.loss.mean", "train.learning_rate", "train.step.skipped"
 FEWEST = 6
 """Reports of a loss from which its course is judged."""
 EXPLOSION = 10.0
@@ -26,11 +26,19 @@ WINDOW = 50
 NEIGHBOURS = 5
 LEAST_SHARE = 0.05
 """Share of the first losses that a later one is at least taken for: ratios of tiny losses say nothing."""
+LEAST_START = 0.05
+"""Loss of the first two reports from which a later one can be many times as large: losses of policies begin at 0."""
 FEWEST_OF_COURSE = 12
 """Reports from which the end is compared with the start."""
 EDGE_SHARE = 0.1
 RISEN = 2.0
 """Times the least smoothed loss from which an end counts as risen."""
+FEWEST_UPDATES = 40
+"""Updates from which a loss is expected to fall."""
+FALLEN = 0.05
+"""Share of the start by which a tenth of the reports has to be below it."""
+LOWER = 0.55
+"""Share of pairs of a report of the first third and one of the last in which the later one is lower: half by chance."""
 MAIN_LOSSES = ("total", "lm")
 """Names of the loss that an update descends; others are its parts."""
 HELP = "find what changed there: data, learning rate, precision, a restored state or a faulty device"
@@ -63,6 +71,7 @@ def loss_course(run: RunView) -> Iterator[Violation]:
         for series in judged
         for attempt in np.unique(series.attempt).tolist()
         for found in _course(
+            run,
             series,
             np.setdiff1d(np.flatnonzero(series.attempt == attempt), lost.get(str(series.key), ())),
             counts_skips=counts_skips,
@@ -106,7 +115,7 @@ def _num_skipped(run: RunView, series: JobSeries, tail: Any) -> float:
     return float(sum(np.nan_to_num(count[1]) - np.nan_to_num(count[0]) for count in counts))
 
 
-def _course(series: JobSeries, mine: Any, *, counts_skips: bool) -> Iterator[Violation]:
+def _course(run: RunView, series: JobSeries, mine: Any, *, counts_skips: bool) -> Iterator[Violation]:
     """What is wrong with the losses of one attempt: values that are not finite, explosions, spikes and the end."""
     values = np.asarray(series.value)[mine]
     is_finite = np.isfinite(values)
@@ -129,7 +138,8 @@ def _course(series: JobSeries, mine: Any, *, counts_skips: bool) -> Iterator[Vio
         message = f"is more than {SPIKE:g} times that of its neighbours in {counted(len(spikes), 'report')}"
         yield _violation(series, kept[spikes], f"{message}, up to {number(largest)}")
     if not explosions or not _stays_exploded(values, explosions[-1][1], floor):
-        yield from _end_above(series, kept, values, floor)
+        ends_above = list(_end_above(series, kept, values, floor))
+        yield from ends_above or _stays(run, series, kept, values)
 
 
 def _floor(values: Any) -> float:
@@ -151,6 +161,10 @@ def _explosions(values: Any, floor: float) -> Iterator[tuple[int, float]]:
     above = np.zeros(len(values), dtype=bool)
     reference = _running_median(values)
     above[NEIGHBOURS - 2 :] = (values > EXPLOSION * np.maximum(reference, floor))[NEIGHBOURS - 2 :]
+    for place in range(1, NEIGHBOURS - 2):  # a median of so few is one where the loss never returns to them
+        least = EXPLOSION * float(np.abs(values[:place]).max())
+        if least >= EXPLOSION * LEAST_START and (values[place:] > least).all():
+            above[place : place + EXPLOSION_REPORTS] = True
     recovered = 0
     for begin, end in stretches(above, EXPLOSION_REPORTS):
         if begin < recovered:
@@ -202,6 +216,42 @@ def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Itera
         yield _violation(series, kept[-edge:], f"ends at {number(end)}, above {number(first)} of its first reports")
     elif end > RISEN * max(least, floor):
         yield _violation(series, kept[-edge:], f"ends at {number(end)}, and was {number(least)} before")
+
+
+def _stays(run: RunView, series: JobSeries, kept: Any, values: Any) -> Iterator[Violation]:
+    """A loss that has not fallen after many updates, of an attempt that holds at least half of its updates."""
+    steps = series.step[kept]
+    if len(values) < FEWEST_OF_COURSE or series.key.attribute("train.loss.name") not in MAIN_LOSSES:
+        return
+    updates = int(steps[-1] - steps[0])
+    if steps.min() < 0 or updates < max(FEWEST_UPDATES, int(steps[0])) or _rate_rises(run, series, kept):
+        return
+    if is_restored(run, int(series.attempt[kept[0]])):
+        return
+    parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // _edge(values), 2))]
+    if 0 < values.min() < values.max() and min(parts) > (1 - FALLEN) * parts[0] and _share_lower(values) <= LOWER:
+        first, last = number(parts[0]), number(parts[-1])
+        message = f"does not fall in {updates:,} updates: {first} in its first reports, {last} in its last"
+        yield _violation(series, kept, message)
+
+
+def _share_lower(values: Any) -> float:
+    """Share of pairs of a report of the first third and one of the last in which the later is lower; ties are halves.
+
+    >>> _share_lower(np.array([3.0, 2.0, 1.0])), _share_lower(np.array([1.0, 2.0, 1.0]))
+    (1.0, 0.5)
+    """
+    num = len(values) // 3
+    first, last = np.sort(values[:num]), values[-num:]
+    below = (np.searchsorted(first, last) + np.searchsorted(first, last, side="right")) / 2
+    return 1 - float(below.mean()) / num
+
+
+def _rate_rises(run: RunView, series: JobSeries, places: Any) -> bool:
+    """Whether the learning rate still warms up at the end of some reports, so that the loss has yet to fall."""
+    attempt, times = int(series.attempt[places[0]]), series.time_us[places[[len(places) // 2, -1]]]
+    rates = [each for each in run.job.values() if each.key.metric == RATE]
+    return any(middle < end for middle, end in (held_at(each, attempt, times) for each in rates))
 
 
 def _violation(series: JobSeries, places: Any, message: str) -> Violation:

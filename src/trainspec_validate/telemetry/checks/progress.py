@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
-from trainspec_validate.telemetry.checks._absences import LOST, ranks_named
+from trainspec_validate.telemetry.checks._absences import LOST, Absences, ranks_named
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import report_interval, stretches
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
@@ -31,6 +31,10 @@ SPREAD_STEPS = 1
 """Updates that ranks of one job may be apart: they wait for each other in every update, and a pipeline drains."""
 FEWEST_VALUES = 5
 """Values of a rank by which it is judged where it ends."""
+LEAST_STOP_SECONDS = 10.0
+"""Clocks of hosts differ, and a writer that is killed loses what it has not written."""
+STOPPED_INTERVALS = 2
+"""Times its longest interval after which a rank has stopped for good."""
 SPREAD_INSTANTS = 3
 """Comparisons in a row with a larger spread: fewer can come from values that are written late."""
 STALL_STEPS = 5
@@ -86,8 +90,10 @@ def step_spread(run: RunView) -> Iterator[Violation]:
     """Ranks are no more than one update apart, except for what passes between two of their values."""
     refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
-    ends = {number: behind for number in {lock.attempt for lock in locks} if (behind := _behind_at_end(run, number))}
-    if not locks:
+    compared = {span.number: rows for span in run.attempts if len(rows := _ranks_at_end(run, span.number))}
+    found = {number: _behind_at_end(run, rows) or _stopped(run, number, rows) for number, rows in compared.items()}
+    ends = {number: behind for number, behind in found.items() if behind}
+    if not locks and not compared:
         raise NotApplicable("no two ranks report train.rank.step at the same time")
     cadences = Cadences(run)
     for lock in locks:
@@ -109,11 +115,8 @@ def step_spread(run: RunView) -> Iterator[Violation]:
     yield from ends.values()
 
 
-def _behind_at_end(run: RunView, attempt: int) -> Violation | None:
-    """The rank whose last step is furthest behind that of the foremost one, beside what passes between the two.
-
-    It judges attempts that are too short for windows of a cadence, in which ranks may write several times.
-    """
+def _ranks_at_end(run: RunView, attempt: int) -> Any:
+    """The rows of ranks that an attempt did not lose and that wrote several values; none for fewer than two ranks."""
     rows = rows_of(run, ["train.rank.step"], least=FEWEST_VALUES)
     rows = rows[run.series.rows["attempt"][rows] == attempt]
     ranks = ranks_of_rows(run, rows)
@@ -121,8 +124,14 @@ def _behind_at_end(run: RunView, attempt: int) -> Violation | None:
     ends = run.series.rows[["first_value", "last_value"]][rows]
     is_known = np.isfinite(ends["first_value"]) & np.isfinite(ends["last_value"])
     rows = rows[(ranks >= 0) & ~np.isin(ranks, lost) & is_known]
-    if len(np.unique(ranks_of_rows(run, rows))) < 2:
-        return None
+    return rows if len(np.unique(ranks_of_rows(run, rows))) > 1 else rows[:0]
+
+
+def _behind_at_end(run: RunView, rows: Any) -> Violation | None:
+    """The rank whose last step is furthest behind that of the foremost one, beside what passes between the two.
+
+    It judges attempts that are too short for windows of a cadence, in which ranks may write several times.
+    """
     columns = Columns(run, rows)
     first = int(np.argmax(columns["last_value"]))
     seconds = np.maximum((columns["last_time_us"] - columns["first_time_us"]) / 1e6, 1e-6)
@@ -137,12 +146,46 @@ def _behind_at_end(run: RunView, attempt: int) -> Violation | None:
     silent = SPREAD_INSTANTS * (max(between, _heartbeat_seconds(run, rows)) if run.is_live else between)
     if beyond[last] <= 0 or apart[last] > silent:
         return None
-    series, other = run.series.at(int(rows[last])), run.series.at(int(rows[first]))
+    help_text = (
+        f"ranks that step together are at most {number(float(bound[last]))} apart when their values are compared"
+    )
+    return _ends_apart(run, int(rows[last]), int(rows[first]), "", help_text)
+
+
+def _stopped(run: RunView, attempt: int, rows: Any) -> Violation | None:
+    """The rank that is the first to stop for good in an attempt that has ended, while another one completes updates.
+
+    By its own interval, a rank has stopped long before three cadences without a value make it silent.
+    """
+    span = run.attempt(attempt)
+    if span is None or span not in judged_attempts(run) or (run.is_live and span.ended is None):
+        return None
+    columns = Columns(run, rows)
+    first = int(np.argmax(columns["last_value"]))
+    usual = (columns["last_time_us"] - columns["first_time_us"]) / np.maximum(columns["num"] - 1, 1)
+    longest = np.maximum(STOPPED_INTERVALS * columns["longest_interval_us"], LEAST_STOP_SECONDS * 1e6)
+    allowed = np.maximum(SPREAD_INSTANTS * usual, longest)
+    apart = columns["last_time_us"][first] - columns["last_time_us"]
+    lag = columns["last_value"][first] - columns["last_value"]
+    is_told = Absences(run).told_us(run, rows) >= columns["last_time_us"]
+    is_silent = apart > SPREAD_INSTANTS * _heartbeat_seconds(run, rows) * 1e6
+    stopped = np.flatnonzero((apart > allowed) & (lag > SPREAD_STEPS + 1) & ~is_told & ~is_silent)
+    if not len(stopped):
+        return None
+    last = int(stopped[np.argmax(apart[stopped])])
+    when = f" {seconds_in_words(float(apart[last]) / 1e6)} later"
+    help_text = "look for a rank that hangs or was killed; one that is lost is named by an event train.rank.lost"
+    return _ends_apart(run, int(rows[last]), int(rows[first]), when, help_text)
+
+
+def _ends_apart(run: RunView, behind: int, foremost: int, when: str, help_text: str) -> Violation:
+    """Two ranks whose last steps are too far apart, by their rows; `when` says how much later the other ends."""
+    series, other = run.series.at(behind), run.series.at(foremost)
+    rank, before = (int(each) for each in ranks_of_rows(run, np.array([behind, foremost])))
     return Violation(
         series.last_location,
-        f"rank {int(ranks_of_rows(run, rows)[last])} ends at step {number(series.last_value)} and rank "
-        f"{int(ranks_of_rows(run, rows)[first])} at {number(other.last_value)}",
-        f"ranks that step together are at most {number(float(bound[last]))} apart when their values are compared",
+        f"rank {rank} ends at step {number(series.last_value)} and rank {before}{when} at {number(other.last_value)}",
+        help_text,
         Evidence(str(series.key), first_time_us=series.last_time_us, last_time_us=other.last_time_us),
         ((other.last_location, "the foremost rank"),),
     )
