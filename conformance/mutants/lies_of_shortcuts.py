@@ -265,7 +265,7 @@ def verifies_newest_alone() -> None:
         others = [int(path.name.removeprefix("step-")) for path in found.root.parent.glob("step-*")]
         return changed_files(found) if int(found.root.name.removeprefix("step-")) >= max(others) else ()
 
-    verification.changed_files = changed  # type: ignore[assignment]
+    restart_state.changed_files = changed  # type: ignore[assignment]
 
 
 @mutant("digest-of-part", "TS-CNF-136", "Reports a digest of the first tensor as the state digest.")
