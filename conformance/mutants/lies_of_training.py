@@ -10,7 +10,7 @@ import numpy as np
 from registry import mutant
 from trainspec_conformance.testbed.plain import reduction
 from trainspec_reference.common.backend import Gradients, MicroBatch
-from trainspec_reference.common.loader import Loaded
+from trainspec_reference.common.data import Loaded
 from trainspec_reference.common.trainer import Trainer
 
 LAYOUTS = {f"TS-CNF-{number}": "the number of ranks changes there" for number in (127, 205)} | {
