@@ -11,7 +11,7 @@ import numpy as np
 from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain import reduction
 from trainspec_reference.common.backend import Gradients, MicroBatch
-from trainspec_reference.common.loader import Loaded
+from trainspec_reference.common.data import Loaded
 from trainspec_reference.common.trainer import Trainer
 
 from trainspec_validate.documents.types.conformance import Task

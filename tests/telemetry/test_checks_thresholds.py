@@ -59,7 +59,7 @@ STATED = {
     "TS-TEL-033": (
         f"more than {NUMBERS[progress.STALL_STEPS]} times the median",
         "60 s",
-        f"{NUMBERS[int(_pauses.LIKE_PAUSES)]} times their median",
+        f"{NUMBERS[int(_pauses.LIKE_PAUSES)]} times its median",
     ),
     "TS-TEL-055": (
         f"{learning.FEWEST_UPDATES} updates and {learning.FEWEST_OF_COURSE} reports",
