@@ -14,6 +14,7 @@ from trainspec_validate.performance.derived.speed import (
     StepTime,
     least_flops_per_second,
     peak_of_rank,
+    stated_flops_per_second,
     step_time,
 )
 from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, require, rule
@@ -53,6 +54,10 @@ def plausible_speed(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-PAR-042")
 def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A rank does no more operations than its accelerator can."""
+    above = list(_stated_above_peak(plan, cluster))
+    if above:
+        yield from above
+        return
     step, done, peak = _done(plan, cluster)
     if done > peak:
         wanted = step.high * done / peak
@@ -61,6 +66,23 @@ def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[V
             f"a step of {_told(step)} takes {flops_per_second(done)} of each rank, "
             f"{percent(done / peak)} of the peak of {flops_per_second(peak)}",
             f"a step takes at least {seconds(wanted)}, more with any loss; check units and counts",
+            related=_accelerators(plan, cluster),
+        )
+
+
+def _stated_above_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A stated rate of operations, which needs no step time."""
+    check_group(plan, cluster)
+    stated, peak = stated_flops_per_second(plan), peak_of_rank(plan, cluster)
+    if stated is None or peak is None:
+        return
+    key, done = stated
+    if done > peak:
+        yield Violation(
+            at(plan, "performance", key),
+            f"{key} takes {flops_per_second(done)} or more of each rank, {percent(done / peak)} of the peak of "
+            f"{flops_per_second(peak)}",
+            "at most the dense peak; check units, counts and the number format",
             related=_accelerators(plan, cluster),
         )
 

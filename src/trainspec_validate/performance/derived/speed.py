@@ -27,6 +27,9 @@ _FLOPS_SLACK = 0.02
 """Relative difference of two counts of operations by one convention."""
 _UTILISATION_SLACK = 0.01
 """Absolute rounding of a utilisation: whole per cents."""
+_PLAIN_ATTENTION = frozenset({"full", "grouped-query", "multi-query"})
+_RECOMPUTED = 4 / 3
+"""Operations with everything recomputed over those without: four passes instead of three."""
 _FORWARD_ONLY = 1 / 3
 """Operations of a token where no parameter is trained, over those with all of them."""
 _ALSO_ON = {"fp32": ("tf32",), "fp8-e4m3": ("fp8",), "fp8-e5m2": ("fp8",), "mxfp8": ("fp8",)}
@@ -129,6 +132,35 @@ def least_flops_per_second(plan: TrainingPlan) -> float | None:
         frozen = num_trained(plan) < plan.model.num_parameters
         flops = bounds[0] * tokens * (_FORWARD_ONLY if frozen else 1)
     return None if flops is None else flops / step.high / plan.parallelism.num_accelerators
+
+
+def stated_flops_per_second(plan: TrainingPlan) -> tuple[str, float] | None:
+    """The key of a stated rate of operations, and how many of these a rank does at least; None where none is stated.
+
+    A convention may count the masked half of attention, or tables, which no product visits.
+    """
+    performance = plan.performance
+    rates = performance and list(_rates(performance, plan.parallelism.num_accelerators))
+    found = next((rate for rate in rates or () if not rate[0].endswith("_utilisation")), None)
+    if performance is None or found is None:
+        return None
+    key, rate, _ = found
+    share = _executed_share(plan.model, performance.flops_convention)
+    share *= _FORWARD_ONLY if num_trained(plan) < plan.model.num_parameters else 1
+    return key, rate / plan.parallelism.num_accelerators * share
+
+
+def _executed_share(model: Model, convention: str | None) -> float:
+    """Least operations of a token over those that a convention counts: half, where no shape is known."""
+    if model.family == "cnn":
+        return 1.0
+    shape, counted, least = shape_of(model), flops_bounds(model, convention), flops_bounds(model, None)
+    if shape is None or counted is None or least is None or model.attention not in _PLAIN_ATTENTION:
+        return 0.5
+    masked = transformer.attention_flops_per_token(shape, model.sequence_length or 0, causal=True)
+    if convention == HARDWARE_CONVENTION:
+        return 1 - _RECOMPUTED * masked / counted[1]
+    return min(1.0, (least[0] + masked) / counted[1])
 
 
 def peak_of_rank(plan: TrainingPlan, cluster: ClusterProfile) -> float | None:
