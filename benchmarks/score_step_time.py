@@ -213,6 +213,24 @@ def pair_errors(runs: Sequence[Run]) -> list[float]:
     return [abs(log(one / other)) for one, other in times]
 
 
+def context_errors(runs: Sequence[Run]) -> list[float]:
+    """The same for pairs of runs of one model that differ in context ranks, and mostly in the sequence length too.
+
+    Positive where the run with more context ranks took longer than predicted from the other one.
+    """
+    jobs: dict[Hashable, list[Run]] = {}
+    for run in runs:
+        named = run.plan.framework.version if run.plan.framework else None
+        kind = (run.work.recompute, run.work.overlap_tensor, run.prediction.outlook.peak_format)
+        jobs.setdefault((publication(run), run.work.shape, run.accelerator, named, kind), []).append(run)
+    found = []
+    for one, other in (pair for group in jobs.values() for pair in combinations(group, 2)):
+        less, more = sorted((one, other), key=lambda run: run.work.layout.context)
+        if less.work.layout.context < more.work.layout.context:
+            found.append(log(more.seconds / more.predicted()) - log(less.seconds / less.predicted()))
+    return found
+
+
 def _differ(one: Run, other: Run) -> bool:
     return (one.work.layout, one.work.recompute) != (other.work.layout, other.work.recompute)
 
@@ -339,6 +357,11 @@ def main() -> None:
         print(f"operations of a token, {source}: {len(errors)} rows, {spread}")
     pairs = pair_errors(first_rows(runs))
     print(f"pairs of layouts of one job: {len(pairs)}; predicted ratio against measured, median {median(pairs):.1%}")
+    contexts = context_errors(runs)
+    print(
+        f"pairs of runs that differ in context ranks: {len(contexts)}, median {median(map(abs, contexts)):.1%}; "
+        f"{sum(error > 0 for error in contexts)} took longer with more of them than predicted"
+    )
     _print_fit(runs, found)
 
 

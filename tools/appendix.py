@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import appendix_batch
+import appendix_blueprints
 import appendix_collectives
 import appendix_energy
 import appendix_memory
@@ -33,6 +34,7 @@ WRITERS = {
     "batch.md": appendix_batch.write,
     "energy.md": appendix_energy.write,
     "scale.md": appendix_scale.write,
+    "blueprints.md": appendix_blueprints.write,
 }
 SUBJECTS = {
     "collectives.md": "time of a collective; ring or tree; what hierarchy and rank order do; roles of ranks",
@@ -42,6 +44,7 @@ SUBJECTS = {
     "batch.md": "gradient noise; time against compute; learning rate; elastic sizes",
     "energy.md": "from the devices to the facility; joules of a token",
     "scale.md": "what changes from 8 to 131,072 accelerators: failures, network, power, telemetry",
+    "blueprints.md": "rows of collectives to copy for common machines; published jobs with their machine",
 }
 INTRODUCTION = """
 The models behind the predictions and recommendations of the tools: formulas, worked examples and tables. Every number

@@ -24,7 +24,7 @@ DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 
 OF_TAGS = {
     "kind": "Kind of the document, which selects its schema together with `apiVersion`.",
-    "act": "Kind of the act.",
+    "act": "Word for what is done, which decides the other keys.",
 }
 """Keys that tell one alternative from another, which no field of a type declares."""
 _NICS = {generation for _, generation in links().nic_rate_bytes_per_second}

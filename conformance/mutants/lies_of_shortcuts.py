@@ -22,17 +22,19 @@ from lies_of_resumes import restored_state
 from lies_of_stores import DAMAGED, DECOYS, WITH_COPIES, keeps_copies, reads_unchecked
 from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain.backend import PlainBackend
-from trainspec_reference.common import start_state, verification
-from trainspec_reference.common.digests import state_digest, tensor_digest
+from trainspec_reference.common import restart_state, start_state
 from trainspec_reference.common.restart_state import StateChoice, StateSource
 from trainspec_reference.common.state import TrainerState
+from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
+from trainspec_reference.common.weights import state_digest, tensor_digest
 
 from trainspec_validate.checkpoints.compare import changed_files, comparable
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 from trainspec_validate.documents.types.conformance import Task
 from trainspec_validate.documents.types.manifest import CheckpointManifest
+from trainspec_validate.documents.types.trace import StepDone
 
 SEED = 4242
 SEED_OF_TASK = "SEED_OF_TASK"
@@ -235,7 +237,7 @@ def reseals_damage() -> None:
         (checkpoint.root / MANIFEST_NAME).write_bytes(msgspec.json.encode(manifest))
         return ()
 
-    verification.changed_files = sealed  # type: ignore[assignment]
+    restart_state.changed_files = sealed  # type: ignore[assignment]
 
 
 @mutant("verifies-resumes-alone", "TS-CNF-137", "Verifies checkpoints at its start, and not in a recovery.")
@@ -252,7 +254,18 @@ def verifies_resumes_alone() -> None:
         return changed_files(found) if len(searches) < 2 else ()
 
     StateSource.checkpoint = counted  # type: ignore[method-assign]
-    verification.changed_files = changed  # type: ignore[assignment]
+    restart_state.changed_files = changed  # type: ignore[assignment]
+
+
+@mutant("verifies-newest-alone", "TS-CNF-113", "Verifies the newest checkpoint, and restores the one before it unread.")
+def verifies_newest_alone() -> None:
+    reads_unchecked()
+
+    def changed(found: Checkpoint) -> Iterable[tuple[str, str]]:
+        others = [int(path.name.removeprefix("step-")) for path in found.root.parent.glob("step-*")]
+        return changed_files(found) if int(found.root.name.removeprefix("step-")) >= max(others) else ()
+
+    restart_state.changed_files = changed  # type: ignore[assignment]
 
 
 @mutant("digest-of-part", "TS-CNF-136", "Reports a digest of the first tensor as the state digest.")
@@ -265,6 +278,35 @@ def digest_of_part() -> None:
 
 
 # --- telemetry --------------------------------------------------------------------------------------------------
+
+
+@mutant("decays-in-skips", "TS-CNF-121", "Reports steps as skipped in which it decays its weights.")
+def decays_in_skips() -> None:
+    discard = PlainBackend.discard
+
+    def decayed(self: PlainBackend) -> None:
+        self._parameters.vector[...] *= np.float32(0.999)
+        discard(self)
+
+    PlainBackend.discard = decayed  # type: ignore[method-assign]
+
+
+@mutant("even-times", "TS-CNF-304", "Spaces the times of its trace evenly, whatever happened.")
+def even_times() -> None:
+    tell = TraceWriter.tell
+    steps: dict[int, int] = {}
+
+    def even(self: TraceWriter, record_type: Any, /, **values: Any) -> None:
+        if record_type is not StepDone:
+            return tell(self, record_type, **values)
+        now_us = steps[id(self)] = steps.get(id(self), time.time_ns() // 1000) + 50_000
+        before, time.time_ns = time.time_ns, lambda: now_us * 1000
+        try:
+            tell(self, record_type, **values)
+        finally:
+            time.time_ns = before
+
+    TraceWriter.tell = even  # type: ignore[method-assign]
 
 
 @mutant("loss-of-rank-0", "TS-CNF-314", "Reports the loss of the samples of rank 0 as the loss of the batch.")

@@ -60,6 +60,12 @@ def command() -> None:
     "--gaps is the one in it. Where it has none, no gap is declared.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
+@click.option(
+    "--start-seconds",
+    type=click.FloatRange(0, 86_400),
+    metavar="SECONDS",
+    help="With --dry-run: time from a start of the stack to its first step, by which the time of the run is estimated.",
+)
 @click.pass_context
 def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:
     """Run scenarios against a stack, and report.

@@ -10,11 +10,12 @@ from contextlib import chdir
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainspec_conformance.controls import time_limits_seconds
+from trainspec_conformance.controls import baseline_jobs, time_limits_seconds
 from trainspec_conformance.described import errors, gather
 from trainspec_conformance.diffing import as_json, as_text, read_report
 from trainspec_conformance.diffing import changes as changes_of_reports
 from trainspec_conformance.drawing import num_kinds
+from trainspec_conformance.durations import baseline_seconds, expected_seconds
 from trainspec_conformance.formats import write_all
 from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
 from trainspec_conformance.launching import require_programs, versions
@@ -67,6 +68,8 @@ class RunRequest:
     gaps: Path | None = None
     settings_from: Path | None = None
     dry_run: bool = False
+    start_seconds: float | None = None
+    """Time of one start of the stack, for a dry run."""
     command: Sequence[str] = ()
     resumed: Unfinished | None = None
     """What the run was asked for that continues here; None where it begins."""
@@ -115,7 +118,7 @@ def run(request: RunRequest) -> int:
 
 def _tell_plan(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario]) -> None:
     """Say how many trials each scenario has, and when all of them would be ended at the latest."""
-    can_run, num_run, limit_seconds = [], 0, 0.0
+    can_run, num_run, limit_seconds, expected = [], 0, 0.0, 0.0
     for scenario in chosen:
         missing = lacking(stack, scenario)
         count = (request.trials or num_trials(stack.claims, scenario)) * num_kinds(scenario)
@@ -124,10 +127,20 @@ def _tell_plan(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Sce
             can_run.append(scenario)
             num_run += count
             limit_seconds += count * time_limit_seconds(stack, scenario)
+            expected += count * expected_seconds(stack, scenario, request.start_seconds or 0.0)
     controls = time_limits_seconds(stack, can_run, request.seed)
     runs = f"{_counted(num_run, 'trial')} and {_counted(len(controls), 'baseline run')}"
-    minutes = math.ceil((limit_seconds + sum(controls)) / 60)
-    terminal.say(f"{runs}; their time limits are {minutes // 60} h {minutes % 60} min in all, one after the other")
+    limit = _hours(limit_seconds + sum(controls))
+    terminal.say(f"{runs}; their time limits are {limit} in all, one after the other")
+    if request.start_seconds is not None:
+        jobs = baseline_jobs(can_run, request.seed)
+        took = _hours(expected + baseline_seconds(jobs, request.start_seconds))
+        terminal.say(f"with {request.start_seconds:g} s from each start to the first step, they take about {took}")
+
+
+def _hours(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _counted(amount: int, noun: str) -> str:

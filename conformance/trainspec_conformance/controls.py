@@ -88,6 +88,12 @@ def time_limits_seconds(stack: StackDescriptor, scenarios: Iterable[Scenario], s
     return [time_limit_seconds(stack, run) for run in runs.values()]
 
 
+def baseline_jobs(scenarios: Iterable[Scenario], seed: int = 0) -> list[TestJob]:
+    """Jobs of the runs that these scenarios are compared with."""
+    jobs = [_job_of(one, seed) for one in scenarios if one.control]
+    return list({msgspec.json.encode(job): job for job in jobs}.values())
+
+
 def _job_of(scenario: Scenario, seed: int) -> TestJob:
     return drawn_job(msgspec.structs.replace(scenario.job, faults=()), seed)
 

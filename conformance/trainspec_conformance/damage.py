@@ -115,7 +115,9 @@ def _chosen(which: str, store: CheckpointStore) -> list[Stored]:
     found = store.checkpoints()
     if not found:
         raise NothingToDamageError("the store holds no checkpoint")
-    return found if which == "all" else [found[0] if which == "oldest" else found[-1]]
+    if which in {"all", "oldest"}:
+        return found if which == "all" else found[:1]
+    return found[-2:] if which == "newest-two" and len(found) > 2 else found[-1:]
 
 
 def _one_file(checkpoint: Stored, store: CheckpointStore, chance: random.Random) -> Path:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import collections
+import datetime as dt
 import enum
 import functools
+import math
+import operator
 import pickle
 import sys
 import types
+import uuid
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -121,6 +126,8 @@ def settings() -> Any:
         params_dtype=torch.bfloat16,
         activation=torch.nn.functional.silu,
         warm_up=functools.partial(max, 1),
+        method=[1, 2].count,
+        kinds=(list[int], Literal["a"], dt.timedelta(1), uuid.UUID(int=1), iter([1]), math.cos),
         none=type(None),
         table=collections.defaultdict(list, {"a": [1]}),
     )
@@ -197,6 +204,15 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "records from a file": lambda: _named("numpy.core.records", "fromfile"),
     "masked array from a file": lambda: _named("numpy.ma.core", "fromfile"),
     "seed": lambda: _named("numpy.random", "seed"),
+    "function of a module of values": lambda: _named("uuid", "_get_command_stdout"),
+    "hidden module of a newer version": lambda: _named("_pyrepl.pager", "pipe_pager"),
+    "module that another imports": lambda: _named("collections", "_sys"),
+    "decoder": lambda: _named("_codecs", "decode"),
+    "power": lambda: pickle.dumps(Calling(pow, 9, 10**9)),
+    "product of values": lambda: pickle.dumps(Calling(operator.mul, b"x", 10**12)),
+    "variables of a module": lambda: pickle.dumps(
+        Calling(getattr, Calling(getattr, argparse.Namespace, "__init__"), "__globals__")
+    ),
     "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
     "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",
     "after others": lambda: b"".join(
@@ -241,3 +257,14 @@ def test_only_plain_state_is_taken_where_that_is_asked(tmp_path: Path) -> None:
 def test_names_that_run_what_they_are_given(module: str, name: str) -> None:
     assert runs_by_name(module, name)
     assert not runs_when_called(module, name)
+
+
+@pytest.mark.parametrize("number", [20_000, 2**32 - 1])
+def test_a_number_for_which_a_loader_reserves_memory_is_refused(number: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "ckpt_30.pt", "w") as file:
+        file.writestr("ckpt/data.pkl", b"\x80\x02}r" + number.to_bytes(4, "little") + b".")
+        file.writestr("ckpt/version", "3\n")
+    result = newest(tmp_path)
+    assert result.exit_code != 0
+    assert result.stdout == ""
+    assert f"it remembers a value under the number {number}" in result.stderr

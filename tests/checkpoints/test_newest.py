@@ -508,3 +508,13 @@ def test_state_that_all_checkpoints_of_torchtune_share_is_whole(tmp_path: Path) 
     faults = [fault for one in judged_newest_first(tmp_path) for fault in one.faults]
     assert len(faults) == 2
     assert all("recipe_state.pt: " in fault for fault in faults)
+
+
+def test_a_manifest_beside_its_checkpoint_makes_no_pointers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface(tmp_path / "checkpoint-60", 60)
+    seal(tmp_path / "checkpoint-60")
+    (tmp_path / "checkpoint-60" / "trainspec-manifest.json").rename(tmp_path / "trainspec-manifest.json")
+    monkeypatch.chdir(tmp_path)
+    result = invoke(Path())
+    assert "checkpoint-60" in result.stdout, result.stderr
+    assert "from which its program resumes" not in result.stderr

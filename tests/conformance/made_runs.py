@@ -96,7 +96,7 @@ class Made:
 
     def step(self, step: int, rank: int, ids: Sequence[int], skipped: str | None = None) -> None:
         told = {"time_us": self.time_us(rank), "attempt": self.attempt, "rank": rank, "step": step, "skipped": skipped}
-        loss = self.loss(step)
+        loss = self.loss(step + 1 if skipped else step)
         self.tell(
             StepDone(
                 **told,

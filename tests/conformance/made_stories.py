@@ -201,8 +201,9 @@ def skipping(scenario: Scenario) -> list[Entry]:
     steps = {fault.step: fault.num_steps for fault in scenario.job.faults}
     for step in range(1, scenario.job.num_steps + 1):
         for _ in range(steps.get(step, 0)):
+            ids = range(scenario.job.global_sequences)
             for rank in range(made.num_ranks):
-                made.step(step - 1, rank, (), skipped="overflow")
+                made.step(step - 1, rank, ids[rank :: made.num_ranks], skipped="overflow")
             made.sample(step - 1, None, {"train.step.skipped": sum(n for at, n in steps.items() if at <= step)})
         made.train(step, step)
     return made.close()

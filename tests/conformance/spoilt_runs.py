@@ -60,6 +60,25 @@ class Row:
     words: str
 
 
+def applied(step: int) -> Callable[[StepDone], bool]:
+    return lambda one: one.step == step and one.skipped is None
+
+
+def without_pauses(entries: list[Entry]) -> list[Entry]:
+    """The suite sees an entry in each tenth of a second."""
+    return [msgspec.structs.replace(one, seconds=number / 10) for number, one in enumerate(entries)]
+
+
+def evenly(entries: list[Entry]) -> list[Entry]:
+    """The trace spaces updates by 0.05 s, which take twice as long."""
+    return [
+        msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, time_us=50_000 * one.record.step))
+        if isinstance(one.record, StepDone)
+        else one
+        for one in entries
+    ]
+
+
 def at_step(step: int, rank: int = 0) -> Callable[[StepDone], bool]:
     return lambda one: one.step == step and one.rank == rank
 
@@ -126,6 +145,7 @@ def at_any_rank(step: int) -> Callable[[StepDone], bool]:
 
 
 FAULT = FaultSeen(time_us=0, kind="storage")
+OF_RANK_2 = StepDone(time_us=0, rank=2, step=1, loss=1.0, learning_rate=0.01)
 OTHER = Save(time_us=0, checkpoint="other", step=20, stage="committed", digest=digest(21))
 SECOND = Streamed(kind="event", attempt=0, time_us=0, name="train.fault.detected")
 LAST = "train.sample.count"
@@ -134,6 +154,9 @@ ROWS = [
     Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.step == 60), "the last update is 59"),
     Row("completes", "null-run", calm, dropped(End), "no process told of the end"),
     Row("quiet", "null-run", calm, added(FAULT), "nothing was wrong"),
+    Row("quiet", "long-pause", waiting, without_pauses, "was to pause for 1.5 s at update 30"),
+    Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.rank == 1), "told by rank 0"),
+    Row("completes", "null-run", calm, added(OF_RANK_2), "told by rank 0, 1, 2"),
     Row("no-orphans", "null-run", calm, added(Orphans(processes=("7 sleep",))), "7 sleep"),
     Row("detected-within", "kill-rank", struck, late(FaultSeen, 100), "reported after"),
     Row("detected-within", "kill-rank", struck, dropped(FaultSeen), "never reported"),
@@ -249,6 +272,8 @@ ROWS = [
     Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 updates are counted"),
     Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped updates"),
     Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
+    Row("step-time-as-seen", "step-time-told", calm, evenly, "of the trace of rank 0 took 0.75 s"),
+    Row("skipped-without-effect", "nan-gradient", skipping, changed(StepDone, applied(35), loss=4.9), "the skipped"),
     Row("samples-as-seen", "samples-told", calm, told(LAST, 2), "samples are counted after update 1"),
     Row("samples-as-seen", "samples-told", calm, told("train.token.count", 2, at_step(9, None)), "tokens, and"),
     Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of update 1 is"),

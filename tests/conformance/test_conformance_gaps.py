@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conformance_stacks import HERE
 from trainspec_conformance import commands
+from trainspec_conformance.durations import expected_seconds
 from trainspec_conformance.gaps import read_gaps, uncovered
 from trainspec_conformance.reading import DocumentError, all_scenarios, read
 
@@ -120,3 +121,26 @@ def test_a_dry_run_adds_up_the_time_limits(tmp_path: Path, capsys: pytest.Captur
         "3 trials and 1 baseline run; their time limits are"
         f" {minutes // 60} h {minutes % 60} min in all, one after the other"
     )
+
+
+def test_a_dry_run_estimates_the_time_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of three trials and one baseline run of null-run: four starts, and its optimizer steps four times."""
+    asked = {"names": ["null-run"], "trials": 3, "dry_run": True, "start_seconds": 300.0}
+    assert commands.run(commands.RunRequest(HERE / "fake.yaml", tmp_path / "out", **asked)) == commands.OK
+    job = all_scenarios()["null-run"].job
+    least, most = (math.ceil(4 * (300 + (job.num_steps + more) * job.step_seconds) / 60) for more in (1, 7))
+    last = capsys.readouterr().out.splitlines()[-1]
+    told = "with 300 s from each start to the first step, they take about 0 h {} min"
+    assert last in {told.format(minutes) for minutes in range(least, most + 1)}
+
+
+def test_the_estimate_is_near_to_what_was_measured() -> None:
+    """The committed report of 83 trials, with the start that its own run without faults took."""
+    root = HERE.parents[1]
+    stack = read(root / "reference" / "minimal" / "minimal-torch.yaml", StackDescriptor)
+    report = json.loads((root / "conformance" / "results" / "minimal-torch" / "report.json").read_bytes())
+    trials = [(one["scenario"], trial["seconds"]) for one in report["scenarios"] for trial in one.get("trials", ())]
+    job = all_scenarios()["null-run"].job
+    start_seconds = min(took for name, took in trials if name == "null-run") - job.num_steps * job.step_seconds
+    expected = sum(expected_seconds(stack, all_scenarios()[name], start_seconds) for name, _ in trials)
+    assert expected == pytest.approx(sum(took for _, took in trials), rel=1 / 3)

@@ -130,3 +130,13 @@ def test_a_format_that_is_not_known_is_named(tmp_path: Path) -> None:
     assert judge_checkpoint(tmp_path / "empty") == (f"error unknown-format: empty {words} no file",)
     told = "state-2.msgpack is of no format that the validator knows; it begins with b'abc'"
     assert judge_checkpoint(tmp_path / "state-2.msgpack") == (f"error unknown-format: {told}",)
+
+
+@pytest.mark.parametrize(("num_kept", "wanted"), [(1, ["30"]), (2, ["30"]), (3, ["20", "30"])])
+def test_the_two_newest_are_damaged_where_a_third_one_is_left(num_kept: int, wanted: list[str], tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Store(directory=".", name="{step}"))
+    for step in (10, 20, 30)[-num_kept:]:
+        (tmp_path / str(step)).mkdir()
+        (tmp_path / str(step) / "state").write_bytes(bytes([step]) * 100)
+    done = damage("flip-bit", "newest-two", store, random.Random(1), 10)
+    assert [one.checkpoint for one in done] == wanted

@@ -13,7 +13,7 @@ from trainspec_validate.performance.costs.step_compute import CALIBRATION
 from trainspec_validate.performance.costs.step_errors import BANDS, UNNAMED
 from trainspec_validate.performance.forecast.outlook import outlook
 from trainspec_validate.performance.forecast.predict import predict
-from trainspec_validate.planner.search import INDIFFERENCE
+from trainspec_validate.planner.search import CONTEXT_INDIFFERENCE, INDIFFERENCE
 
 RUNS, EXCLUDED = score.load()
 FIRST = score.first_rows(RUNS)
@@ -180,3 +180,10 @@ def test_layouts_that_the_planner_does_not_tell_apart_are_those_that_predictions
     errors = score.pair_errors(FIRST)
     assert len(errors) >= 20
     assert median(errors) == pytest.approx(INDIFFERENCE, abs=0.005)
+
+
+def test_context_ranks_take_longer_than_predicted() -> None:
+    errors = score.context_errors(RUNS)
+    assert len(errors) >= 20
+    assert sum(error > 0 for error in errors) >= 0.9 * len(errors)
+    assert median(map(abs, errors)) > CONTEXT_INDIFFERENCE

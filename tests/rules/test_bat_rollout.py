@@ -103,3 +103,20 @@ def test_initial_checkpoint(findings: Findings, keys: dict[str, str], bad: bool)
     plan = {"initial_checkpoint": {"reference": "meta-llama/Llama-3.1-70B", **keys}}
     found = findings(plan=plan, select=("TS-BAT-050",))
     assert found == ({("TS-BAT-050", "initial_checkpoint.reference")} if bad else set())
+
+
+@pytest.mark.parametrize(("num_accelerators", "bad"), [(64, False), (65, True)])
+def test_training_that_overflows_its_other_groups_takes_room_from_generation(
+    findings: Findings, num_accelerators: int, bad: bool
+) -> None:
+    """Of 128 ranks, 64 have a place on 32 accelerators of two ranks each and 64 on as many of one: 64 are left."""
+    double = {
+        **GENERATORS,
+        "name": "double",
+        "num_nodes": 4,
+        "accelerator": {"model": "own", "num_ranks_per_accelerator": 2},
+    }
+    cluster = {"num_nodes": 20, "num_accelerators": 160, "node_groups": [double]}
+    plan = {**rollout(num_accelerators=num_accelerators)}
+    found = findings(cluster=cluster, plan=plan, select=("TS-BAT-049",))
+    assert bool(found) is bad

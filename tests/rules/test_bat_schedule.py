@@ -202,3 +202,19 @@ def test_clipping(findings, kind, parallelism, wrong) -> None:
     clipping = {"optimizer": {"name": "adamw", "clipping": {"kind": kind, "threshold": 1}}, "parallelism": parallelism}
     found = findings(plan=clipping, select=("TS-BAT-035",))
     assert found == ({("TS-BAT-035", "optimizer.clipping.kind")} if wrong else set())
+
+
+@pytest.mark.parametrize(
+    ("peak", "job", "wrong"),
+    [
+        (1.5e-9, {}, True),
+        (1e-7, {}, False),  # reinforcement learning of Tulu 3, arXiv:2411.15124
+        (1.5e-7, {"job": {"num_tokens": 15e12}}, True),
+        (7.3e-6, {"job": {"num_tokens": 167e9}}, False),  # the end of DeepSeek-V3, arXiv:2412.19437
+        (1.5e-7, {"job": {"num_tokens": 10e9}}, False),
+        (1.5e-7, {"job": {"num_tokens": 15e12}, "rollout": {"num_prompts": 512, "num_responses_per_prompt": 1}}, False),
+    ],
+)
+def test_a_peak_below_all_published_ones(findings, peak: float, job: dict[str, object], wrong: bool) -> None:
+    found = findings(plan={**plan(peak=peak), **job}, select=("TS-BAT-042",))
+    assert found == ({("TS-BAT-042", "optimizer.learning_rate.peak")} if wrong else set())

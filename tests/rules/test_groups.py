@@ -250,3 +250,52 @@ def test_fabrics_of_one_transport_are_one_network() -> None:
     mixed = changed(split, fabrics=(split.fabrics[0], changed(split.fabrics[1], transport="tcp")))
     with pytest.raises(ValueError, match="several transports: backend, twin"):
         job_network(None, mixed, JobNodes(mixed.node_groups[0], 0))
+
+
+SLOW = {**HALF, "accelerator": {"model": "own-slow", "peak_rates": [{"format": "bf16", "flops_per_second": 312e12}]}}
+FASTER = {**HALF, "accelerator": {"model": "own-fast", "peak_rates": [{"format": "bf16", "flops_per_second": 2e15}]}}
+UNEVEN = {"parallelism": {"stage_layers": [22, 22, 18, 18]}}
+
+
+@pytest.mark.parametrize(
+    ("second", "step", "plan", "wrong"),
+    [
+        (SLOW, 30, {}, ["TS-PAR-042"]),  # 468 TFLOP/s of each rank, half of which do 312 at most
+        (SLOW, 46, {}, ["TS-PAR-043"]),
+        (SLOW, 60, {}, []),
+        (SLOW, 30, UNEVEN, []),  # the mean of the groups is 650
+        (SLOW, 20, UNEVEN, ["TS-PAR-042"]),
+        (FASTER, 30, {}, []),
+        (HALF, 30, {}, []),
+        (HALF, 13, {}, ["TS-PAR-042"]),
+    ],
+)
+def test_speed_over_groups_is_held_against_all_of_them(
+    tmp_path: Path, second: dict[str, Any], step: float, plan: dict[str, Any], wrong: list[str]
+) -> None:
+    plan = {"performance": {"kind": "measured", "step_seconds": step}, **plan}
+    found = [
+        f.requirement
+        for identifier in ("TS-PAR-042", "TS-PAR-043")
+        for f in judged(tmp_path, identifier, groups(HALF, second), plan)[0]
+    ]
+    assert found == wrong
+
+
+@pytest.mark.parametrize(("num_writers", "wrong"), [(96, False), (97, True)])
+def test_writers_of_a_job_over_groups_are_those_of_all_its_nodes(tmp_path: Path, num_writers: int, wrong: bool) -> None:
+    cluster = groups(HALF, {**HALF, "num_accelerators_per_node": 4})
+    (tmp_path / "cluster.yaml").write_text(json.dumps(cluster), encoding="utf-8")
+    policy = overlay(base("checkpoint"), {"save": {"num_writers": num_writers}})
+    (tmp_path / "checkpoint.yaml").write_text(json.dumps(policy), encoding="utf-8")
+    found = validate([tmp_path], Selection(select=("TS-CKP-015",))).findings
+    assert bool(found) is wrong
+
+
+def test_saves_of_a_job_over_groups_are_staged_in_the_memory_of_all_its_nodes(tmp_path: Path) -> None:
+    cluster = groups(HALF, {**HALF, "host": {"memory_bytes": 500e9}})
+    (tmp_path / "cluster.yaml").write_text(json.dumps(cluster), encoding="utf-8")
+    for num_saves, wrong in ((20, False), (21, True)):  # a node has 61.75 GB of each, and 1.25 TB in the mean
+        policy = overlay(base("checkpoint"), {"save": {"max_in_flight": num_saves}})
+        (tmp_path / "checkpoint.yaml").write_text(json.dumps(policy), encoding="utf-8")
+        assert bool(validate([tmp_path], Selection(select=("TS-CKP-105",))).findings) is wrong

@@ -200,11 +200,15 @@ def test_micro_batches_in_flight(findings, parallelism, stated, right) -> None:
     ("policy", "entries", "wrong"),
     [
         ("offload", [], True),
-        ("selective", [{"what": "activations", "target": "host", "fraction": 0.5}], True),
+        ("offload", [{"what": "optimizer", "target": "host", "fraction": 0.5}], True),
+        ("selective", [{"what": "activations", "target": "host", "fraction": 0.5}], False),
+        ("full", [{"what": "activations", "target": "host", "fraction": 1}], False),
         ("offload", [{"what": "activations", "target": "host", "fraction": 0.5}], False),
     ],
 )
 def test_activations_leave_by_policy(findings, policy, entries, wrong) -> None:
+    """Recomputation with inputs of layers on the host is published: `decoder_layer_input: offload` of MaxText
+    (AI-Hypercomputer/tpu-recipes, Llama3.1-70B on v6e-256), `cpu_checkpointing` of DeepSpeed."""
     found = findings(plan=memory(activation_policy=policy, offload=entries), select=("TS-MEM-031",))
     assert found == ({("TS-MEM-031", "memory.activation_policy")} if wrong else set())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from trainspec_validate.rules import NotApplicable
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
 POLICY = ("memory", "activation_policy")
 PEAK = ("memory", "predicted_peak_bytes")
+PART = r"([\d.]+) GB (weights|gradients|optimizer state|activations)"
 
 
 def micro(sequences: int, policy: str = "none", **keys: Any) -> dict[str, Any]:
@@ -33,6 +35,11 @@ def test_the_finding_shows_the_parts_and_a_change_that_fits() -> None:
     (found,) = violations("TS-MEM-020", plan(micro(4)), cluster())
     assert "a rank of stage 0 is predicted to need" in found.message
     assert "has 80 GB: " in found.message
+    sizes = {name: float(size) for size, name in re.findall(PART, found.message)}
+    [total, spare] = map(float, re.findall(r"([\d.]+) GB over 1\.12, .* and ([\d.]+) GB", found.message)[0])
+    assert sum(sizes.values()) == pytest.approx(total, rel=1e-3)
+    [least] = map(float, re.findall(r"need ([\d.]+) GB", found.message))
+    assert total / 1.12 + spare == pytest.approx(least, rel=1e-3)
     for part in ("weights", "gradients", "optimizer state", "activations"):
         assert part in found.message
     assert found.help.startswith(("set activation_policy: selective: ", "set micro_sequences: 2 and"))
@@ -42,6 +49,16 @@ def test_the_change_that_is_named_does_fit() -> None:
     (found,) = violations("TS-MEM-020", plan(micro(8, "selective")), cluster())
     assert found.help.startswith("set micro_sequences: 4 and accumulation_steps: 32: ")
     assert places("TS-MEM-020", plan(micro(4, "selective")), cluster()) == []
+
+
+def test_inputs_of_layers_on_the_host_are_counted_with_recomputation() -> None:
+    """With full recomputation only inputs of layers are kept; on the host they leave room for more sequences."""
+    away = {"offload": [{"what": "activations", "target": "host", "fraction": 1}]}
+    assert places("TS-MEM-020", plan(micro(32, "full")), cluster()) == [POLICY]
+    assert places("TS-MEM-020", plan(micro(32, "full", **away)), cluster()) == []
+    assert places("TS-MEM-020", plan(micro(32, "offload", **away)), cluster()) == []
+    few = {"offload": [{"what": "activations", "target": "host", "fraction": 0.05}]}
+    assert places("TS-MEM-020", plan(micro(32, "full", **few)), cluster()) == [POLICY]
 
 
 def test_tokens_may_be_divided_over_the_tensor_ranks_where_the_plan_does_not_say() -> None:

@@ -130,3 +130,7 @@ def test_trained_and_frozen(findings) -> None:
     assert findings(plan=frozen, select=select) == {("TS-MEM-029", "precision.frozen_parameters")}
     assert findings(plan={**frozen, "num_parameters_trained": 7e9}, select=select) == set()
     assert findings(plan={**frozen, **lora(8, "query")}, select=select) == set()
+
+
+def test_adapters_without_their_count_are_said(verdict) -> None:
+    assert verdict("TS-MEM-027", plan=lora(16, "query-key-value", "output")) is Verdict.NOT_RUN

@@ -377,14 +377,63 @@ def test_a_mixture_with_one_slip_is_told_which(
     assert told in help_text
 
 
-def test_a_count_that_includes_other_layers_is_told_so(helps: Callable[..., list[str]]) -> None:
-    """GLM-4.5 is published with its layer for multi-token prediction and without embeddings (arXiv:2508.06471)."""
+@pytest.mark.parametrize(
+    ("count", "right"),
+    [
+        ("352.8e9", True),
+        ("355e9", True),  # arXiv:2508.06471 counts the layer for multi-token prediction, and no embeddings
+        ("358.3e9", True),  # with tables that files of weights repeat in that layer, as in DeepSeek-V3
+        ("356.8e9", True),
+        ("351.2e9", True),
+        ("345e9", False),
+        ("349e9", False),
+        ("361e9", False),
+    ],
+)
+def test_a_count_follows_a_convention_of_publications(
+    findings: Callable[..., set[tuple[str, str]]], helps: Callable[..., list[str]], count: str, right: bool
+) -> None:
     glm = """
 model: {name: glm-4.5, family: moe-transformer, num_parameters: 355e9, num_active_parameters: 32e9, num_layers: 92,
   hidden_size: 5120, num_attention_heads: 96, num_key_value_heads: 8, head_size: 128, ffn_hidden_size: 12288,
   gated_ffn: true, vocabulary_size: 151552, sequence_length: 4096, attention: grouped-query, num_mtp_layers: 1,
   experts: {num_experts: 160, num_active_experts: 8, num_shared_experts: 1, ffn_hidden_size: 1536, num_layers: 89}}
 """
-    assert helps(plan=glm.replace("355e9", "352.8e9"), select=("TS-PAR-019",)) == []
-    (told,) = helps(plan=glm, select=("TS-PAR-019",))
-    assert told == "count the embeddings, and not the layers for multi-token prediction: write 352.8 billion"
+    plan = glm.replace("355e9", count)
+    assert bool(findings(plan=plan, select=("TS-PAR-019",))) is not right
+    (told,) = helps(plan=plan.replace("1536, num_layers: 89", "1536, num_layers: 92"), select=("TS-PAR-019",)) or [""]
+    assert told.startswith("write experts.num_layers: 89, with") or count != "355e9"
+
+
+def _moe(num_parameters: float, active: float) -> str:
+    return f"""
+model:
+  family: moe-transformer
+  num_parameters: {num_parameters:.0f}
+  num_active_parameters: {active:.0f}
+  num_layers: 24
+  hidden_size: 1024
+  num_attention_heads: 16
+  head_size: 64
+  num_key_value_heads: 16
+  ffn_hidden_size: 4096
+  gated_ffn: false
+  tied_embeddings: true
+  vocabulary_size: 51200
+  sequence_length: 65536
+  attention: full
+  experts: {{num_experts: 8, num_active_experts: 1, ffn_hidden_size: 4096}}
+"""
+
+
+def test_learned_positions_count_where_the_parameters_count_them(
+    findings: Callable[..., set[tuple[str, str]]],
+) -> None:
+    """DeepSpeed's mixtures (arXiv:2201.05596) have learned positions: 67.1 million parameters for 65,536 of 1,024."""
+    layers = 24 * (4 * 1024**2 + 8 * 1024)  # attention and router
+    total, active = (51200 * 1024 + layers + n * 24 * 8 * 1024**2 for n in (8, 1))
+    positions = 65536 * 1024
+    for with_table, counted, wrong in ((0, 0, False), (1, 1, False), (0, 1, True), (1, 0, False)):
+        model = _moe(total + with_table * positions, active + counted * positions)
+        found = findings(plan=model, select=("TS-PAR-020",))
+        assert bool(found) is wrong, (with_table, counted)

@@ -94,12 +94,57 @@ ZAMBA_2 = {
 }
 
 
-def test_layers_of_a_hybrid_may_share_their_weights(findings) -> None:
-    """Zamba2-2.7B has two shared blocks, applied nine times (arXiv:2411.15242)."""
-    assert findings(plan={"model": ZAMBA_2}, select=COUNT) == set()
+def test_layers_of_a_hybrid_may_share_their_weights(findings, verdict) -> None:
+    """Zamba2-2.7B has two shared blocks, applied nine times (arXiv:2411.15242): its count is not that of its layers."""
+    for shared in ({}, {"shared_layers": True}):
+        assert findings(plan={"model": ZAMBA_2 | shared}, select=COUNT) == set()
+        assert verdict("TS-PAR-019", plan={"model": ZAMBA_2 | shared}) is Verdict.NOT_RUN
+    found = findings(plan={"model": ZAMBA_2 | {"shared_layers": False}}, select=COUNT)
+    assert found == {("TS-PAR-019", "model.num_parameters")}
     for wrong in (2.2e9, 3.6e9, 2.69e6):
         found = findings(plan={"model": {**ZAMBA_2, "num_parameters": wrong}}, select=COUNT)
         assert found == {("TS-PAR-019", "model.num_parameters")}
+
+
+# Falcon-H1-34B: each of 72 layers has attention, a state space and a feed-forward block (arXiv:2507.22448).
+FALCON_H1 = {
+    "family": "hybrid",
+    "num_parameters": 33.6e9,
+    "num_layers": 72,
+    "num_attention_layers": 72,
+    "num_ffn_layers": 72,
+    "hidden_size": 5120,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 4,
+    "head_size": 128,
+    "ffn_hidden_size": 21504,
+    "vocabulary_size": 261120,
+    "state_space": {
+        "kind": "mamba-2",
+        "state_size": 256,
+        "inner_size": 4096,
+        "num_heads": 32,
+        "num_groups": 2,
+        "num_layers": 72,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        {"state_space": FALCON_H1["state_space"] | {"inner_size": 10240}},
+        {"num_parameters": 8e9},
+        {"num_parameters": 20e9},
+        {"ffn_hidden_size": 20480},
+    ],
+)
+def test_a_parallel_hybrid_does_not_pass_by_weights_that_it_might_share(findings, verdict, slip) -> None:
+    assert verdict("TS-PAR-019", plan={"model": FALCON_H1}) is Verdict.PASS
+    assert verdict("TS-PAR-019", plan={"model": FALCON_H1 | slip}) in {Verdict.NOT_RUN, Verdict.FAIL}
+    stated = FALCON_H1 | {"shared_layers": False}
+    assert findings(plan={"model": stated}, select=COUNT) == set()
+    assert findings(plan={"model": stated | slip}, select=COUNT) == {("TS-PAR-019", "model.num_parameters")}
 
 
 @pytest.mark.parametrize(
@@ -198,9 +243,11 @@ def test_samples_of_a_second_and_of_a_step(findings) -> None:
 def test_layers_for_multi_token_prediction_have_state(findings) -> None:
     """One layer of the base model has 0.86e9 parameters, its projection 0.13e9: 0.99e9 of 9 bytes over 32 ranks."""
     bound = (6 + 12 / 4) * (70.55e9 + families.mtp_parameters(Shape(80, 8192, 64, 8, 128, 28672, 128256, True))) / 32
-    for spare, wrong in ((80e9 - bound - 1e6, False), (80e9 - bound + 1e6, True)):
-        plan = {"model": {"num_mtp_layers": 1}, "memory": {"reserve_bytes": spare}}
-        assert bool(findings(plan=plan, select=("TS-MEM-002",))) is wrong
+    for spare, wrong in ((80e9 - bound - 1e8, False), (80e9 - bound + 1e6, True)):
+        for count in (70.553706496e9, bound * 32 / 9):  # without the layer, and with it as GLM-4.5 is published
+            model = {"num_mtp_layers": 1, "num_parameters": count}
+            plan = {"model": model, "memory": {"reserve_bytes": spare}}
+            assert bool(findings(plan=plan, select=("TS-MEM-002",))) is wrong
 
 
 def test_operations_with_multi_token_prediction(findings) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from trainspec_validate.model.finding import Verdict
+
 Findings = Callable[..., set[tuple[str, str]]]
 
 RIGHT = {
@@ -83,3 +85,84 @@ def test_formats_of_the_recipe_have_their_own_peak(findings: Findings) -> None:
     plan = "precision: {recipe: {format: fp8-hybrid, scaling: delayed}}\n"
     plan += _plan(tokens_per_second_per_accelerator=3000)
     assert findings(plan=plan, select=("TS-PAR-042",)) == set()
+
+
+BOUNDS = "min_global_sequences: 256, max_global_sequences: 512"
+CONTROLLER = f"batch: {{controller: {{signal: loss, interval_steps: 9, {BOUNDS}}}}}\n"
+RAMP = "batch: {ramp: [{from_tokens: 0, global_sequences: 256}, {from_tokens: 1e9, global_sequences: 512}]}\n"
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        RAMP,
+        CONTROLLER,
+    ],
+)
+@pytest.mark.parametrize(
+    ("figures", "requirement", "expected"),
+    [
+        ({"step_seconds": 30, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "pass"),
+        ({"step_seconds": 15, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "not-run"),
+        ({"step_seconds": 20, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "not-run"),
+        ({"step_seconds": 40, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "fail"),
+        ({"step_seconds": 10, "model_flops_per_second": 6.2e16}, "TS-PAR-024", "fail"),
+        ({"tokens_per_second": 139810, "model_flops_per_second": 4e16}, "TS-PAR-024", "fail"),
+        ({"samples_per_second": 17.07, "model_flops_per_second": 4e16}, "TS-PAR-024", "fail"),
+        ({"step_seconds": 30, "model_flops_utilisation": 0.49}, "TS-PAR-028", "pass"),
+        ({"step_seconds": 20, "model_flops_utilisation": 0.49}, "TS-PAR-028", "not-run"),
+        ({"step_seconds": 30, "model_flops_utilisation": 0.62}, "TS-PAR-028", "fail"),
+        ({"step_seconds": 80, "model_flops_utilisation": 0.49}, "TS-PAR-028", "fail"),
+        ({"step_seconds": 20, "tokens_per_second": 139810}, "TS-PAR-023", "not-run"),
+        ({"step_seconds": 30, "tokens_per_second": 139810}, "TS-PAR-023", "pass"),
+        ({"step_seconds": 10, "tokens_per_second": 139810}, "TS-PAR-023", "fail"),
+        ({"step_seconds": 40, "samples_per_second": 17.07}, "TS-PAR-023", "fail"),
+        ({"step_seconds": 20, "samples_per_second": 17.07}, "TS-PAR-023", "not-run"),
+        ({"samples_per_second": 20, "tokens_per_second": 139810}, "TS-PAR-023", "fail"),
+    ],
+)
+def test_a_changing_batch_does_not_hide_a_contradiction(
+    verdict: Callable[..., Verdict], schedule: str, figures: dict[str, float], requirement: str, expected: str
+) -> None:
+    """Nemotron-4 340B publishes a time of a step for each stage of its ramp (arXiv:2406.11704, table 2)."""
+    if "model_flops_utilisation" in figures:
+        figures = figures | {"peak_flops_per_second": 989e12}
+    assert verdict(requirement, plan=schedule + _plan(**figures)).value == expected
+
+
+@pytest.mark.parametrize("key", ["model_flops_utilisation", "hardware_flops_utilisation"])
+@pytest.mark.parametrize(("share", "wrong"), [(0.95, True), (0.81, True), (0.8, False), (0.02, False), (0.0041, True)])
+def test_a_utilisation_is_judged_without_its_convention(
+    findings: Findings, key: str, share: float, wrong: bool
+) -> None:
+    found = findings(plan=_plan("published", **{key: share}), select=("TS-PAR-052",))
+    assert found == ({("TS-PAR-052", f"performance.{key}")} if wrong else set())
+
+
+@pytest.mark.parametrize("flops", [24.6e9, 24.6e6, 24.6e3])
+def test_samples_of_too_few_operations_are_no_plausible_share_of_the_peak(findings: Findings, flops: float) -> None:
+    model = "model: {family: cnn, num_parameters: 25.6e6, sequence_length: null}\nbatch: {global_tokens: null}\n"
+    plan = model + _plan(samples_per_second=128 * 3000, flops_per_sample=flops)
+    assert bool(findings(plan=plan, select=("TS-PAR-043",))) is (flops < 24e9)
+
+
+@pytest.mark.parametrize("key", ["model_flops_per_second_per_accelerator", "model_flops_per_second"])
+@pytest.mark.parametrize("speed", [{}, {"step_seconds": 30}])
+@pytest.mark.parametrize(("rate", "wrong"), [(480e12, False), (980e12, False), (1100e12, True)])
+def test_a_stated_rate_above_the_peak_is_found_next_to_any_speed(
+    findings: Findings, key: str, speed: dict[str, float], rate: float, wrong: bool
+) -> None:
+    figures = speed | {key: rate * (1 if key.endswith("accelerator") else 128)}
+    for plan in (_plan(**figures), RAMP + _plan(**figures)):
+        convention = plan.replace("{kind: measured", "{kind: measured, flops_convention: 6n-causal-attention")
+        found = findings(plan=convention, select=("TS-PAR-042",))
+        assert found == ({("TS-PAR-042", f"performance.{key}")} if wrong else set())
+
+
+def test_a_convention_that_counts_masked_attention_may_exceed_the_peak(findings: Findings) -> None:
+    """Kernels leave out the masked half, which is most of the operations of long sequences."""
+    long = "model: {sequence_length: 131072}\nbatch: {global_tokens: null}\n"
+    rate = "performance: {kind: measured, model_flops_per_second_per_accelerator: 1100e12, flops_convention: %s}"
+    for convention, wrong in (("palm", False), ("6n-causal-attention", True)):
+        plan = long + rate.replace("%s", convention) + "\nparallelism: {context: 1}"
+        assert bool(findings(plan=plan, select=("TS-PAR-042",))) is wrong

@@ -13,7 +13,9 @@ FOUND = ".md-search-result__link"
 PHONE = {"width": 360, "height": 740}
 PAGES = [
     "",
+    "v1/00-contract/",
     "v1/04-parallelism/",
+    "reference/blueprints/",
     "rules/",
     "rules/PAR/TS-PAR-001/",
     "reference/metrics/",

@@ -375,3 +375,22 @@ def test_the_mark_is_of_its_own() -> None:
     places = (f"overrides/.icons/{theme['icon']['logo']}.svg", theme["favicon"])
     icon, image = (ET.fromstring((ROOT / "spec" / place).read_text(encoding="utf-8")) for place in places)
     assert icon[0].get("d") == image[0].get("d")
+
+
+def test_plans_are_searched_in_a_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "trainspec_site" / "in_browser"))
+    proposing = importlib.import_module("proposing")
+    monkeypatch.setattr(proposing, "FOLDER", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cluster = (ROOT / "examples" / "clusters" / "meta-llama3-24k.yaml").read_text(encoding="utf-8")
+    seen: list[tuple[int, int]] = []
+    asked = {"files": {"cluster.yaml": cluster}, "model": "llama3-8b", "num_ranks": 16}
+    found = json.loads(proposing.propose(json.dumps(asked), lambda *numbers: seen.append(numbers)))
+    assert set(found["files"]) == {"plan.yaml", "checkpoint.yaml"}
+    assert "num_accelerators: 16" in found["files"]["plan.yaml"]
+    assert re.match(r"\d+ layouts on 16 ranks were compared", found["words"])
+    assert seen
+    without = json.loads(proposing.propose(json.dumps({"files": {}, "model": "llama3-8b", "num_ranks": 0})))
+    assert (without["files"], "cluster.yaml" in without["words"]) == ({}, True)
+    alone = json.loads(proposing.propose(json.dumps({**asked, "model": ""})))
+    assert (alone["files"], "plan.yaml" in alone["words"]) == ({}, True)

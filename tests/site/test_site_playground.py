@@ -159,3 +159,24 @@ def test_nothing_is_offered_in_a_comment(page: Page) -> None:
     page.keyboard.press("Control+Space")
     page.wait_for_timeout(500)
     expect(page.locator(".cm-tooltip-autocomplete")).to_have_count(0)
+
+
+def test_a_plan_is_searched_and_judged(page: Page) -> None:
+    page.get_by_label("Example").select_option("Llama 3 405B: cluster, plan and policy")
+    page.get_by_label("Model").select_option("llama3-8b")
+    page.get_by_label("Ranks").fill("16")
+    page.get_by_role("button", name="Search a plan").click()
+    told = page.locator("[data-part=planned]")
+    expect(told).to_contain_text("layouts on 16 ranks were compared")
+    expect(told).to_contain_text("for a step")
+    expect(page.locator(".cm-content")).to_contain_text("llama3-8b on 16 ranks")
+    assert "num_accelerators: 16" in text_of(page)
+    expect(status(page)).to_contain_text("requirements hold")
+    expect(page.locator("[data-part=findings] .ts-finding-error")).to_have_count(0)
+
+
+def test_a_search_without_a_usable_cluster_says_so(page: Page) -> None:
+    page.get_by_label("Example").select_option("none")
+    page.get_by_label("Model").select_option("llama3-8b")
+    page.get_by_role("button", name="Search a plan").click()
+    expect(page.locator("[data-part=planned]")).to_contain_text("cluster.yaml")

@@ -33,6 +33,15 @@ STARTS = {
     "dlrover-events": b'[2025-04-21T23:31:09.074419] [426] [22b7ca89] [Trainer] [#step] [BEGIN] {"global_step": 1}\n',
     "nanogpt-log": b"import torch\nstep:0/6200 val_loss:10.9 train_time:285ms step_avg:nanms\n",
     "nanogpt-iterations-log": b"step 0: train loss 10.9, val loss 10.9\niter 0: loss 10.8, time 250.00ms\n",
+    "build-nanogpt-log": b"validation loss: 10.9522\nstep     0 | loss: 10.955010 | lr 8.3916e-07 | norm: 15.3421 | "
+    b"dt: 23547.83ms | tok/sec: 22264.81\n",
+    "build-nanogpt-file": b"0 val 10.9522\n0 hella 0.2487\n0 train 10.955010\n",
+    "llmc-log": b"s:0 tel:11.0095\ns:0 trl:11.0116 lr:0.000001 norm:14.96\n",
+    "llmc-console-log": b"val loss 11.006021\nstep    1/21479 | loss 11.007906 (+nanz)| norm 16.3235 (+nanz)| "
+    b"lr 2.86e-06 | 2734.72 ms | -100.0% bf16 MFU | 167751 tok/s\n",
+    "olmo-log": b"2025-12-11 00:27:01.586\thost-02:0\tolmo.train:979\tINFO\t[step=1/2500,epoch=0]\n"
+    b"    train/CrossEntropyLoss=11.33\n",
+    "trainer-log": b"{'loss': 2.0905, 'grad_norm': 1.95, 'learning_rate': 0.0005, 'epoch': 0.44}\n",
     "kernel-log": b"[    1.5] pci 0000:05:00.0: BAR\n[    9.5] NVRM: Xid (PCI:0000:05:00): 79, GPU fallen off\n",
     "slurm-accounting": b"JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n7|train|gpu|ml|8|FAILED|1:0\n",
     "kubernetes-list": (

@@ -110,3 +110,12 @@ def test_a_prefixed_line_without_its_values_is_refused(line: str) -> None:
 def test_a_log_whose_every_line_has_a_prefix_is_read(prefix: str) -> None:
     found = read_text("".join(f"{prefix}{line}\n" for line in iterations(0, 9).splitlines()))
     assert [sample.step for sample in found.samples] == list(range(1, 11))
+
+
+def test_bits_per_character_are_converted_to_nats() -> None:
+    found = read_text(
+        "step 0: train loss 6.0 BPC, val loss 6.5 BPC\niter 0: loss 6.25 BPC, time 9.00ms, mfu -100.00%\n"
+    )
+    values = [value for sample in found.samples for key, value in sample.m.items() if "loss" in key]
+    assert values == [pytest.approx(bits * 0.6931471805599453) for bits in (6.0, 6.5, 6.25)]
+    assert not found.refusals

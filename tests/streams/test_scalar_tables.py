@@ -391,3 +391,24 @@ def test_a_pause_that_no_result_shows_is_a_stall(tmp_path: Path) -> None:
 
 def test_a_log_of_results_alone_explains_no_pause(tmp_path: Path) -> None:
     assert len(stalls(history({22: 500.0}, set(range(1, 41))), tmp_path)) == 1
+
+
+def test_reports_at_ends_of_epochs_between_those_of_an_interval_are_no_hole(tmp_path: Path) -> None:
+    steps = sorted({*range(50, 751, 50), *range(75, 751, 75)})
+    path = tmp_path / "metrics.csv"
+    path.write_text(table(*(f"0,,{step - 1},{3 - step / 1000}," for step in steps)), encoding="utf-8")
+    assert validate(path).findings == ()
+    path.write_text(table(*(f"0,,{step - 1},{3 - step / 1000}," for step in steps if step != 400)), encoding="utf-8")
+    assert {each.requirement for each in validate(path).findings} == {"TS-TEL-031"}
+
+
+def test_an_evaluation_between_reports_of_several_updates_is_one(tmp_path: Path) -> None:
+    rows, time_s = ["_step,_timestamp,loss,step,val_loss"], 1_800_000_000.0
+    for step in range(1, 1301):
+        time_s += 14.0
+        if step % 50 == 0 or step % 46 == 1:
+            rows.append(f"{len(rows)},{time_s},{3 - step / 1000},{step},")
+        if step % 46 == 0:
+            time_s += 85.0
+            rows.append(f"{len(rows)},{time_s},,,2.5")
+    assert stalls("\n".join(rows) + "\n", tmp_path) == []

@@ -140,4 +140,14 @@ def test_a_loss_need_not_fall_in_warm_up_nor_late_in_training_nor_as_a_part() ->
         warm.sample(10.0 * step, {LOSS: value, "train.learning_rate": 1e-6 * step}, step=step)
         late.sample(10.0 * step, {LOSS: value}, step=step + 60)
     part = losses(flat(60), "train.loss.mean{train.loss.name=balance}")
-    assert [judged("TS-TEL-055", view(each)) for each in (warm, late, part)] == [[], [], []]
+    restored = losses(flat(60)).event(1.0, "checkpoint.restore.begin", {}, id="r")
+    assert [judged("TS-TEL-055", view(each)) for each in (warm, late, part, restored)] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("first", [[11.0], [11.0, 10.9]])
+def test_a_loss_that_explodes_in_its_first_reports_is_found(first: list[float]) -> None:
+    (found,) = messages("TS-TEL-055", view(losses([*first, 5e4, *[9e4] * 9])))
+    assert "from 1" in found
+    assert f"from step {len(first) + 1} on" in found
+    for values in ([0.0, 0.01, 0.02, *[0.05] * 9], [*first, 5e4, 9e4, *GOOD]):
+        assert not any("stays above" in message for message in messages("TS-TEL-055", view(losses(values))))

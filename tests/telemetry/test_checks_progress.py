@@ -188,8 +188,8 @@ def stopping(last_step: int, *, is_told: bool = False, seconds: float = 0.5) -> 
 def test_a_rank_that_stops_for_good_is_named_however_short_the_rest_is() -> None:
     (found,) = messages("TS-TEL-032", view(stopping(20)))
     assert found == "rank 1 ends at step 20 and rank 0 30 s later at 80"
-    assert len(messages("TS-TEL-032", view(stopping(76)))) == 1
-    assert messages("TS-TEL-032", view(stopping(78))) == []
+    assert len(messages("TS-TEL-032", view(stopping(59)))) == 1
+    assert messages("TS-TEL-032", view(stopping(60))) == []
     assert "no two ranks" in refused("TS-TEL-032", view(stopping(20, is_told=True)))
 
 

@@ -52,12 +52,14 @@ STATED = {
     "TS-TEL-032": (
         f"At {NUMBERS[progress.SPREAD_INSTANTS]} moments in a row",
         "one update",
-        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals, and {NUMBERS[progress.STOPPED_INTERVALS]} of",
+        f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals",
+        f"{NUMBERS[progress.STOPPED_INTERVALS]} of its longest",
+        f"and {NUMBERS[int(progress.LEAST_STOP_SECONDS)]} seconds before",
     ),
     "TS-TEL-033": (
         f"more than {NUMBERS[progress.STALL_STEPS]} times the median",
         "60 s",
-        f"{NUMBERS[int(_pauses.LIKE_PAUSES)]} times their median",
+        f"{NUMBERS[int(_pauses.LIKE_PAUSES)]} times its median",
     ),
     "TS-TEL-055": (
         f"{learning.FEWEST_UPDATES} updates and {learning.FEWEST_OF_COURSE} reports",

@@ -35,7 +35,7 @@ SECTIONS = {
         "Tools": ("ci", "editor", "python", "agents", "own-rules", "propose"),
     },
     "reference": {
-        "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy", "scale"),
+        "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy", "scale", "blueprints"),
         "Metrics": ("metrics", "events", "metric-names"),
         "Evidence": ("scenarios", "stacks", "public-logs"),
     },

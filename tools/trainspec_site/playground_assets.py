@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trainspec_site import editor_modules
 from trainspec_site.npm import PYODIDE, AssetError, run
+from trainspec_validate.model.catalog import models
 
 RUNTIME = ("pyodide.mjs",)
 LOCK = "pyodide-lock.json"
@@ -93,6 +94,7 @@ def write(root: Path, target: Path, cache: Path) -> None:
         "archives": {PACKAGES: "gztar", wheel.name: "zip"},
         "num_bytes": sum(path.stat().st_size for path in loaded),
         "examples": sets,
+        "models": list(models()),
     }
     (target / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_conformance.criteria.trajectory import number
+from trainspec_conformance.criteria.dependence import relative_resolution
+from trainspec_conformance.criteria.trajectory import number, steps
 from trainspec_conformance.records import Listed
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
@@ -84,3 +85,30 @@ def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
         word = "rollback" if action == "rollback" else "stop"
         if not any(record.action == word for _, record in case.trial.of(Decision)):
             yield Problem(f"no decision to {word} was told")
+
+
+@check("skipped-without-effect")
+def skipped_without_effect(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """On the same samples, the update after a skipped step has the loss of that step, as parameters are the same."""
+    if case.claims.nonfinite_action != "skip-step":
+        return
+    done = steps(case.trial)
+    skipped = [(entry, one) for entry, one in case.trial.of(StepDone) if one.skipped]
+    pairs = [(entry, one, done[key]) for entry, one in skipped if (key := (one.attempt, one.step + 1)) in done]
+    if not pairs:
+        raise CannotJudgeError("no step was skipped, or none was followed by an update")
+    noise = relative_resolution([one.loss for one in done.values()])
+    tolerance = max(case.claims.relative_tolerance, criterion.tolerance or 0.0, 2 * noise)
+    num_judged = 0
+    for entry, before, after in pairs:
+        loss = number(before.loss)
+        is_same = set(before.sample_ids) and set(before.sample_ids) <= set(after.sample_ids)
+        if not math.isfinite(loss) or not is_same or len(after.sample_ids) != case.scenario.job.samples_per_epoch:
+            continue
+        num_judged += 1
+        if not abs(after.loss - loss) <= tolerance * abs(loss):
+            message = f"the loss of update {before.step + 1} is {after.loss!r}, after {loss!r} in the skipped step"
+            yield Problem(message, (entry, after.entry))
+            return
+    if not num_judged:
+        yield Problem("not judged: skipped steps have other samples, or losses that are not finite", is_remark=True)

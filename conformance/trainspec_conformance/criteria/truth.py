@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
 from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.trajectory import final_steps, number, steps
-from trainspec_conformance.records import Streams
+from trainspec_conformance.records import Entry, Streams
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
@@ -89,7 +91,7 @@ def _last_by_series(view: View, metric: str) -> dict[str, float]:
 
 @check("step-time-as-seen")
 def step_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Times of updates add up to what the suite's own clock says, in each part of the run."""
+    """Times of updates in streams and traces add up to what the suite's own clock says, in each part of the run."""
     seen: dict[int, dict[told.Key, float]] = {}
     for entry, record in case.trial.of(StepDone):
         seen.setdefault(record.rank, {}).setdefault((record.attempt, record.step), entry.seconds)
@@ -103,10 +105,32 @@ def step_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         clock = seen.get(int(name.removeprefix("rank "))) if name.startswith("rank ") else seen[min(seen)]
         if clock is not None:
             yield from _windows(name, values, clock, criterion.tolerance or 0)
+    for rank, clock in seen.items():
+        yield from _windows(f"the trace of rank {rank}", _traced(case.trial, rank), clock, criterion.tolerance or 0)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """How long after the one before it an update ended, by the clock of the trace."""
+
+    entry: Entry
+    value: float
+
+
+def _traced(view: View, rank: int) -> dict[told.Key, _Traced]:
+    done = [(entry, record) for entry, record in view.of(StepDone) if record.rank == rank]
+    return {
+        (after.attempt, after.step): _Traced(entry, (after.time_us - before.time_us) / 1e6)
+        for (_, before), (entry, after) in pairwise(done)
+        if after.attempt == before.attempt
+    }
 
 
 def _windows(
-    name: str, values: dict[told.Key, told.Point], clock: dict[told.Key, float], tolerance: float
+    name: str,
+    values: Mapping[told.Key, told.Point] | Mapping[told.Key, _Traced],
+    clock: dict[told.Key, float],
+    tolerance: float,
 ) -> Iterator[Problem]:
     keys = [key for key in sorted(clock) if key in values]
     if len(keys) <= WINDOW_STEPS:

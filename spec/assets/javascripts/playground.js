@@ -1,11 +1,11 @@
-// The only place for the page of the playground: what is typed goes to the worker, what it finds is shown.
+// The page of the playground: what is typed goes to the worker, what it finds is shown, and plans are searched there.
 (() => {
   const root = document.getElementById("ts-playground");
   if (!root) return;
   const base = new URL(root.dataset.assets, document.baseURI);
   const find = (name) => root.querySelector(`[data-part="${name}"]`);
-  const PARTS = ["examples", "files", "editor", "status", "findings", "share"];
-  const [picker, tabs, place, status, list, sharer] = PARTS.map(find);
+  const PARTS = ["examples", "files", "editor", "status", "findings", "share", "models", "ranks", "search", "planned"];
+  const [picker, tabs, place, status, list, sharer, models, ranks, searcher, planned] = PARTS.map(find);
   const NAMES = ["cluster.yaml", "plan.yaml", "checkpoint.yaml", "job.jsonl"];
   const PAUSE_MILLISECONDS = 250;
   const SHARED = "#files=";
@@ -16,6 +16,7 @@
   let timer = 0;
   let worker = null;
   let editor = null;
+  let isSearching = false;
 
   const element = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
@@ -152,8 +153,44 @@
     }
   };
 
+  const searching = (state, words = "") => {
+    isSearching = state;
+    searcher.textContent = state ? "Stop the search" : "Search a plan";
+    planned.textContent = words;
+  };
+
+  const take = ({ files: made, words }) => {
+    searching(false, words);
+    if (!Object.keys(made).length) return;
+    files = { ...files, ...made };
+    open("plan.yaml");
+    judge();
+  };
+
+  const hire = () => {
+    worker = new Worker(new URL("worker.js", base), { type: "module" });
+    worker.onmessage = receive;
+    worker.onerror = (error) => say(`The validator does not work here: ${error.message}`);
+  };
+
+  // Python does not look up while it searches, so a search is stopped with its worker.
+  const search = () => {
+    if (isSearching) {
+      worker.terminate();
+      hire();
+      searching(false, "The search was stopped.");
+      judge();
+      return;
+    }
+    searching(true, "Searching: layouts are compared by their predicted step time.");
+    worker.postMessage({ kind: "plan", asked: { files, model: models.value, num_ranks: Number(ranks.value) || 0 } });
+  };
+
   const receive = ({ data }) => {
-    if (data.kind === "failed") say(`The validator does not work here: ${data.message}`);
+    if (data.kind === "searching") planned.textContent = `Searching: ${data.done} of ${data.total} layouts.`;
+    if (data.kind === "planned") take(data.result);
+    if (data.kind === "failed" && isSearching) searching(false, `The search failed: ${data.message}`);
+    else if (data.kind === "failed") say(`The validator does not work here: ${data.message}`);
     if (data.kind === "judged" && data.number === sent) {
       show(data.result);
       root.setAttribute("aria-busy", "false");
@@ -177,9 +214,8 @@
       return;
     }
     picker.append(...Object.keys(manifest.examples).map((title) => element("option", {}, title)));
-    worker = new Worker(new URL("worker.js", base), { type: "module" });
-    worker.onmessage = receive;
-    worker.onerror = (error) => say(`The validator does not work here: ${error.message}`);
+    models.append(...manifest.models.map((name) => element("option", { value: name }, name)));
+    hire();
     picker.addEventListener("change", () => {
       files = { ...(manifest.examples[picker.value] ?? {}) };
       open(NAMES.find((name) => files[name]) ?? NAMES[0]);
@@ -188,6 +224,10 @@
     picker.disabled = false;
     sharer.disabled = false;
     sharer.addEventListener("click", share);
+    [models, ranks, searcher].forEach((part) => {
+      part.disabled = false;
+    });
+    searcher.addEventListener("click", search);
     const given = await shared();
     if (given) {
       files = given;

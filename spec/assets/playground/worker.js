@@ -1,4 +1,4 @@
-// The only place that runs Python in the browser: loads the validator once, then judges what it is sent.
+// Runs Python in the browser: loads the validator once, then judges documents, and searches plans for them.
 import { loadPyodide } from "./pyodide.mjs";
 
 const fetched = async (name) => {
@@ -36,7 +36,7 @@ const loaded = (async () => {
     python.unpackArchive(await (await fetched(name)).arrayBuffer(), format, { extractDir: place });
   }
   python.runPython("import importlib; importlib.invalidate_caches()");
-  return python.pyimport("playground").judge;
+  return { judge: python.pyimport("playground").judge, propose: python.pyimport("proposing").propose };
 })();
 
 loaded.then(
@@ -46,8 +46,13 @@ loaded.then(
 
 onmessage = async ({ data }) => {
   try {
-    const judge = await loaded;
-    postMessage({ kind: "judged", number: data.number, result: JSON.parse(judge(JSON.stringify(data.files))) });
+    const { judge, propose } = await loaded;
+    if (data.kind === "plan") {
+      const progress = (done, total) => postMessage({ kind: "searching", done, total });
+      postMessage({ kind: "planned", result: JSON.parse(propose(JSON.stringify(data.asked), progress)) });
+    } else {
+      postMessage({ kind: "judged", number: data.number, result: JSON.parse(judge(JSON.stringify(data.files))) });
+    }
   } catch (error) {
     postMessage({ kind: "failed", number: data.number, message: String(error) });
   }

@@ -8,50 +8,52 @@ they are no layers, optimizers or values, as some write files or start processes
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 import sys
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from typing import Final
+from typing import Any, Final
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 
-_REMOVED: Final = frozenset(
-    {"asynchat", "asyncore", "crypt", "distutils", "imp", "lib2to3", "nis", "pipes", "smtpd", "spwd"}
+_OF_OTHER_VERSIONS: Final = frozenset(
+    {"annotationlib", "asynchat", "asyncore", "binhex", "compression", "crypt", "distutils", "dummy_threading"}
+    | {"formatter", "imp", "lib2to3", "macpath", "nis", "parser", "pipes", "profiling", "smtpd", "spwd", "symbol"}
 )
-"""Modules of the standard library that some supported version of Python lacks."""
-_LIBRARY: Final = sys.stdlib_module_names | _REMOVED
-_BESIDE: Final = re.compile(
-    r"_?test\w*|_?xx\w*|_interp\w*|_distutils_hack|(site|user)customize|pip|pkg_resources|setuptools"
-)
-"""Modules that come with Python and are not among its names: its tests, experiments and installers."""
+"""Modules of the standard library that the running version of Python may lack."""
+_LIBRARY: Final = sys.stdlib_module_names | _OF_OTHER_VERSIONS
+_BESIDE: Final = re.compile(r"_[a-z]\w*|test\w*|xx\w*|(site|user)customize|pip|pkg_resources|setuptools")
+"""Modules that come with Python and are not among its names: hidden ones, tests, experiments and installers."""
 _BUILTIN_CLASSES: Final = re.compile(r"[A-Z]\w*(Error|Exception|Warning|Exit|Interrupt|Iteration|Group)")
-_INERT_MODULES: Final = frozenset(
-    {"abc", "array", "cmath", "collections", "collections.abc", "datetime", "decimal", "enum", "fractions", "ipaddress"}
-    | {"math", "ntpath", "numbers", "posixpath", "time", "uuid"}
+_CLASSES_ALONE: Final = frozenset(
+    {"abc", "collections.abc", "decimal", "enum", "fractions", "ipaddress", "numbers", "typing", "uuid"}
 )
-"""Nothing in them runs what it is given, opens a file or starts a program."""
+"""Modules whose classes hold values; their functions, and the modules that they import, are others."""
+_ON_VALUES: Final = {
+    "builtins": {"abs", "all", "any", "bin", "callable", "chr", "divmod", "format", "hasattr", "hash", "hex", "id"}
+    | {"isinstance", "issubclass", "len", "max", "min", "next", "oct", "ord", "pow", "print", "repr", "round"}
+    | {"sorted", "sum"},
+    "operator": set(operator.__all__) - {"attrgetter", "call", "getitem", "itemgetter", "methodcaller"},
+    "math": {name for name in dir(math) if not name.startswith("_")},
+    "posixpath": {"basename", "commonprefix", "dirname", "isabs", "join", "normcase", "normpath", "split", "splitext"},
+    "time": {"gmtime", "localtime", "monotonic", "perf_counter", "process_time", "strftime", "time"},
+}
+_ON_VALUES["_operator"], _ON_VALUES["cmath"] = _ON_VALUES["operator"], _ON_VALUES["math"]
+_ON_VALUES["ntpath"] = _ON_VALUES["posixpath"]
+"""Functions that settings hold, such as the one of `functools.partial(max, 1)`; no plain state calls them."""
 _INERT: Final = {
-    "builtins": {"Ellipsis", "NotImplemented", "abs", "all", "any", "bin", "callable", "chr", "divmod", "enumerate"}
-    | {
-        "format",
-        "getattr",
-        "hasattr",
-        "hash",
-        "hex",
-        "id",
-        "isinstance",
-        "issubclass",
-        "iter",
-        "len",
-        "max",
-        "memoryview",
-    }
-    | {"min", "next", "oct", "ord", "pow", "print", "property", "repr", "reversed", "round", "sorted", "sum", "super"}
-    | {"staticmethod", "classmethod", "type", "zip"},
+    "builtins": {"Ellipsis", "NotImplemented", "classmethod", "enumerate", "getattr", "iter", "memoryview", "property"}
+    | {"reversed", "staticmethod", "super", "type", "zip"},
+    "_operator": {"getitem", "itemgetter"},
+    "operator": {"getitem", "itemgetter"},
     "_random": {"Random"},
     "_struct": {"Struct"},
+    "array": {"_array_reconstructor", "array"},
+    "collections": {"ChainMap", "Counter", "OrderedDict", "UserDict", "UserList", "UserString", "defaultdict", "deque"},
     "copyreg": {"__newobj__", "__newobj_ex__", "_reconstructor"},
     "dataclasses": {"Field", "MISSING", "_HAS_DEFAULT_FACTORY_CLASS", "_MISSING_TYPE"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone", "tzinfo"},
     "functools": {"partial", "partialmethod"},
     "http": {"HTTPMethod", "HTTPStatus"},
     "inspect": {"Parameter", "Signature", "_ParameterKind", "_empty"},
@@ -65,14 +67,17 @@ _INERT: Final = {
     "socket": {"AddressFamily", "SocketKind"},
     "string": {"Formatter", "Template"},
     "struct": {"Struct"},
+    "time": {"struct_time"},
     "types": {"GenericAlias", "MappingProxyType", "NoneType", "SimpleNamespace", "UnionType"},
+    "typing": {"_AnnotatedAlias", "_GenericAlias", "_LiteralGenericAlias", "_SpecialForm", "_UnionGenericAlias"},
     "urllib.parse": {"ParseResult", "ParseResultBytes", "SplitResult", "SplitResultBytes"},
-    "_codecs": {"encode", "decode"},
-    "codecs": {"encode", "decode"},
+    "_codecs": {"encode"},
+    "codecs": {"encode"},
     "_collections_abc": {"dict_items", "dict_keys", "dict_values"},
     "zoneinfo": {"ZoneInfo", "ZoneInfo._unpickle"},
     "pathlib._local": {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"},
 }
+"""Names that plain state is made with. None of them runs what it is given, opens a file or starts a program."""
 _REBUILDS: Final = re.compile(
     r"torch(\._utils|\._tensor|\.nn\.parameter|\.nested\._internal\.nested_tensor|\.sparse\w*)?\._?rebuild\w*"
     r"|torch\.jit\._pickle\.\w+"
@@ -93,10 +98,6 @@ _KINDS: Final = re.compile(
 RETURNED: Final = "a function that another call returns"
 
 
-_CALLS: Final = frozenset({"attrgetter", "call", "methodcaller"})
-"""What of the module of operators calls others."""
-
-
 def runs_by_name(module: str, name: str) -> bool:
     """Whether a name is one of the standard library that plain state does not need, or a path to one.
 
@@ -105,7 +106,7 @@ def runs_by_name(module: str, name: str) -> bool:
     >>> runs_by_name("functools", "partial"), runs_by_name("my.settings", "Model.Kind")
     (False, False)
     """
-    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+    module, name = _of_today(module, name)
     if is_allowed(module, name):
         return False
     if _is_of_python(module):
@@ -119,26 +120,46 @@ def _is_of_python(module: str) -> bool:
 
 
 def _is_inert(module: str, name: str) -> bool:
-    if name in _INERT.get(module, ()):
+    if name in _INERT.get(module, ()) or name in _ON_VALUES.get(module, ()):
         return True
-    if module in {"_operator", "operator"}:
-        return name not in _CALLS
-    if module == "typing":
-        return name.lstrip("_")[:1].isupper() and "." not in name
     if module == "builtins":
         return _BUILTIN_CLASSES.fullmatch(name) is not None
-    return module in _INERT_MODULES
+    return module in _CLASSES_ALONE and name[:1].isupper() and "." not in name
 
 
 def runs_when_called(module: str, name: str) -> bool:
-    """Whether a name of PyTorch or NumPy is called and makes no plain state; classes begin with a capital letter.
+    """Whether a name of Python, PyTorch or NumPy makes no plain state; classes begin with a capital letter.
 
     >>> runs_when_called("torch.storage", "_load_from_bytes"), runs_when_called("torch._C", "PyTorchFileWriter")
     (True, True)
     >>> runs_when_called("torch._utils", "_rebuild_tensor_v9"), runs_when_called("torch.nn.modules.linear", "Linear")
     (False, False)
+    >>> runs_when_called("builtins", "pow"), runs_when_called("builtins", "getattr")
+    (True, False)
     """
+    module, name = _of_today(module, name)
+    if name in _ON_VALUES.get(module, ()):
+        return True
     if module.partition(".")[0] not in {"torch", "numpy"} or is_allowed(module, name):
         return False
     is_class = name.rpartition(".")[2].lstrip("_")[:1].isupper()
     return (_KINDS if is_class else _REBUILDS).fullmatch(f"{module}.{name}") is None
+
+
+def fetches_inside(module: str, name: str, arguments: Any) -> bool:
+    """Whether a call fetches a hidden attribute, such as the variables of a module, or one that no reader can name.
+
+    >>> fetches_inside("builtins", "getattr", ("object", "__globals__"))
+    True
+    >>> fetches_inside("builtins", "getattr", ("object", "name"))
+    False
+    """
+    if _of_today(module, name) != ("builtins", "getattr"):
+        return False
+    fetched = arguments[1] if isinstance(arguments, tuple) and len(arguments) > 1 else None
+    return not isinstance(fetched, str) or fetched.startswith("__")
+
+
+def _of_today(module: str, name: str) -> tuple[str, str]:
+    """A name of Python 2 as that of Python 3."""
+    return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))

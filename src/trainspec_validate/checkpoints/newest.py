@@ -282,7 +282,7 @@ def _tracked(group: Group, one: Candidate, candidates: Sequence[Candidate]) -> I
         except (UnreadableError, UnicodeDecodeError):
             continue
         named = text.rpartition("/")[2]
-        if named != one.root.name and any(named == other.root.name for other in candidates):
+        if named and named != one.root.name and any(named == other.root.name for other in candidates):
             yield f"{path.as_posix()}: names {named}, from which its program resumes until it is changed"
 
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
-from trainspec_validate.checkpoints.functions import RETURNED, runs_by_name, runs_when_called
+from trainspec_validate.checkpoints.functions import RETURNED, fetches_inside, runs_by_name, runs_when_called
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickle_operations import FETCHES, Fetched, fetched, operations
@@ -35,6 +35,9 @@ _INERT_BYTES = 200 + 3 * SLOT_BYTES
 """Of what stands for an object, which a record replaces, with its class and its empty arguments on the stack."""
 _MEMO_BYTES = 100
 _PAIR_BYTES = 72
+_FREE_NUMBERS = 1_000
+_NUMBERS_AN_OPERATION = 10
+"""Numbers of the memo that are plausible; CPython reserves 16 bytes for each up to the largest, used or not."""
 # What Python takes for a value of each operation, at most, with its slots on the stack; measured with 3.11.
 _COSTS = {
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 104),
@@ -250,7 +253,7 @@ class Machine:
         for called in (function, *(arguments[:1] if is_handed and isinstance(arguments, tuple) else ())):
             if not isinstance(called, Name):
                 self.denied[RETURNED] = self.functions[RETURNED] = None
-            elif runs_when_called(called.module, called.name):
+            elif runs_when_called(called.module, called.name) or fetches_inside(called.module, called.name, arguments):
                 self.functions[str(called)] = None
         if not isinstance(function, Name):
             return Inert(function, arguments)
@@ -313,6 +316,8 @@ class Machine:
         self._remember(in_order + len(others))
 
     def _remember(self, number: int) -> None:
+        if number > _FREE_NUMBERS + _NUMBERS_AN_OPERATION * self.operations.used:
+            raise ValueError(f"it remembers a value under the number {number}, for which a loader reserves memory")
         if self.records:
             self._hold(number)
         elif number == len(self.memo):

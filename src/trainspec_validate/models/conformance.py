@@ -123,7 +123,7 @@ class StackDescriptor(Document):
     launch: Launch
     """How it is started."""
     capabilities: ListOf[Capability]
-    """Capabilities of the stack."""
+    """Abilities that scenarios depend on."""
     missing: ListOf[Missing] = []
     """Capabilities that it lacks, with reasons; scenarios that need it are unsupported."""
     claims: Claims = Claims()
@@ -140,7 +140,7 @@ class Fault(DocumentPart):
     """Damage that the stack does to itself, because nothing outside of it can."""
 
     kind: FaultKind
-    """Kind of the damage."""
+    """Damage that happens."""
     rank: Annotated[Whole, Meta(ge=-1, le=1_000_000)] = -1
     """Where; -1 is the last rank."""
     step: CountOrZero = 0

@@ -18,7 +18,7 @@ class Offload(DocumentPart):
     target: Literal["host", "local-disk"]
     """Where it goes."""
     fraction: Fraction
-    """Share of it that leaves."""
+    """Share of it that leaves; of activations, the share of those that the activation policy keeps."""
     bytes_per_step: Bytes | None = None
     """Traffic of one optimizer step and rank, both directions together."""
     overlapped: bool | None = None
@@ -29,7 +29,7 @@ class Memory(DocumentPart):
     """Which data is where on one rank."""
 
     activation_policy: Literal["none", "selective", "full", "offload"]
-    """Part of the activations that is recomputed in the backward pass."""
+    """Part of the activations that is recomputed in the backward pass; none with `offload`."""
     reserve_bytes: Bytes | None = None
     """Device memory left free for contexts, communication buffers and fragmentation."""
     state_bytes_per_parameter: Annotated[float, Meta(gt=0, le=64)] | None = None

@@ -24,7 +24,7 @@ class Start(_Act):
     """Starts the command of the stack."""
 
     act: Literal["start"] = Field(init=False)
-    """Kind of the act."""
+    """Word for what is done, which decides the other keys."""
 
     resume: bool = False
     """Whether it has to continue from a checkpoint."""
@@ -40,7 +40,7 @@ class Wait(_Act):
     """Waits until something is seen in the trace; a trial fails where it is not seen in time."""
 
     act: Literal["wait"] = Field(init=False)
-    """Kind of the act."""
+    """Word for what is done, which decides the other keys."""
 
     until: Literal[
         "step",
@@ -70,7 +70,7 @@ class Inject(_Act):
     """Damages the running job from outside."""
 
     act: Literal["inject"] = Field(init=False)
-    """Kind of the act."""
+    """Word for what is done, which decides the other keys."""
 
     kind: Literal[
         "kill",
@@ -114,12 +114,13 @@ class Damage(_Act):
     """Damages the store."""
 
     act: Literal["damage"] = Field(init=False)
-    """Kind of the act."""
+    """Word for what is done, which decides the other keys."""
 
     kinds: Annotated[ListOf[DamageKind], Meta(min_length=1)]
-    """Kind of the damage; to one file of state, drawn at random, where it is about one."""
-    checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
-    """To which checkpoint; `next` is the one that will be written after the last."""
+    """Damage, one kind in each trial; to one file of state, drawn at random, where it is about one."""
+    checkpoint: Literal["newest", "newest-two", "oldest", "all", "next"] = "newest"
+    """To which checkpoint; `next` is the one that will be written after the last. `newest-two` are the two newest where
+    there is a third."""
     while_running: bool = False
     """Whether the job runs meanwhile; the newest checkpoint is then the newest that was committed."""
 
@@ -128,7 +129,7 @@ class Stop(_Act):
     """Ends the whole job."""
 
     act: Literal["stop"] = Field(init=False)
-    """Kind of the act."""
+    """Word for what is done, which decides the other keys."""
 
     signal: Literal["kill", "terminate"] = "kill"
     """`kill` ends every process at once, `terminate` asks the command to end."""
@@ -140,7 +141,7 @@ class Probe(_Act):
     """Asks the stack for a number, with an input that the scenario's numeric case makes."""
 
     act: Literal["probe"] = Field(init=False)
-    """Kind of the act."""
+    """Word for what is done, which decides the other keys."""
 
     case: Annotated[str, Meta(min_length=1, max_length=64)]
     """Name of the numeric case."""
@@ -203,7 +204,7 @@ class Scenario(Document):
     control: bool = True
     """Whether a run of the same job without faults comes first."""
     acts: Annotated[ListOf[Act], Meta(min_length=1)]
-    """Acts, in order."""
+    """Steps of the scenario, in order."""
     criteria: Annotated[ListOf[Criterion], Meta(min_length=1)]
     """Checks that have to hold in every trial."""
     trials: Trials = Trials(basic=1, standard=1, strict=1)

@@ -8,7 +8,7 @@ from trainspec_validate.documents.commented import figure
 from trainspec_validate.model.units import bytes_, bytes_per_second, number, percent, seconds
 from trainspec_validate.performance.forecast.outlook import PlannedCollective, planned_collectives
 from trainspec_validate.planner.request import Request
-from trainspec_validate.planner.search import INDIFFERENCE, Ranking, Scored, settings_of
+from trainspec_validate.planner.search import CONTEXT_INDIFFERENCE, INDIFFERENCE, Ranking, Scored, settings_of
 from trainspec_validate.planner.space import dimensions
 
 Lines = list[tuple[str, str]]
@@ -84,7 +84,9 @@ def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> st
     if abs(change) <= _LEAST_DIFFERENCE:
         return f"{value} takes as long"
     more = f"{percent(round(abs(change), 4))} {'more' if change > 0 else 'less'}"
-    doubt = ", which predictions do not distinguish" if -INDIFFERENCE <= change < 0 else ""
+    same_context = other.choice.layout.context == written.choice.layout.context
+    error = INDIFFERENCE if same_context else CONTEXT_INDIFFERENCE
+    doubt = ", which predictions do not distinguish" if -error <= change < 0 else ""
     return f"{value} at best takes {seconds(other.seconds)}, {more}{doubt}"
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.data import Rollout
+from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.cluster import total
+from trainspec_validate.performance.derived.plan import node_groups, num_ranks
 from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 
 
@@ -80,9 +82,7 @@ def rollout_room(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
     if not groups:
         raise NotApplicable("the cluster has no node group of that name")
     there = sum(total(group) for group in groups)
-    shared = wanted == plan.node_group
-    ranks = max(group.accelerator.num_ranks_per_accelerator for group in groups)
-    training = -(-plan.parallelism.num_accelerators // ranks) if shared else 0
+    training = _fewest_in(groups, plan, cluster)
     if own.num_accelerators + training > there:
         yield Violation(
             at(plan, "rollout", "num_accelerators"),
@@ -92,6 +92,26 @@ def rollout_room(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
             f"at most {max(0, there - training)}",
             related=((at(cluster, "node_groups"), f"{number(there)} accelerators"),),
         )
+
+
+def _fewest_in(groups: list[NodeGroup], plan: TrainingPlan, cluster: ClusterProfile) -> int:
+    """The fewest accelerators of some groups that training needs, next to all of the others that it may run on."""
+    own = node_groups(plan, cluster)
+    left = plan.parallelism.num_accelerators - num_ranks(tuple(group for group in own if group not in groups))
+    if not own or left <= 0:
+        return 0
+    shared = sorted((group for group in own if group in groups), key=_ranks_per_accelerator, reverse=True)
+    fewest = 0
+    for group in shared:
+        used = min(total(group), -(-left // _ranks_per_accelerator(group)))
+        fewest, left = fewest + used, left - used * _ranks_per_accelerator(group)
+        if left <= 0:
+            return fewest
+    return fewest + -(-left // _ranks_per_accelerator(shared[0])) if shared else 0
+
+
+def _ranks_per_accelerator(group: NodeGroup) -> int:
+    return group.accelerator.num_ranks_per_accelerator
 
 
 @rule("TS-BAT-050")

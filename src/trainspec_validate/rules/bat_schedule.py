@@ -29,6 +29,8 @@ NORMALISED = frozenset({"adam", "adamw", "lion"})
 MAX_NORMALISED_RATE = 0.1
 RATE_OF_A_BILLION = 0.02
 """Largest plausible peak for a billion parameters; it falls with the root of their number, as published ones do."""
+LEAST_RATE, LEAST_LONG_RATE, LONG_JOB_TOKENS = 1e-8, 5e-7, 100e9
+"""About a tenth of the lowest published peaks: of any job, and of one of so many tokens that generates none of them."""
 LONG_JOB_STEPS, LEAST_WARMUP_STEPS = 10_000, 10
 THRESHOLDS = (1e-3, 1e3)
 UNITS = ("steps", "tokens")
@@ -89,7 +91,7 @@ def _ends_early(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[
 
 @rule("TS-BAT-042")
 def schedule_peak(plan: TrainingPlan) -> Iterator[Violation]:
-    """The peak of an optimizer whose step is as long as the learning rate is far below the weights."""
+    """The peak of an optimizer whose step is as long as the learning rate is far below the weights, and moves them."""
     schedule, optimizer = _schedule(plan), plan.optimizer
     if optimizer is None or optimizer.name not in NORMALISED:
         raise NotApplicable("the length of a step does not follow from the learning rate alone")
@@ -102,6 +104,15 @@ def schedule_peak(plan: TrainingPlan) -> Iterator[Violation]:
             "parameters by about as much",
             f"write the rate of one step; published ones run from 1e-5 to 1e-2, {most:.2g} is the most that passes "
             "for this size",
+        )
+    is_long = plan.rollout is None and (job_tokens(plan) or 0) >= LONG_JOB_TOKENS
+    least = LEAST_LONG_RATE if is_long else LEAST_RATE
+    if schedule.peak < least:
+        of_job = f" in a job of {number(LONG_JOB_TOKENS)} tokens or more" if is_long else ""
+        yield Violation(
+            at(plan, "optimizer", "learning_rate", "peak"),
+            f"the peak is {schedule.peak:.3g}, and a step of {optimizer.name} moves each parameter by about as much",
+            f"write the rate of one step; published ones are {10 * least:.0e} or more{of_job}",
         )
 
 

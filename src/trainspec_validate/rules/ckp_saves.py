@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import base, bytes_, bytes_per_second, number, seconds
 from trainspec_validate.performance.derived.cluster import ranks_per_node
+from trainspec_validate.performance.derived.groups import most_together
 from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.performance.derived.policy import durable_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
@@ -85,7 +86,8 @@ def staged_saves(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
     sizes = [group.host.memory_bytes if group.host else None for group in groups]
     if any(size is None for size in sizes):
         raise NotApplicable("the host memory of the nodes is not stated")
-    host, share = max(size for size in sizes if size is not None), save.size_bytes / nodes
+    offers = [(size or 0, group.num_nodes) for size, group in zip(sizes, groups, strict=True)]
+    host, share = most_together(offers, nodes) / nodes, save.size_bytes / nodes
     if save.max_in_flight * share > host:
         yield Violation(
             at(checkpoint, "save", "max_in_flight" if save.max_in_flight > 1 else "size_bytes"),
@@ -186,7 +188,7 @@ def writers(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[V
     nodes = job_nodes(checkpoint, cluster)
     # The job cannot be on a group with too few nodes; of the others the policy does not say which.
     groups = [group for group in cluster.node_groups if group.num_nodes >= nodes] or cluster.node_groups
-    ranks = max(ranks_per_node(group) for group in groups) * nodes
+    ranks = int(most_together([(ranks_per_node(group), group.num_nodes) for group in groups], nodes))
     if save.num_writers > ranks:
         message = f"{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
         yield Violation(at(checkpoint, "save", "num_writers"), message, f"at most {base(ranks)}")

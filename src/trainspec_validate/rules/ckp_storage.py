@@ -8,7 +8,7 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
 from trainspec_validate.documents.types.checkpoint import Tier
 from trainspec_validate.documents.types.cluster import FailureDomain
 from trainspec_validate.model.suggest import hint
-from trainspec_validate.model.units import base, bytes_, number, seconds
+from trainspec_validate.model.units import base, bytes_, number, percent, seconds
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.policy import domain_size, outlives_job, outlives_node
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
@@ -168,8 +168,10 @@ def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
                 f"{target.name!r} has {bytes_(free)}, to be 90 % full, and needs {bytes_(needed)}: checkpoints of "
                 f"{bytes_(save.size_bytes)}{share}, {' and '.join(kinds)}"
             )
-            fitting = int((FILL_LIMIT * free - (stripes * file_bytes if stripes > 1 else 0)) / needed * copies)
-            help_text = _fewer(checkpoint, tiers[-1], fitting - copies)
+            each, extra = needed / copies / free, stripes * file_bytes / free if stripes > 1 else 0.0
+            help_text = _fewer(
+                checkpoint, tiers[-1], int((FILL_LIMIT - extra) / each) - copies, copies * each + extra, each
+            )
             place = at(cluster, "storage_targets", target_index)
             yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, related=((place, "the store"),))
     if not judged:
@@ -182,13 +184,21 @@ def _held(tier: Tier, held: int, in_flight: int) -> str:
     return f"{number(held - in_flight)} kept by tier {tier.name!r} and {number(in_flight)} being written{times}"
 
 
-def _fewer(checkpoint: CheckpointPolicy, index: int, spare: int) -> str:
-    """How many checkpoints the last tier of a store can keep, with `spare` copies more; it may be negative."""
+def _fewer(checkpoint: CheckpointPolicy, index: int, spare: int, filled: float, each: float) -> str:
+    """How many checkpoints the last tier of a store can keep, with `spare` copies more; it may be negative.
+
+    `filled` is the share of the store that is in use with the tier as it is, `each` that of one copy.
+    """
     tier = checkpoint.tiers[index]
-    kept = tier_kept(checkpoint, tier) + spare // tier.num_replicas
+    more = spare // tier.num_replicas
+    kept = tier_kept(checkpoint, tier) + more
     if kept < 1:
         return "not one fits at 90 % full: name a larger store, or save less"
-    return f"let tier {tier.name!r} keep {number(kept)} at most, which fill 90 %, or name a larger store"
+    full = percent(filled + more * tier.num_replicas * each)
+    return (
+        f"let tier {tier.name!r} keep {number(kept)} at most, which fill {full} with what is being written, or name a "
+        "larger store"
+    )
 
 
 @rule("TS-CKP-023")

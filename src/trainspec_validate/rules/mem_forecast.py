@@ -14,7 +14,7 @@ from trainspec_validate.performance.forecast.outlook import Settings
 from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
-from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
+from trainspec_validate.rules._lean_memory import ERROR, MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._records import memory_of
 
@@ -45,10 +45,13 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             "optimizer state": found.optimizer,
             "activations": found.activations,
         }
-        text = ", ".join(f"{bytes_(size)} {what}" for what, size in parts.items())
+        text, tensors = ", ".join(f"{bytes_(size)} {what}" for what, size in parts.items()), sum(parts.values())
+        other = least - tensors / (1 + ERROR)
         yield Violation(
             at(plan, "memory", "activation_policy"),
-            f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}",
+            f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}"
+            f"; {bytes_(tensors)} over {1 + ERROR:g}, the most by which predictions exceed measured peaks, and "
+            f"{bytes_(other)} for buffers, contexts and fragmentation",
             _smaller(predicted, spare),
             related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )

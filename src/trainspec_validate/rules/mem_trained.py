@@ -27,7 +27,9 @@ def lora_count(plan: TrainingPlan) -> Iterator[Violation]:
     """Stated trained parameters are those of the adapters."""
     lora, stated, counted = _lora(plan), plan.num_parameters_trained, lora_parameters(plan)
     if stated is None:
-        raise NotApplicable("the plan states no trained parameters")
+        count = "" if counted is None else f"; adapters of rank {number(lora.rank)} have {number(counted)} in its shape"
+        reason = f"has adapters without num_parameters_trained{count}"
+        raise Unresolved(at(plan, "lora"), reason, "state it as the framework prints it, so that targets are checked")
     if counted is None:
         raise Unresolved(at(plan, "lora"), "gives a shape from which the parameters of adapters are not counted")
     if abs(stated - counted) > COUNT_TOLERANCE * counted:

@@ -14,6 +14,7 @@ FAMILIES = {
     "state_space": ("state-space", "hybrid"),
     "num_attention_layers": ("hybrid",),
     "num_ffn_layers": ("hybrid",),
+    "shared_layers": ("hybrid",),
     "image": ("vision-transformer", "cnn", "other"),
 }
 KEY_WORDS = {

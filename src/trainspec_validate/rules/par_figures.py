@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import Accelerator, NodeGroup
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model import catalog
 from trainspec_validate.model.units import flops, flops_per_second, number, percent, seconds
-from trainspec_validate.performance.derived.plan import node_groups, tokens_per_step
+from trainspec_validate.performance.derived.plan import batch_range, node_groups, tokens_per_step
 from trainspec_validate.performance.derived.speed import HARDWARE_CONVENTION, StepTime, flops_bounds, step_times
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
@@ -73,14 +74,10 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
     """Tokens per second, step time, tokens per step and ranks fit together."""
     performance, ranks = _performance(plan), plan.parallelism.num_accelerators
     each, total = performance.tokens_per_second_per_accelerator, performance.tokens_per_second
-    tokens, step = tokens_per_step(plan), performance.step_seconds
-    tolerance = TOLERANCE[performance.kind]
-    speed = _tokens_per_second(performance, ranks)
-    samples = performance.samples_per_second
-    if samples and step and not plan.batch.ramp:
-        yield from _samples(plan, samples, step, tolerance)
-    elif not (each and total) and not (speed and tokens and (step or samples)):
+    pairs = list(_products(plan))
+    if not (each and total) and not pairs:
         raise NotApplicable("the plan gives no two figures of its throughput")
+    tolerance = TOLERANCE[performance.kind]
     if each and total and _differ(each * ranks, total, tolerance):
         yield Violation(
             at(plan, "performance", "tokens_per_second_per_accelerator"),
@@ -88,34 +85,64 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
             f"but the job does {number(total)}",
             f"{number(total)} tokens/s are {number(total / ranks)} for each rank",
         )
-    if speed and tokens and step and _differ(speed * step, tokens, tolerance):
-        yield Violation(
-            at(plan, "performance", "step_seconds"),
-            f"{number(speed)} tokens/s for {seconds(step)} are {number(speed * step)} tokens, "
-            f"but a step has {number(tokens)}",
-            f"at that speed a step takes {seconds(tokens / speed)}",
-        )
-    if speed and tokens and samples and not step and not plan.batch.ramp:
-        each_sample = tokens / plan.batch.global_sequences
-        if _differ(samples * each_sample, speed, tolerance):
-            yield Violation(
-                at(plan, "performance", "samples_per_second"),
-                f"{number(samples)} samples/s of {number(each_sample)} tokens are {number(samples * each_sample)} "
-                f"tokens/s, but the job does {number(speed)}",
-                f"{number(speed)} tokens/s are {number(speed / each_sample)} samples/s",
-            )
+    apart = [pair for pair in pairs if _differ(pair.value, pair.full, tolerance)]
+    wrong = [pair for pair in apart if not pair.fits_a_stage(tolerance)]
+    for pair in wrong:
+        yield Violation(at(plan, "performance", pair.key), pair.message, pair.help)
+    if apart and not wrong:
+        raise _of_no_stage(plan, apart[0].key)
 
 
-def _samples(plan: TrainingPlan, samples: float, step: float, tolerance: float) -> Iterator[Violation]:
-    """Samples of a second and of a step."""
-    batch = plan.batch.global_sequences
-    if _differ(samples * step, batch, tolerance):
-        yield Violation(
-            at(plan, "performance", "step_seconds"),
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A figure that two speeds give, the one at the full batch, and the range of the latter along the ramp."""
+
+    key: str
+    value: float
+    full: float
+    shares: tuple[float, float]
+    message: str
+    help: str
+
+    def fits_a_stage(self, tolerance: float) -> bool:
+        """True for a value of some batch of the job."""
+        low, high = self.shares
+        return low * self.full * (1 - tolerance) <= self.value <= high * self.full * (1 + tolerance)
+
+
+def _of_no_stage(plan: TrainingPlan, key: str) -> Unresolved:
+    """Two figures that agree at a smaller batch, or at one between those of the plan."""
+    reason = "gives figures that do not agree at its full batch, but may at another one of the job"
+    return Unresolved(at(plan, "performance", key), reason, "state the speeds at the full batch")
+
+
+def _products(plan: TrainingPlan) -> Iterator[_Product]:
+    """Pairs of speeds that give samples or tokens of a step, or of a second."""
+    performance, ranks, batches = _performance(plan), plan.parallelism.num_accelerators, batch_range(plan)
+    speed, tokens = _tokens_per_second(performance, ranks), tokens_per_step(plan)
+    samples, step, sequences = performance.samples_per_second, performance.step_seconds, plan.batch.global_sequences
+    if samples and step:
+        message = (
             f"{number(samples)} samples/s for {seconds(step)} are {number(samples * step)} samples, "
-            f"but a step has {number(batch)}",
-            f"at that speed a step takes {seconds(batch / samples)}",
+            f"but a step has {number(sequences)}"
         )
+        remedy = f"at that speed a step takes {seconds(sequences / samples)}"
+        yield _Product("step_seconds", samples * step, sequences, batches.sequences, message, remedy)
+    if speed and tokens and step:
+        message = (
+            f"{number(speed)} tokens/s for {seconds(step)} are {number(speed * step)} tokens, "
+            f"but a step has {number(tokens)}"
+        )
+        remedy = f"at that speed a step takes {seconds(tokens / speed)}"
+        yield _Product("step_seconds", speed * step, tokens, batches.tokens, message, remedy)
+    if speed and tokens and samples and not step:
+        each = tokens / sequences
+        message = (
+            f"{number(samples)} samples/s of {number(each)} tokens are {number(samples * each)} "
+            f"tokens/s, but the job does {number(speed)}"
+        )
+        remedy = f"{number(speed)} tokens/s are {number(speed / each)} samples/s"
+        yield _Product("samples_per_second", speed, samples * each, batches.tokens_per_sequence, message, remedy)
 
 
 @rule("TS-PAR-024")
@@ -134,8 +161,6 @@ def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
     pair = None if speed and per_token else _two_speeds(plan, _RATES)
     if not (each and total) and not (rate and speed and per_token) and not pair:
         raise NotApplicable("the plan gives no two figures of its operations")
-    if pair:
-        yield from _contradiction(plan, *pair)
     if each and total and _differ(each * ranks, total, tolerance):
         yield Violation(
             at(plan, "performance", "model_flops_per_second"),
@@ -151,6 +176,8 @@ def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
             f"but each rank does {flops_per_second(rate)}",
             f"at that speed a {unit} takes {flops(rate * ranks / speed)}",
         )
+    if pair:
+        yield from _contradiction(plan, *pair)
 
 
 _RATES = ("model_flops_per_second_per_accelerator", "model_flops_per_second")
@@ -167,8 +194,14 @@ def _two_speeds(plan: TrainingPlan, keys: tuple[str, ...]) -> tuple[StepTime, St
 def _contradiction(plan: TrainingPlan, by_flops: StepTime, by_steps: StepTime) -> Iterator[Violation]:
     """Operations per second that take another step than the other speed of the plan, by every count of them."""
     performance = _performance(plan)
-    if plan.batch.ramp or not by_flops.apart(by_steps, TOLERANCE[performance.kind]):
+    tolerance = TOLERANCE[performance.kind]
+    if not by_flops.apart(by_steps, tolerance):
         return
+    batches = batch_range(plan)
+    scaled = {"step_seconds": batches.tokens, "samples_per_second": batches.tokens_per_sequence}
+    least, most = scaled.get(by_steps.key, (1.0, 1.0))
+    if not replace(by_flops, low=by_flops.low * least, high=by_flops.high * most).apart(by_steps, tolerance):
+        raise _of_no_stage(plan, by_flops.key)
     yield Violation(
         at(plan, "performance", by_flops.key),
         f"by {by_flops.key} a step takes {seconds(by_flops.low)} to {seconds(by_flops.high)}, "

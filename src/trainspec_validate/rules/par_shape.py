@@ -11,9 +11,10 @@ from trainspec_validate.model.units import billions, number
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.derived.families import (
     TRANSFORMERS,
-    implied_parameters,
-    least_mtp_parameters,
+    ShapeCount,
+    published_counts,
     shape_lacks,
+    shared_parameters,
 )
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
@@ -25,8 +26,9 @@ MAX_ROUNDING = 0.5
 """A count with one digit can be rounded by half of itself, as 1 trillion is; by more it would say nothing."""
 _MAX_SLIPS = 2
 """Corrections that a message proposes."""
-_MAX_DENSE_LAYERS = 3
-"""Layers without experts at the start of a mixture: 1 in Kimi K2 and GLM-4.5-Air, 3 in DeepSeek-V3."""
+_DENSE_LAYERS = (1, 3, 0, 2)
+"""Layers without experts at the start of a mixture, likely ones first: 1 in Kimi K2 and GLM-4.5-Air, 3 in DeepSeek-V3
+and GLM-4.5."""
 ONE_TENSOR_RANK = "the plan has one tensor rank"
 HEADS_FACTOR = 4
 """All heads together are 0.5 to 2.4 times as wide as the hidden size in published models."""
@@ -256,50 +258,47 @@ def context_heads(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PAR-019")
 def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
-    """The declared parameters are those that the shape has."""
-    model, implied = plan.model, implied_parameters(plan.model)
-    if implied is None:
+    """The declared parameters are those that the shape has, by one of the conventions of publications."""
+    model, counts, given = plan.model, published_counts(plan.model), plan.model.num_parameters
+    if not counts:
         raise Unresolved(at(plan, "model"), UNCOUNTED)
-    low, likely, high = implied
-    if _outside(model.num_parameters, low, high):
-        yield Violation(
-            at(plan, "model", "num_parameters"),
-            f"num_parameters is {billions(model.num_parameters)}, but the shape has {_counted(model, implied)}"
-            + _without_mtp(model)
-            + (f", or {billions(low)} where layers share weights" if low < likely and model.family == "hybrid" else ""),
-            _other_flag(model) or "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
-        )
+    shared, place = shared_parameters(model), at(plan, "model", "num_parameters")
+    if _fits(given, counts) and not (shared and model.shared_layers):
+        return
+    if shared and not _outside(given, shared, counts[0].high):
+        reason = "has attention and feed-forward layers that may share weights, which are not counted"
+        remedy = "" if model.shared_layers else "set shared_layers: false where each layer has weights of its own"
+        raise Unresolved(place, reason, remedy)
+    least = f", or {billions(shared)} or more where layers share weights" if shared else ""
+    yield Violation(
+        place,
+        f"num_parameters is {billions(given)}, but the shape has {_listed(model, counts)}{least}",
+        _other_flag(model) or "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
+    )
 
 
-def _counted(model: Model, implied: tuple[float, float, float]) -> str:
-    """The parameters of a shape in words; a range for latent attention, whose ranks are no keys of a plan."""
-    low, likely, _ = implied
-    if model.attention == "latent" and low < likely:
-        return f"{billions(low)} to {billions(likely)}"
-    return billions(likely)
+def _fits(given: float, counts: list[ShapeCount]) -> bool:
+    return any(not _outside(given, count.low, count.high) for count in counts)
 
 
-def _without_mtp(model: Model) -> str:
-    """What a count leaves out, in words."""
-    extra, num = least_mtp_parameters(model), model.num_mtp_layers
-    layers = f"{number(num)} layers" if num and num > 1 else "layer"
-    return f" without its {layers} for multi-token prediction, of {billions(extra)} or more" if extra else ""
+def _listed(model: Model, counts: list[ShapeCount]) -> str:
+    """The parameters of a shape by each convention, in words."""
+    words = [_counted(model, count) for count in counts]
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
+
+
+def _counted(model: Model, count: ShapeCount) -> str:
+    """A range for latent attention, whose ranks are no keys of a plan."""
+    least = f"{billions(count.low)} to " if model.attention == "latent" and count.low < count.likely else ""
+    return f"{least}{billions(count.likely)} {count.convention}".rstrip()
 
 
 def _other_flag(model: Model) -> str:
     """A likely slip of the shape, with whose other value the shape has the parameters that are declared."""
-    low, likely, high = implied_parameters(model) or (0.0, 0.0, 0.0)
-    extra = least_mtp_parameters(model)
-    tables = (model.vocabulary_size or 0) * (model.hidden_size or 0) * (1 if model.tied_embeddings else 2)
-    for left_out in (0, tables) if likely and extra else ():
-        if not _outside(model.num_parameters, low + extra - left_out, high + extra - left_out):
-            right = f"write {billions(likely)}"
-            return f"count the embeddings, and not the layers for multi-token prediction: {right}"
     found = [
-        f"{key}: {value}, with which the shape has {_counted(other, implied)}"
+        f"{key}: {value}, with which the shape has {_counted(other, fitting[0])}"
         for key, value, other in _other_shapes(model)
-        if (implied := implied_parameters(other)) is not None
-        and not _outside(model.num_parameters, implied[0], implied[2])
+        if (fitting := [count for count in published_counts(other) if _fits(model.num_parameters, [count])])
     ]
     return f"write {' or '.join(found[:_MAX_SLIPS])}; or correct the count" if found else ""
 
@@ -315,7 +314,7 @@ def _other_shapes(model: Model) -> Iterator[tuple[str, str, Model]]:
             if shared != experts.num_shared_experts:
                 fields = changed(experts, num_shared_experts=shared)
                 yield "experts.num_shared_experts", str(shared), changed(model, experts=fields)
-        for dense in range(_MAX_DENSE_LAYERS + 1):
+        for dense in _DENSE_LAYERS:
             if 0 < layers - dense != (experts.num_layers or layers) and (model.ffn_hidden_size or not dense):
                 fields = changed(experts, num_layers=layers - dense)
                 yield "experts.num_layers", str(layers - dense), changed(model, experts=fields)
@@ -343,14 +342,17 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _visited(model: Model, shape: Shape) -> tuple[float, float, str]:
-    """Least and most parameters that a token visits, embeddings counted or not, and the number in words.
+    """Least and most parameters that a token visits, tables of tokens and positions counted or not, and in words.
 
     Ranks of latent attention are no keys of a plan: it has what all others leave of the declared parameters, within
     their rounding, or anything up to plain projections where these leave nothing for it.
     """
     counted = parameters(shape)
     if model.attention != "latent":
-        return counted.active - counted.embeddings, counted.active, billions(counted.active)
+        positions = (model.sequence_length or 0) * shape.hidden_size
+        if _outside(model.num_parameters, counted.total + positions, counted.total + positions):
+            positions = 0
+        return counted.active - counted.embeddings, counted.active + positions, billions(counted.active)
     left = model.num_parameters - counted.total + counted.attention
     least, most = counted.active - counted.attention, counted.active
     if 0 < left < counted.attention:

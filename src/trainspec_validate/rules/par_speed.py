@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import billions, flops_per_second, number, percent, seconds
+from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.plan import tokens_per_step
 from trainspec_validate.performance.derived.speed import (
     TRANSFORMERS,
     StepTime,
     least_flops_per_second,
     peak_of_rank,
+    stated_flops_per_second,
     step_time,
 )
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._groups import check_group
 
 FORWARD_FLOPS, FULL_FLOPS = 2, 6
@@ -52,6 +54,10 @@ def plausible_speed(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-PAR-042")
 def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A rank does no more operations than its accelerator can."""
+    above = list(_stated_above_peak(plan, cluster))
+    if above:
+        yield from above
+        return
     step, done, peak = _done(plan, cluster)
     if done > peak:
         wanted = step.high * done / peak
@@ -60,7 +66,24 @@ def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[V
             f"a step of {_told(step)} takes {flops_per_second(done)} of each rank, "
             f"{percent(done / peak)} of the peak of {flops_per_second(peak)}",
             f"a step takes at least {seconds(wanted)}, more with any loss; check units and counts",
-            related=((at(cluster, "node_groups"), "accelerators of the job"),),
+            related=_accelerators(plan, cluster),
+        )
+
+
+def _stated_above_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A stated rate of operations, which needs no step time."""
+    check_group(plan, cluster)
+    stated, peak = stated_flops_per_second(plan), peak_of_rank(plan, cluster)
+    if stated is None or peak is None:
+        return
+    key, done = stated
+    if done > peak:
+        yield Violation(
+            at(plan, "performance", key),
+            f"{key} takes {flops_per_second(done)} or more of each rank, {percent(done / peak)} of the peak of "
+            f"{flops_per_second(peak)}",
+            "at most the dense peak; check units, counts and the number format",
+            related=_accelerators(plan, cluster),
         )
 
 
@@ -68,7 +91,12 @@ def speed_within_peak(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[V
 def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A rank does about as much of the peak as in runs that were published."""
     step, done, peak = _done(plan, cluster)
-    if done < LEAST_FLOPS or LEAST_SHARE * peak <= done <= min(MOST_SHARE * peak, peak) or done > peak:
+    if step.key.endswith("_utilisation"):
+        raise NotApplicable("the speed is a utilisation, which another requirement judges")
+    told = (
+        done < LEAST_FLOPS and plan.model.family in TRANSFORMERS
+    )  # by the requirement on the lower bound of throughput
+    if told or LEAST_SHARE * peak <= done <= min(MOST_SHARE * peak, peak) or done > peak:
         return
     yield Violation(
         at(plan, "performance", step.key),
@@ -76,8 +104,33 @@ def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterat
         f"{percent(done / peak)} of the peak of {flops_per_second(peak)}",
         f"{percent(LEAST_SHARE)} to {percent(MOST_SHARE)} is plausible: a step of "
         f"{seconds(step.high * done / peak / MOST_SHARE)} to {seconds(step.high * done / peak / LEAST_SHARE)}",
-        related=((at(cluster, "node_groups"), "accelerators of the job"),),
+        related=_accelerators(plan, cluster),
     )
+
+
+@rule("TS-PAR-052")
+def utilisation_range(plan: TrainingPlan) -> Iterator[Violation]:
+    """A stated utilisation is one that published runs reach."""
+    performance, judged = plan.performance, False
+    for key in ("model_flops_utilisation", "hardware_flops_utilisation"):
+        share = getattr(performance, key, None)
+        if share is None:
+            continue
+        judged = True
+        if not LEAST_SHARE <= share <= MOST_SHARE:
+            yield Violation(
+                at(plan, "performance", key),
+                f"a utilisation of {percent(share)}, where published runs reach 10.6 % to 71.5 %",
+                f"{percent(LEAST_SHARE)} to {percent(MOST_SHARE)} is plausible: check the peak, units and counts",
+            )
+    if not judged:
+        raise NotApplicable("the plan gives no utilisation")
+
+
+def _accelerators(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[tuple[Place, str], ...]:
+    several = spanned(plan, cluster)
+    ranks = ", whose slowest ranks hold up all that do equal work" if len(several) > 1 else ""
+    return ((at(cluster, "node_groups"), f"accelerators of the job{ranks}"),)
 
 
 def _told(step: StepTime) -> str:

@@ -184,7 +184,7 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     launch: Launch
     """How it is started."""
     capabilities: tuple[Capability, ...]
-    """Capabilities of the stack."""
+    """Abilities that scenarios depend on."""
     missing: tuple[Missing, ...] = ()
     """Capabilities that it lacks, with reasons; scenarios that need it are unsupported."""
     claims: Claims = Claims()
@@ -201,7 +201,7 @@ class Fault(Record, frozen=True, kw_only=True):
     """Damage that the stack does to itself, because nothing outside of it can."""
 
     kind: FaultKind
-    """Kind of the damage."""
+    """Damage that happens."""
     rank: Annotated[int, Meta(ge=-1, le=1_000_000)] = -1
     """Where; -1 is the last rank."""
     step: CountOrZero = 0

@@ -105,6 +105,9 @@ class Model(Record, frozen=True, kw_only=True):
     """Layers with attention, for the family `hybrid`."""
     num_ffn_layers: CountOrZero | None = None
     """Layers with a feed-forward block, for the family `hybrid`."""
+    shared_layers: bool | None = None
+    """True where attention and feed-forward layers of a `hybrid` share weights, as in Zamba2; false where each has its
+    own."""
     image: Image | None = None
     """Images, for the families `vision-transformer` and `cnn`."""
     description: Text | None = None

@@ -142,9 +142,10 @@ class Damage(_Act, frozen=True, kw_only=True, tag="damage"):
     """Damages the store."""
 
     kinds: Annotated[tuple[DamageKind, ...], Meta(min_length=1)]
-    """Kind of the damage; to one file of state, drawn at random, where it is about one."""
-    checkpoint: Literal["newest", "oldest", "all", "next"] = "newest"
-    """To which checkpoint; `next` is the one that will be written after the last."""
+    """Damage, one kind in each trial; to one file of state, drawn at random, where it is about one."""
+    checkpoint: Literal["newest", "newest-two", "oldest", "all", "next"] = "newest"
+    """To which checkpoint; `next` is the one that will be written after the last. `newest-two` are the two newest where
+    there is a third."""
     while_running: bool = False
     """Whether the job runs meanwhile; the newest checkpoint is then the newest that was committed."""
 
@@ -220,7 +221,7 @@ class Scenario(Record, frozen=True, kw_only=True, tag_field="kind", tag="Scenari
     control: bool = True
     """Whether a run of the same job without faults comes first."""
     acts: Annotated[tuple[Act, ...], Meta(min_length=1)]
-    """Acts, in order."""
+    """Steps of the scenario, in order."""
     criteria: Annotated[tuple[Criterion, ...], Meta(min_length=1)]
     """Checks that have to hold in every trial."""
     trials: Trials = Trials(basic=1, standard=1, strict=1)

@@ -467,4 +467,7 @@ def leave_offload_open(draft: Draft, *names: str) -> None:
         reason = next(iter(draft.reasons(name)), "")
         if reason or (value not in (None, False, 0) and str(value).lower() not in {"false", "none", "no", ""}):
             why = reason or "the program decides how many activations or layers it moves"
-            draft.drop([("memory", "offload")], f"{draft.origins.get(name, name)}: {why}")
+            known = draft.get("memory", "offload") or []
+            places = ", ".join(f"{entry['what']} on the {entry['target']}" for entry in known if entry.get("what"))
+            stated = f"; the source states {places}" if places else ""
+            draft.drop([("memory", "offload")], f"{draft.origins.get(name, name)}: {why}{stated}")

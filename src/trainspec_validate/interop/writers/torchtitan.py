@@ -215,6 +215,8 @@ def _activations(job: Job, notes: list[str]) -> Table:
     if memory.activation_policy == "offload":
         notes.append("memory.activation_policy is offload; torchtitan recomputes or keeps activations")
         return {}
+    if any(item.what == "activations" for item in memory.offload):
+        notes.append("memory.offload: torchtitan recomputes or keeps activations, and moves none away")
     return {"mode": memory.activation_policy}
 
 

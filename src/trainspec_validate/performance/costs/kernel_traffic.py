@@ -72,9 +72,9 @@ def fused_layer_traffic(
 
     XLA fuses element-wise operations into those that make or take their operands (openxla/xla@28ac9d32:
     docs/architecture.md), so that activations read and write nothing of their own; and a product loads and stores
-    while it computes, so that the slower of both counts (jax-ml/scaling-book@0296c23d:roofline.md). What is left are
-    norms and residual sums, which need a whole token first: 10h numbers forward and 12h backward, as in
-    `layer_traffic`; the count is ours.
+    while it computes, so that the slower of both counts (jax-ml/scaling-book@0296c23d:roofline.md). Only norms and
+    residual sums remain, which need a whole token first: 10h numbers forward and 12h backward, as in `layer_traffic`;
+    the count is ours.
 
     >>> gpt = Shape(32, 4096, 32, 32, 128, 16384, 50368)
     >>> fused_layer_traffic(gpt).forward / 2 / 4096, fused_layer_traffic(gpt).backward / 2 / 4096

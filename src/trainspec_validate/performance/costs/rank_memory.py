@@ -154,7 +154,9 @@ def _stage_memory(job: _Job, index: int) -> RankMemory:
     state = rank_state(job.part, stage, job.layout, job.state, overheads)
     layers = stage.num_dense_layers * kept.dense + stage.num_expert_layers * kept.expert
     waiting = in_flight(job.layout, index) * (layers + (kept.embedding if stage.input_tables else 0.0))
-    waiting *= 1 - overheads.offloaded_activations
+    # What waits elsewhere is fetched for the backward of its layer, one layer at a time.
+    at_work = max(kept.dense if stage.num_dense_layers else 0.0, kept.expert if stage.num_expert_layers else 0.0)
+    waiting += overheads.offloaded_activations * (min(at_work, waiting) - waiting)
     # The loss is done before the first layer goes backward: what the two need never lives together.
     logits = kept.logits if stage.output_tables and kept.logits >= kept.backward else 0.0
     activations = waiting + (0.0 if logits else kept.backward) + kept.gathered_sequence + _kept_outputs(job, stage)

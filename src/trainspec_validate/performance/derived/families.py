@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainspec_validate.documents.types.model import Model, StateSpace
 from trainspec_validate.performance.costs.model_families import (
@@ -99,11 +99,65 @@ def hybrid_shape(model: Model) -> HybridShape | None:
     return HybridShape(widths, _state_space(hidden, declared), declared.num_layers or layers, attention, ffn)
 
 
-def implied_parameters(model: Model) -> tuple[float, float, float] | None:
-    """Least, likely and most parameters that a shape implies; None where it is not known.
+@dataclass(frozen=True, slots=True)
+class ShapeCount:
+    """Least, likely and most parameters of a shape by one convention of counting, in words that follow the number."""
 
-    Learned positions are allowed for, the projections of latent attention, and weights that the attention and
-    feed-forward layers of a hybrid share, where they come on top of a state space in every layer.
+    low: float
+    likely: float
+    high: float
+    convention: str = ""
+    has_mtp: bool = False
+    """True where layers for multi-token prediction are counted."""
+
+    def plus(self, more: float, convention: str, *, has_mtp: bool = False) -> ShapeCount:
+        """The count of a convention that counts more, or with a negative number fewer."""
+        return ShapeCount(self.low + more, self.likely + more, self.high + more, convention, has_mtp)
+
+
+def published_counts(model: Model) -> list[ShapeCount]:
+    """The parameters of a shape by each convention of publications; empty where the shape is not counted.
+
+    Embedding tables and layers for multi-token prediction are counted or left out; files of weights repeat the tables
+    in each such layer, as those of DeepSeek-V3 do.
+    """
+    implied, shape = implied_parameters(model), shape_of(model)
+    if implied is None:
+        return []
+    base = ShapeCount(*implied)
+    if shape is None:
+        return [base]
+    tables, extra = parameters(shape).embeddings, least_mtp_parameters(model)
+    counts = [base, base.plus(-tables, "without embeddings")]
+    if extra:
+        num = model.num_mtp_layers
+        layers, those, their = (
+            ("its layers", "those layers", "their") if num > 1 else ("its layer", "that layer", "its")
+        )
+        more = [(extra, f"with {layers} for multi-token prediction")]
+        if not shape.tied_embeddings:
+            more.append((extra + num * tables, f"with {those} and {their} copies of embeddings"))
+        more.append((extra - tables, f"with {those} and without embeddings"))
+        counts += [base.plus(number, words, has_mtp=True) for number, words in more]
+    return counts
+
+
+def shared_parameters(model: Model) -> float | None:
+    """Least parameters of a hybrid whose attention and feed-forward layers share weights; None where they cannot.
+
+    They come on top of a state space in every layer, as in Zamba2 (arXiv:2411.15242).
+    """
+    hybrid = hybrid_shape(model)
+    if hybrid is None or model.shared_layers is False or hybrid.num_state_space_layers != model.num_layers:
+        return None
+    shared = hybrid_parameters(_shared(hybrid))
+    return shared if shared < hybrid_parameters(hybrid) else None
+
+
+def implied_parameters(model: Model) -> tuple[float, float, float] | None:
+    """Least, likely and most parameters that a shape implies, embeddings counted; None where it is not known.
+
+    Learned positions are allowed for, and the projections of latent attention.
     """
     if shape := shape_of(model):
         if model.attention in {"linear", "none"}:
@@ -116,8 +170,7 @@ def implied_parameters(model: Model) -> tuple[float, float, float] | None:
         return total, total, total
     if hybrid := hybrid_shape(model):
         total = hybrid_parameters(hybrid)
-        may_share = hybrid.num_state_space_layers == model.num_layers
-        return hybrid_parameters(_shared(hybrid)) if may_share else total, total, total
+        return total, total, total
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, changed
@@ -49,6 +49,20 @@ def spanned(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[tuple[JobNodes
         return ()
     found = candidates(plan, cluster)
     return tuple(shares(list(found.groups), plan.parallelism.num_accelerators)) if found.together else ()
+
+
+def most_together(offers: Iterable[tuple[float, int]], wanted: int) -> float:
+    """The most that `wanted` nodes or ranks have together, by what one of each group has and how many a group offers.
+
+    Those with the most come first. Ones without a place count as the best: other requirements report them.
+    """
+    ordered = sorted(offers, reverse=True)
+    together, left = 0.0, wanted
+    for each, count in ordered:
+        used = min(left, count)
+        together += used * each
+        left -= used
+    return together + left * ordered[0][0] if ordered else 0.0
 
 
 def choose(cluster: ClusterProfile, wanted: str | None) -> tuple[JobNodes, str]:

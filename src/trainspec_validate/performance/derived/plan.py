@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.batch import BatchStage
@@ -96,6 +96,30 @@ def stage_tokens(plan: TrainingPlan, stage: BatchStage) -> float | None:
         return float(stage.global_tokens)
     length = stage.sequence_length or plan.model.sequence_length
     return float(stage.global_sequences * length) if length else None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """Least and most of an optimizer step along the ramp and by a controller, over those at the full batch."""
+
+    sequences: tuple[float, float]
+    tokens: tuple[float, float]
+    tokens_per_sequence: tuple[float, float]
+
+
+def batch_range(plan: TrainingPlan) -> BatchRange:
+    """How far batches of the job are from the full one; ones where it never changes."""
+    batch, full = plan.batch, tokens_per_step(plan)
+    pairs = [(1.0, 1.0)]
+    for stage in batch.ramp:
+        share, tokens = stage.global_sequences / batch.global_sequences, stage_tokens(plan, stage)
+        pairs.append((share, tokens / full if tokens and full else share))
+    if batch.controller:
+        bounds = (batch.controller.min_global_sequences, batch.controller.max_global_sequences)
+        pairs += [(bound / batch.global_sequences,) * 2 for bound in bounds]
+    sequences, tokens_ = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    each = [tokens / share for share, tokens in pairs]
+    return BatchRange((min(sequences), max(sequences)), (min(tokens_), max(tokens_)), (min(each), max(each)))
 
 
 def steps_of_tokens(plan: TrainingPlan, tokens: float) -> float | None:

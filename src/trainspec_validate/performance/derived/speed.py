@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.performance.costs import transformer
-from trainspec_validate.performance.derived.groups import candidates, is_open
-from trainspec_validate.performance.derived.plan import compute_formats, node_groups, shape_of, tokens_per_step
+from trainspec_validate.performance.derived.groups import candidates, is_open, most_together
+from trainspec_validate.performance.derived.plan import (
+    compute_formats,
+    node_groups,
+    num_ranks,
+    shape_of,
+    tokens_per_step,
+)
 from trainspec_validate.performance.derived.trained import num_trained
 
 HARDWARE_CONVENTION = "megatron-2021-hardware"
@@ -20,6 +27,9 @@ _FLOPS_SLACK = 0.02
 """Relative difference of two counts of operations by one convention."""
 _UTILISATION_SLACK = 0.01
 """Absolute rounding of a utilisation: whole per cents."""
+_PLAIN_ATTENTION = frozenset({"full", "grouped-query", "multi-query"})
+_RECOMPUTED = 4 / 3
+"""Operations with everything recomputed over those without: four passes instead of three."""
 _FORWARD_ONLY = 1 / 3
 """Operations of a token where no parameter is trained, over those with all of them."""
 _ALSO_ON = {"fp32": ("tf32",), "fp8-e4m3": ("fp8",), "fp8-e5m2": ("fp8",), "mxfp8": ("fp8",)}
@@ -124,21 +134,90 @@ def least_flops_per_second(plan: TrainingPlan) -> float | None:
     return None if flops is None else flops / step.high / plan.parallelism.num_accelerators
 
 
+def stated_flops_per_second(plan: TrainingPlan) -> tuple[str, float] | None:
+    """The key of a stated rate of operations, and how many of these a rank does at least; None where none is stated.
+
+    A convention may count the masked half of attention, or tables, which no product visits.
+    """
+    performance = plan.performance
+    rates = performance and list(_rates(performance, plan.parallelism.num_accelerators))
+    found = next((rate for rate in rates or () if not rate[0].endswith("_utilisation")), None)
+    if performance is None or found is None:
+        return None
+    key, rate, _ = found
+    share = _executed_share(plan.model, performance.flops_convention)
+    share *= _FORWARD_ONLY if num_trained(plan) < plan.model.num_parameters else 1
+    return key, rate / plan.parallelism.num_accelerators * share
+
+
+def _executed_share(model: Model, convention: str | None) -> float:
+    """Least operations of a token over those that a convention counts: half, where no shape is known."""
+    if model.family == "cnn":
+        return 1.0
+    shape, counted, least = shape_of(model), flops_bounds(model, convention), flops_bounds(model, None)
+    if shape is None or counted is None or least is None or model.attention not in _PLAIN_ATTENTION:
+        return 0.5
+    masked = transformer.attention_flops_per_token(shape, model.sequence_length or 0, causal=True)
+    if convention == HARDWARE_CONVENTION:
+        return 1 - _RECOMPUTED * masked / counted[1]
+    return min(1.0, (least[0] + masked) / counted[1])
+
+
 def peak_of_rank(plan: TrainingPlan, cluster: ClusterProfile) -> float | None:
-    """The highest dense peak of a rank for the number format of the plan's products; None where one is not known."""
+    """The most operations per second of the job's mean rank, by dense peaks in the number format of its products.
+
+    A job that spans node groups has the ranks of the fastest ones, as far as they have room. Where layers are
+    split evenly, the ranks in the slowest group hold up the others. None where a peak is not known.
+    """
     formats = {*compute_formats(plan.precision), plan.precision.compute}
     formats |= {more for name in formats for more in _ALSO_ON.get(name, ())}
-    peaks = []
-    fitting = tuple(nodes.group for nodes in candidates(plan, cluster).groups)
-    for group in fitting if is_open(plan, cluster) else node_groups(plan, cluster):
+    wanted, offers = plan.parallelism.num_accelerators, []
+    for group in _used(plan, cluster):
         known = accelerators().get(group.accelerator.model)
         rates = dict(known.peak_flops_per_second) if known else {}
         rates |= {rate.format: rate.flops_per_second for rate in group.accelerator.peak_rates}
         found = [rates[name] for name in formats if name in rates]
         if not found:
             return None
-        peaks.append(max(found) / group.accelerator.num_ranks_per_accelerator)
-    return max(peaks, default=None)
+        offers.append((max(found) / group.accelerator.num_ranks_per_accelerator, num_ranks((group,))))
+    if not offers:
+        return None
+    mean, share = most_together(offers, wanted) / wanted, _least_share(plan)
+    return min(mean, _slowest(offers, wanted) / share) if share else mean
+
+
+def _slowest(offers: list[tuple[float, int]], num_ranks: int) -> float:
+    """The peak in the slowest group that the ranks need where the fastest are filled first."""
+    left = num_ranks
+    for peak, room in sorted(offers, reverse=True):
+        left -= room
+        if left <= 0:
+            return peak
+    return min(offers)[0]
+
+
+def _least_share(plan: TrainingPlan) -> float | None:
+    """The work of the rank with the least of it over the mean; None where layers are not split evenly.
+
+    Replicas have equal samples, so only stages differ: one computes the output layer too.
+    """
+    parallelism, shape = plan.parallelism, shape_of(plan.model)
+    if plan.model.experts:  # tokens choose their experts, and with them their ranks
+        return None
+    if parallelism.pipeline == 1:
+        return 1.0
+    stages = parallelism.pipeline * parallelism.num_virtual_stages
+    if parallelism.stage_layers or shape is None or shape.num_layers % stages:
+        return None
+    counted = plan.model.num_parameters - (0 if plan.model.tied_embeddings else shape.embedding_parameters)
+    return max(0.0, 1 - shape.embedding_parameters / counted) or None
+
+
+def _used(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[NodeGroup, ...]:
+    """The node groups with room for the whole job; all where none has it, or those of the name that the plan gives."""
+    if is_open(plan, cluster) and not (found := candidates(plan, cluster)).together:
+        return tuple(nodes.group for nodes in found.groups)
+    return node_groups(plan, cluster)
 
 
 def flops_bounds(model: Model, convention: str | None) -> tuple[float, float] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.performance.costs.adapters import adapter_parameters
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES, FROZEN_BYTES
-from trainspec_validate.performance.derived.families import least_mtp_parameters
+from trainspec_validate.performance.derived.families import least_mtp_parameters, published_counts
 from trainspec_validate.performance.derived.plan import shape_of
 
 
@@ -22,8 +22,12 @@ class Trained:
 
 
 def num_parameters(plan: TrainingPlan) -> float:
-    """Parameters of the model with at least those of its layers for multi-token prediction."""
-    return plan.model.num_parameters + least_mtp_parameters(plan.model)
+    """Parameters of the model with at least those of its layers for multi-token prediction, which a count may have."""
+    given, extra = plan.model.num_parameters, least_mtp_parameters(plan.model)
+    if extra:
+        nearest = min(published_counts(plan.model), key=lambda count: abs(count.likely - given), default=None)
+        extra = 0.0 if nearest is not None and nearest.has_mtp else extra
+    return given + extra
 
 
 def lora_parameters(plan: TrainingPlan) -> float | None:

@@ -24,7 +24,7 @@ _FEWEST_RESULTS = 3
 LIKE_PAUSES = 3.0
 """Times the median of the pauses with results up to which a pause is an evaluation as the others."""
 _LONGER = 2.0
-"""Times the median of the other intervals above which intervals with results hold a pause."""
+"""Times the usual time of an update above which an interval of one update with a result holds a pause."""
 
 
 class Pause(NamedTuple):
@@ -158,24 +158,34 @@ def _with_results(run: RunView) -> Iterator[Pause]:
     if results is None or updates is None or not all(IMPORTED in head.record.extensions for head in run.heads):
         return
     for span in run.attempts:
-        times, ends = (np.unique(each.time_us[of_attempt(each, span.number)]) for each in (updates, results))
-        lengths = np.diff(times)
+        mine, ends = of_attempt(updates, span.number), results.time_us[of_attempt(results, span.number)]
+        times, first = np.unique(updates.time_us[mine], return_index=True)
+        steps = np.maximum(np.diff(updates.value[mine][first]), 1)
         inside = np.unique(np.searchsorted(times, ends)) - 1
         sought = {0: 1, -1: _FEWEST_RESULTS, 1: _FEWEST_RESULTS}
-        shown = [_paused(lengths, inside + shift, fewest) for shift, fewest in sought.items()]
-        found = max(shown, key=lambda places: float(np.median(lengths[places])) if len(places) else 0.0)
-        for place in found.tolist():
-            yield Pause(int(times[place]), int(times[place + 1]), "an evaluation runs")
+        shown = [_paused(np.diff(times), steps, inside + shift, fewest) for shift, fewest in sought.items()]
+        for place, left_us in max(
+            shown, key=lambda found: float(np.median(list(found.values()))) if found else 0.0
+        ).items():
+            yield Pause(int(times[place + 1]) - left_us, int(times[place + 1]), "an evaluation runs")
 
 
-def _paused(lengths: Any, places: Any, fewest: int) -> Any:
-    """The intervals at some places that are as long as most of them, where these are longer than the others."""
+def _paused(lengths: Any, steps: Any, places: Any, fewest: int) -> dict[int, int]:
+    """The intervals at some places that are longer than their updates take elsewhere, and by how much.
+
+    Most of them have to be, and one that is much longer than the others is none.
+    """
     places = places[(places >= 0) & (places < len(lengths))]
-    others = np.delete(lengths, places)
-    long = places[lengths[places] > _LONGER * float(np.median(others))] if len(others) else places[:0]
-    if len(places) < fewest or 2 * len(long) < len(places):
-        return places[:0]
-    return long[lengths[long] <= LIKE_PAUSES * float(np.median(lengths[long]))]
+    others = np.delete(lengths / steps, places)
+    if len(places) < fewest or not len(others):
+        return {}
+    usual = float(np.median(others))
+    left = lengths[places] - steps[places] * usual
+    long = left > (_LONGER - 1) * usual
+    if 2 * int(long.sum()) < len(places):
+        return {}
+    long &= left <= LIKE_PAUSES * float(np.median(left[long]))
+    return dict(zip(places[long].tolist(), left[long].astype(np.int64).tolist(), strict=True))
 
 
 def _result_key(run: RunView) -> str:

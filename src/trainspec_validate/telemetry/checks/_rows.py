@@ -65,6 +65,13 @@ def clock_of(head: PlacedHead) -> str:
     return str(_origin(head).get("clock", "utc"))
 
 
+def is_restored(run: RunView, attempt: int) -> bool:
+    """Whether an attempt continues from a checkpoint, as its events say, or the program whose log was converted."""
+    begins = run.events_named("train.checkpoint.restore.begin", "train.checkpoint.restore.end")
+    heads = (head for head in run.heads if head.record.att == attempt)
+    return any(event.attempt == attempt for event in begins) or any(_origin(head).get("restored") for head in heads)
+
+
 def source_format(run: RunView, head: PlacedHead) -> StreamFormat | None:
     """The format that the records of a head were written in, before any conversion; None where it is unknown."""
     name = _origin(head).get("format") or run.files[head.location.file].format

@@ -186,19 +186,24 @@ def _is_held(series: JobSeries, begin: int, end: int) -> bool:
     return expected >= COARSE_STEPS * 10.0**-decimals
 
 
+def _decimal(value: float) -> Decimal:
+    """A value in 15 digits, which a conversion to another unit keeps: the last bit of a double makes two more."""
+    return Decimal(f"{value:.15g}").normalize()
+
+
 def _num_decimals(value: float) -> int:
-    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+    exponent = _decimal(value).as_tuple().exponent
     return max(-exponent, 0) if isinstance(exponent, int) else 0
 
 
 def num_digits(value: float) -> int:
-    """Significant digits of the shortest text that reads back as the value.
+    """Significant digits of a value.
 
-    >>> num_digits(464441.887), num_digits(2.5)
-    (9, 2)
+    >>> num_digits(464441.887), num_digits(2.5), num_digits(417.03 / 1000)
+    (9, 2, 5)
     """
-    return len(Decimal(repr(value)).normalize().as_tuple().digits)
+    return len(_decimal(value).as_tuple().digits)
 
 
 def _shown(value: float) -> str:
-    return number(value) if value == 0 else repr(value)
+    return number(value) if value == 0 else str(float(_decimal(value)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import held_at, stretches
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import is_restored, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import counted, few, number
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
@@ -26,6 +26,8 @@ WINDOW = 50
 NEIGHBOURS = 5
 LEAST_SHARE = 0.05
 """Share of the first losses that a later one is at least taken for: ratios of tiny losses say nothing."""
+LEAST_START = 0.05
+"""Loss of the first two reports from which a later one can be many times as large: losses of policies begin at 0."""
 FEWEST_OF_COURSE = 12
 """Reports from which the end is compared with the start."""
 EDGE_SHARE = 0.1
@@ -159,6 +161,10 @@ def _explosions(values: Any, floor: float) -> Iterator[tuple[int, float]]:
     above = np.zeros(len(values), dtype=bool)
     reference = _running_median(values)
     above[NEIGHBOURS - 2 :] = (values > EXPLOSION * np.maximum(reference, floor))[NEIGHBOURS - 2 :]
+    for place in range(1, NEIGHBOURS - 2):  # a median of so few is one where the loss never returns to them
+        least = EXPLOSION * float(np.abs(values[:place]).max())
+        if least >= EXPLOSION * LEAST_START and (values[place:] > least).all():
+            above[place : place + EXPLOSION_REPORTS] = True
     recovered = 0
     for begin, end in stretches(above, EXPLOSION_REPORTS):
         if begin < recovered:
@@ -219,6 +225,8 @@ def _stays(run: RunView, series: JobSeries, kept: Any, values: Any) -> Iterator[
         return
     updates = int(steps[-1] - steps[0])
     if steps.min() < 0 or updates < max(FEWEST_UPDATES, int(steps[0])) or _rate_rises(run, series, kept):
+        return
+    if is_restored(run, int(series.attempt[kept[0]])):
         return
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // _edge(values), 2))]
     if 0 < values.min() < values.max() and min(parts) > (1 - FALLEN) * parts[0] and _share_lower(values) <= LOWER:

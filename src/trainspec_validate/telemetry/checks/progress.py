@@ -31,6 +31,8 @@ SPREAD_STEPS = 1
 """Updates that ranks of one job may be apart: they wait for each other in every update, and a pipeline drains."""
 FEWEST_VALUES = 5
 """Values of a rank by which it is judged where it ends."""
+LEAST_STOP_SECONDS = 10.0
+"""Clocks of hosts differ, and a writer that is killed loses what it has not written."""
 STOPPED_INTERVALS = 2
 """Times its longest interval after which a rank has stopped for good."""
 SPREAD_INSTANTS = 3
@@ -161,7 +163,8 @@ def _stopped(run: RunView, attempt: int, rows: Any) -> Violation | None:
     columns = Columns(run, rows)
     first = int(np.argmax(columns["last_value"]))
     usual = (columns["last_time_us"] - columns["first_time_us"]) / np.maximum(columns["num"] - 1, 1)
-    allowed = np.maximum(SPREAD_INSTANTS * usual, STOPPED_INTERVALS * columns["longest_interval_us"])
+    longest = np.maximum(STOPPED_INTERVALS * columns["longest_interval_us"], LEAST_STOP_SECONDS * 1e6)
+    allowed = np.maximum(SPREAD_INSTANTS * usual, longest)
     apart = columns["last_time_us"][first] - columns["last_time_us"]
     lag = columns["last_value"][first] - columns["last_value"]
     is_told = Absences(run).told_us(run, rows) >= columns["last_time_us"]

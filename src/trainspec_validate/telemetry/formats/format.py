@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from trainspec_validate.telemetry.formats import log_lines
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
+from trainspec_validate.telemetry.formats.line_forms import FORMS
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
@@ -191,22 +193,6 @@ def _is_exposition(head: bytes) -> bool:
     return not _starts_with_brace(head) and _IS_EXPOSITION(head)
 
 
-_DEEPSPEED_LINE = (
-    r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] \[Rank 0\] "
-    r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
-)
-_MEGATRON_LINE = (
-    r"iteration(?:(?<=^iteration)|(?<=\]iteration)|(?<=(?<!,) iteration)) {1,12}\d{1,15}/ {0,12}\d{1,15} \|"
-)
-"""It begins with its word, which is found faster than what can be before it."""
-_LAUNCHED = r"^(?:\[?(?:rank)?\d{1,6}\]?: ?|\x1b\[[0-9;]{0,20}m){0,3}"
-_NANOGPT_LINE = _LAUNCHED + r"iter \d{1,12}: loss [-+\d.einfaN]{1,40}, time \d[\d.]{0,19}ms(?:[, \r\x1b]|$)"
-_MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
-_TORCHTITAN_LINE = (
-    r"^[^\n]{0,300}\d\d:\d\d:\d\d[,.]\d{3} - [\w.]{1,100} - INFO - (?:\x1b\[[0-9;]{0,20}m){0,4}"
-    r"step: {1,6}\d{1,12} {1,4}(?:\x1b\[[0-9;]{0,20}m){0,4}loss: {1,8}[-\d.ni]"
-)
-_NEMO_LINE = r"(?:^|[\r ])(?:Epoch|Training epoch) \d{1,6}[:,][^\n\"']{0,400}\breduced_train_loss[=:] {0,2}[\d.n]"
 _KERNEL_LINE = (
     r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
     r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
@@ -341,7 +327,7 @@ _FORMATS = (
     ),
     StreamFormat(
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
-        _search(_MEGATRON_LINE),
+        _search(log_lines.MEGATRON_LINE),
         clock="local",
         metrics=_MEGATRON_METRICS,
         events=frozenset(),
@@ -353,7 +339,7 @@ _FORMATS = (
         *(
             "deepspeed-log",
             "log of DeepSpeed, lines with step= and skipped=",
-            _search(_DEEPSPEED_LINE, b"[Rank 0] step="),
+            _search(log_lines.DEEPSPEED_LINE, b"[Rank 0] step="),
         ),
         clock="local",
         metrics=frozenset(
@@ -369,7 +355,7 @@ _FORMATS = (
         *(
             "torchtitan-log",
             "console log of torchtitan, lines with step: and loss:",
-            _search(_TORCHTITAN_LINE, b" - INFO - "),
+            _search(log_lines.TORCHTITAN_LINE, b" - INFO - "),
         ),
         clock="local",
         metrics=frozenset(
@@ -384,7 +370,11 @@ _FORMATS = (
         module="torchtitan_log",
     ),
     StreamFormat(
-        *("maxtext-log", "log of MaxText, lines with completed step:", _search(_MAXTEXT_LINE, b"completed step: ")),
+        *(
+            "maxtext-log",
+            "log of MaxText, lines with completed step:",
+            _search(log_lines.MAXTEXT_LINE, b"completed step: "),
+        ),
         clock="none",
         metrics=_NEMO_METRICS | {"train.token.rate"},
         events=frozenset(),
@@ -396,7 +386,7 @@ _FORMATS = (
         *(
             "nemo-log",
             "log of NeMo, progress lines with reduced_train_loss",
-            _search(_NEMO_LINE, b"reduced_train_loss"),
+            _search(log_lines.NEMO_LINE, b"reduced_train_loss"),
         ),
         clock="none",
         metrics=_NEMO_METRICS,
@@ -434,7 +424,7 @@ _FORMATS = (
         *(
             "nanogpt-iterations-log",
             "log of nanoGPT, lines with iter, loss and time",
-            _search(_NANOGPT_LINE, b": loss "),
+            _search(log_lines.NANOGPT_LINE, b": loss "),
         ),
         clock="none",
         metrics=_NANOGPT_METRICS,
@@ -442,6 +432,18 @@ _FORMATS = (
         has_rhythm=True,
         mark=b"iter ",
         module="nanogpt_iterations",
+    ),
+    *(
+        StreamFormat(
+            *(name, form.title, _search(form.report.pattern, form.mark)),
+            clock="local" if form.more else "none",
+            metrics=form.names,
+            events=frozenset(),
+            has_rhythm=True,
+            mark=form.mark,
+            module="printed_steps",
+        )
+        for name, form in FORMS.items()
     ),
     StreamFormat(
         *("kernel-log", "errors of devices in a kernel log: Xid, SXid, RAS of amdgpu", _search(_KERNEL_LINE)),

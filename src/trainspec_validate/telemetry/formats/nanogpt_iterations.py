@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import cast
@@ -13,9 +14,11 @@ from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _ITERATION = re.compile(
-    r"iter (?P<step>\d{1,12}): loss (?P<loss>[^ ,]{1,40}), time (?P<time>[\d.]{1,20})ms(?P<rest>[, ].*)?"
+    r"iter (?P<step>\d{1,12}): loss (?P<loss>[^ ,]{1,40})(?P<bits> BPC)?, time (?P<time>[\d.]{1,20})ms(?P<rest>[, ].*)?"
 )
-_EVALUATION = re.compile(r"step (?P<step>\d{1,12}): train loss (?P<train>[^ ,]{1,40}), val loss (?P<val>[^ ,]{1,40})")
+_EVALUATION = re.compile(
+    r"step (?P<step>\d{1,12}): train loss (?P<train>[^ ,]{1,40})(?P<bits> BPC)?, val loss (?P<val>[^ ,]{1,40})(?: BPC)?"
+)
 _REPORT = re.compile(r"(?:iter|step) \d{1,12}:")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _START = re.compile(r"(?<![^\s\]:|>])(?:iter \d{1,12}: loss|step \d{1,12}: train loss)\b")
@@ -62,7 +65,7 @@ class Reader:
         lose("step", "step", "steps are indices from 0; 1 is added", offset)
         if "mfu" in (match["rest"] or ""):
             lose("meaning", "mfu", "mfu is of the peak of an A100, whatever the accelerator is", offset)
-        values: dict[str, MetricValue] = {_LOSS: cast("MetricValue", loss)}
+        values: dict[str, MetricValue] = {_LOSS: self._nats(offset, match, loss)}
         if self._has_evaluated:
             lose("meaning", _DURATION, "the time of an iteration has that of the evaluation before it", offset)
         else:
@@ -72,11 +75,20 @@ class Reader:
         self._num_completed = index + 1
         yield from self._rows.row(offset, None, index + 1, values, trained=True, a=warm)
 
+    def _nats(self, offset: int, match: re.Match[str], loss: fit.Number) -> MetricValue:
+        """A loss of a line, which some versions print in bits per character."""
+        if match["bits"]:
+            self._transcript.lose("meaning", "BPC", "losses in bits per character are converted to nats", offset)
+            loss = loss * math.log(2) if isinstance(loss, float) else loss
+        return cast("MetricValue", loss)
+
     def _evaluation(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
         step = fit.step(match["step"])
         told = {name: fit.number(match[name]) for name in ("train", "val")}
         losses = {
-            _EVALUATED.format(name): cast("MetricValue", value) for name, value in told.items() if value is not None
+            _EVALUATED.format(name): self._nats(offset, match, value)
+            for name, value in told.items()
+            if value is not None
         }
         if step is None or len(losses) < len(told):
             yield offset, Refusal("the line has no step or loss", "step 10: train loss 3.0, val loss 3.1", "value")

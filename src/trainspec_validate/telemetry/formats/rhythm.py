@@ -20,6 +20,9 @@ _MAX_INTERVAL = 1_000_000
 _MAX_SECONDS = 86_400.0
 _LIKE_FROM = 10
 """Steps from which intervals that differ by 1, or by 1 %, are equal: counts are rounded."""
+_FEWEST_OF_GRID = 3
+_SHARE_OF_GRID = 0.25
+"""Share of the differences that the interval has where reports at ends of epochs come between: one hole has less."""
 _LIKE_SECONDS = 1.25
 """Factor up to which two intervals of time are of one rhythm."""
 _LEAST_SHARE = 0.001
@@ -96,6 +99,7 @@ def interval_of(steps: Sequence[int], first: int = 0) -> int | None:
     Where no difference has half of all, it is the largest that recurs, else the largest. Reports that all miss the
     multiples of their interval, counted from the `first` step, are what is left of reports of each optimizer step.
     Sizes that each differ by little from the next are one interval: counts that follow from samples are rounded.
+    Where reports come after every so many steps and also at the end of each epoch, it is the former.
 
     >>> interval_of([1, 11, 21, 31]), interval_of([9, 19, 29, 39])
     (1, 10)
@@ -105,12 +109,16 @@ def interval_of(steps: Sequence[int], first: int = 0) -> int | None:
     (10, 1, 336)
     >>> interval_of([0, 32, 65, 97, 131, 162, 196]), interval_of([0, 43, 87, 130, 173, 218, 304])
     (34, 45)
+    >>> interval_of([50, 75, 100, 150, 200, 225, 250, 300, 350, 375, 400])
+    50
     """
     counts = Counter(after - before for before, after in pairwise(steps) if after > before)
     if not counts:
         return None
     if len(counts) == 1 and len(steps) > 3 and not _is_on_grid(steps[-1] - first, max(counts)):
         return 1
+    if _is_of_two_grids(steps, counts, first):
+        return max(counts)
     sizes = {size: sum(num for other, num in counts.items() if _is_like(size, other)) for size in counts}
     most = max(sizes, key=lambda size: (sizes[size], size))
     if 2 * sizes[most] < counts.total():
@@ -118,6 +126,15 @@ def interval_of(steps: Sequence[int], first: int = 0) -> int | None:
     for size in sorted(counts):
         most = size if size > most and _is_like(most, size) else most
     return most
+
+
+def _is_of_two_grids(steps: Sequence[int], counts: Counter[int], first: int) -> bool:
+    """Whether the largest difference is the interval, as each multiple of it shows, and others are closer."""
+    size = max(counts)
+    if len(counts) < 2 or counts[size] < max(_FEWEST_OF_GRID, _SHARE_OF_GRID * counts.total()):
+        return False
+    grids = ({step - start for step in steps} for start in {0, first})
+    return any(all(step in seen for step in range(-(-min(seen) // size) * size, max(seen) + 1, size)) for seen in grids)
 
 
 def _is_on_grid(step: int, interval: int) -> bool:

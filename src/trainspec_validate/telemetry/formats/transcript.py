@@ -32,6 +32,8 @@ class Transcript:
     """Step that the index 0 of the program has here: 1 where steps are indices from 0, to which 1 is added."""
     sequenced: bool = False
     """Whether the file's own sequence numbers are used."""
+    is_restored: bool = False
+    """Whether the program says, before its first record, that it continues from a checkpoint."""
     tally: Tally = field(default_factory=Tally)
     num_records: int = 0
     num_refusals: int = 0
@@ -89,7 +91,7 @@ class Transcript:
             "ordered": self.format.ordered,
             "snapshot": self.format.snapshot,
             "sequenced": self.sequenced,
-        }
+        } | ({"restored": True} if self.is_restored else {})
 
     def _unsupported(self, scopes: tuple[ScopeName, ...]) -> dict[str, str]:
         """Metrics that the scopes owe and the format cannot carry."""

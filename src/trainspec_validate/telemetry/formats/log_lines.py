@@ -1,0 +1,18 @@
+"""Patterns of the lines by which console logs are recognised."""
+
+from __future__ import annotations
+
+DEEPSPEED_LINE = (
+    r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] \[Rank 0\] "
+    r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
+)
+MEGATRON_LINE = r"iteration(?:(?<=^iteration)|(?<=\]iteration)|(?<=(?<!,) iteration)) {1,12}\d{1,15}/ {0,12}\d{1,15} \|"
+"""It begins with its word, which is found faster than what can be before it."""
+_LAUNCHED = r"^(?:\[?(?:rank)?\d{1,6}\]?: ?|\x1b\[[0-9;]{0,20}m){0,3}"
+NANOGPT_LINE = _LAUNCHED + r"iter \d{1,12}: loss [-+\d.einfaN]{1,40}(?: BPC)?, time \d[\d.]{0,19}ms(?:[, \r\x1b]|$)"
+MAXTEXT_LINE = r"^[^\n\"'`]{0,200}completed step: \d{1,12}, seconds: {1,4}\d"
+TORCHTITAN_LINE = (
+    r"^[^\n]{0,300}\d\d:\d\d:\d\d[,.]\d{3} - [\w.]{1,100} - INFO - (?:\x1b\[[0-9;]{0,20}m){0,4}"
+    r"step: {1,6}\d{1,12} {1,4}(?:\x1b\[[0-9;]{0,20}m){0,4}loss: {1,8}[-\d.ni]"
+)
+NEMO_LINE = r"(?:^|[\r ])(?:Epoch|Training epoch) \d{1,6}[:,][^\n\"']{0,400}\breduced_train_loss[=:] {0,2}[\d.n]"

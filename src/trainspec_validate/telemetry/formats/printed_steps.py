@@ -1,0 +1,119 @@
+"""Reads console logs whose programs print each step as a line, or a block, of names and values, by their form.
+
+A step that a line lacks stays unknown, and so do times that it lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from trainspec_validate.documents.types.stream import AttributeValue, MetricValue
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.line_forms import DURATION, FORMS, NORM, RATE, TOKENS
+from trainspec_validate.telemetry.formats.megatron import local_us
+from trainspec_validate.telemetry.formats.step_rows import StepRows
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_TIME: Final = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](?P<milli>\d{3}))?(?!\d)")
+_MOST_VALUES: Final = 2_000
+"""Values that a block is read for."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """A report whose lines have not all come."""
+
+    offset: int
+    time_us: int | None
+    step: int | None
+    told: dict[str, str] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads the reports of one log; lines of other programs are passed over."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._form = FORMS[transcript.format.name]
+        self._rows = StepRows(transcript)
+        self._block: _Block | None = None
+        self._last = -1
+        self._has_evaluated = False
+        """Whether an evaluation was printed since the last report, whose time is in that of the next one."""
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a report, which a block gives with the line after it."""
+        form, text = self._form, _CONTROL.sub("", text)
+        part = form.more.match(text) if form.more and self._block else None
+        if part and self._block is not None and len(self._block.told) < _MOST_VALUES:
+            self._block.told.setdefault(part["name"], part["value"])
+            return
+        yield from self.end()
+        found = [*form.report.finditer(text)] if "'" in form.example else [form.report.search(text)]
+        for match in filter(None, found):
+            told = {each["name"]: each["value"] for fields in form.fields for each in fields.finditer(match["fields"])}
+            step = match.groupdict().get("step")
+            self._block = _Block(offset, self._time(text), fit.step((step or "").replace(",", "")), told)
+            if form.more is None:
+                yield from self.end()
+        if not any(found):
+            self._transcript.is_restored |= form.restored in text
+            self._has_evaluated |= form.evaluation is not None and form.evaluation.match(text) is not None
+            self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
+
+    def end(self) -> Iterator[Found]:
+        """The report that waits for further lines."""
+        block, self._block = self._block, None
+        if block is None:
+            return
+        values = self._values(block)
+        if not values:
+            if self._form.more is None and not block.told:
+                yield block.offset, Refusal("the line has no loss that is a number", self._form.example, "value")
+            return
+        is_trained = any(key.startswith(("train.loss", RATE, NORM)) for key in values)
+        step, warm = block.step, False
+        if is_trained and step is not None:
+            warm = DURATION in values and step < self._last + 1 if self._last >= 0 else True
+            self._last, step = step, step + self._form.is_index
+        a: dict[str, AttributeValue] = {"train.step.warmup": True} if warm and DURATION in values else {}
+        yield from self._rows.row(block.offset, block.time_us, step, values, trained=is_trained, a=a)
+
+    def _values(self, block: _Block) -> dict[str, MetricValue]:
+        """The values of a report by their key; what the catalog has no name for is counted as lost."""
+        lose, values = self._transcript.lose, dict[str, MetricValue]()
+        for name, text in block.told.items():
+            key, divisor = self._form.metrics.get(name, ("", 1.0))
+            number = fit.number(text.replace(",", ""))
+            if not key or number is None:
+                lose("unknown-name", name, f"the catalog has no metric for {name!r}", block.offset)
+            elif key in {DURATION, TOKENS} and self._has_evaluated:
+                lose("meaning", key, "the time of a step has that of the evaluation before it", block.offset)
+            else:
+                values[key] = cast("MetricValue", number if isinstance(number, str) else number / divisor)
+        self._has_evaluated = False
+        if block.step is None:
+            lose("step", "step", "reports have no step; their records have none", block.offset)
+        elif self._form.is_index:
+            self._transcript.first_step = 1
+            lose("step", "step", "steps are indices from 0; 1 is added", block.offset)
+        return values
+
+    def _time(self, text: str) -> int | None:
+        """The time that a line of a block begins with; reports of one line have none."""
+        found = _TIME.search(text) if self._form.more else None
+        transcript = self._transcript
+        if found is None:
+            transcript.clock = "none"
+            transcript.lose("time", "time", "lines have no times that are read; each counts as a second", 0)
+            return None
+        zone = transcript.given.utc_offset_seconds
+        if zone is None:
+            transcript.lose("time", "time", "times have no zone; they are taken for UTC", 0)
+        transcript.clock = "local" if zone is None else "utc"
+        return local_us(f"{found['time'].replace('T', ' ')}.{found['milli'] or '000'}", zone)
