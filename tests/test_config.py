@@ -82,6 +82,8 @@ def test_paths_are_relative_to_their_file(monkeypatch: pytest.MonkeyPatch) -> No
         ('format = ["sarif=a.sarif"]', "said on the command line only"),
         ('baseline = "../known.json"', "leads out of the directory of this file"),
         ('baseline = "/etc/passwd"', "leads out of the directory of this file"),
+        ('baseline = ".git/hooks/post-commit"', "leads into a directory of version control"),
+        ('baseline = "a/.GIT/config"', "leads into a directory of version control"),
         ("baseline = []", "baseline is a path relative to this file"),
         ("fail-on = ", "this is not TOML in UTF-8"),
     ],
@@ -155,6 +157,14 @@ def test_settings_in_what_is_no_toml_are_not_passed_by() -> None:
     write("pyproject.toml", "[project\n[tool]\ntrainspec = 1\n")
     with pytest.raises(ConfigError, match="not TOML"):
         values()
+
+
+def test_settings_with_which_nothing_can_fail_are_told() -> None:
+    write("trainspec.toml", 'fail-on = "never"\n')
+    assert "nothing can fail: fail-on is never in trainspec.toml" in invoke("plan.yaml").stdout
+    assert "nothing can fail" not in invoke("plan.yaml", "--fail-on", "error").stdout
+    write("trainspec.toml", 'fail-on = ["never", "unjudged"]\n')
+    assert "nothing can fail" not in invoke("plan.yaml").stdout
 
 
 def test_the_command_line_wins() -> None:

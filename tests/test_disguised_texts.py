@@ -60,6 +60,7 @@ SCRIPTS = {
     "to a file": "cat <<E > cluster.yaml\n{}E\n",
     "quoted": "cat > cluster.yaml <<'EOF'\n{}EOF\n",
     "two": "cat <<A <<\\B\nx\nA\n{}B\n",
+    "with blanks in the end": 'cat > cluster.yaml <<"E O F"\n{}E O F\n',
     "without an end before": "echo <<NEVER\ncat <<E\n{}E\n",
 }
 

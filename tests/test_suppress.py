@@ -512,3 +512,14 @@ def test_a_file_that_was_not_judged_cannot_be_waived(requirement: str, text: str
     report = judge("plan.yaml", waivers="waivers.yaml")
     assert {finding.requirement for finding in report.findings} == {requirement, "TS-DOC-015"}
     assert not report.suppressed
+
+
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_a_waiver_whose_path_is_written_in_a_way_that_fits_no_file_is_told(*, is_absolute: bool) -> None:
+    write("plan.yaml", BAD)
+    here = Path.cwd()
+    waivers({"file": (here / "plan.yaml").as_posix() if is_absolute else f"../{here.name}/plan.yaml"})
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    [about] = [finding for finding in report.findings if finding.path == "waivers.yaml"]
+    assert about.requirement == "TS-DOC-016"
+    assert about.help == "write plan.yaml, or remove the waiver"

@@ -29,6 +29,20 @@ def test_a_document_in_base64(tmp_path: Path, kind: str, key: str, shift: int) -
     assert reasons(tmp_path)["held.yaml"] == HELD
 
 
+@pytest.mark.parametrize(("name", "width"), [("x.txt", 0), ("x.txt", 76), ("plan", 0), ("x.yaml", 40)])
+def test_a_document_in_base64_alone(tmp_path: Path, name: str, width: int) -> None:
+    value = base64.b64encode(PLAN.encode()).decode()
+    lines = [value[at : at + width] for at in range(0, len(value), width)] if width else [value]
+    text = "".join(f"{line}\n" for line in lines)
+    (tmp_path / name).write_text(f"a: |\n  {text}" if name == "x.yaml" else text, encoding="utf-8")
+    assert reasons(tmp_path)[name] == HELD
+
+
+def test_another_text_in_base64_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(base64.b64encode(b"apiVersion: v1\nkind: ConfigMap\n" * 9))
+    assert not reasons(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("lines", "is_named"),
     [(PLAN.splitlines(keepends=True), True), (["plan = 'trainspec/v1'\n", "print(plan)\n"], False)],

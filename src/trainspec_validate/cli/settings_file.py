@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.system.boundary import open_regular, untrusted, words_of
 from trainspec_validate.system.budget import Limit, OverLimitError
+from trainspec_validate.system.repository import TOOLS
 
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
@@ -272,6 +273,8 @@ def _below(path: Path, key: str, value: str) -> str:
     """A path that stays below the directory of the settings, seen from the working directory."""
     if not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent)):
         raise ConfigError(f"{path}: {key} leads out of the directory of this file; name it on the command line")
+    if any(part.lower() in TOOLS for part in Path(os.path.realpath(path.parent / value)).parts):
+        raise ConfigError(f"{path}: {key} leads into a directory of version control; name another file")
     return relative_to_here(path.parent / value)
 
 

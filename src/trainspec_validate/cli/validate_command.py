@@ -162,6 +162,12 @@ def fails(report: Report, fail_on: Sequence[str]) -> bool:
     return threshold is not None and bool(report.at_or_above(threshold))
 
 
+def _never_fails(request: Request) -> bool:
+    """Whether the settings file, and not the command line, keeps everything from failing."""
+    is_set = bool(request.settings) and bool({"fail-on", "fail_on"} & request.from_settings)
+    return is_set and threshold_of(request.fail_on) is None and UNJUDGED not in words_of(request.fail_on)
+
+
 def _is_open(report: Report) -> bool:
     return any(not entry.recorded for entry in report.unjudged)
 
@@ -286,14 +292,14 @@ def _judge(
             settings_from=request.settings_from,
         )
         with terminal.paused_collector():
-            report = examine(paths, terms)
+            report, failures = examine(paths, terms), tuple[str, ...]()
     except PartialInputError as error:
-        return error.report, error.args
+        report, failures = error.report, error.args
     except InputError as error:
         raise Failure.of(error) from error
     finally:
         bar.close()
-    return report, ()
+    return replace(report, never_fails=_never_fails(request)), failures
 
 
 def _write(report: Report, wanted: Sequence[Output], index: Index, recorded: str | None = None) -> None:

@@ -304,6 +304,8 @@ class Report:
     """The settings file that was in force; empty where there was none."""
     left_out: tuple[LeftOut, ...] = ()
     """Requirements that were not to be judged."""
+    never_fails: bool = False
+    """Whether the settings file keeps every finding from failing the run."""
 
     def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
         """The findings that weigh at least `severity`."""

@@ -284,9 +284,25 @@ def why_no_document(path: Path) -> str | None:
         return None
     if not reason and is_open and _A_KIND.search(content) and has_our_kind(content):
         return None
-    if not reason and any(encoded in content for encoded in _ENCODED):
+    if not reason and is_encoded(content):
         return HELD
     return reason or (_TOO_LONG if end else "")
+
+
+def is_encoded(content: bytes) -> bool:
+    """Whether a text holds a document of ours in base64, be it in lines."""
+    whole = content.translate(None, b" \t\r\n")
+    return any(encoded in whole for encoded in _ENCODED)
+
+
+def holds_encoded(path: Path) -> bool:
+    """Whether a file is a text that holds a document of ours in base64; false where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_BYTES)
+    except OSError:
+        return False
+    return may_be_text(content) and is_encoded(content)
 
 
 def holds_in_cells(path: Path) -> bool:

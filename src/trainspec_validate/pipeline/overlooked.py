@@ -17,6 +17,7 @@ from trainspec_validate.pipeline.claims import (
     claims,
     has_readable_document,
     hidden_claims,
+    holds_encoded,
     holds_in_cells,
     is_in_ebcdic,
     is_in_toml,
@@ -414,7 +415,9 @@ def _document_reason(file: Path) -> str:
         content = claimed(file)
         if content and (may_be_renamed(file.name) or _is_whole_document(file, content)):
             return _CLAIMS
-        return IN_SCRIPT if content and writes_document(file.name, content) else ""
+        if content and writes_document(file.name, content):
+            return IN_SCRIPT
+        return HELD if may_be_renamed(file.name) and holds_encoded(file) else ""
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
 

@@ -16,7 +16,7 @@ _SUFFIXES: Final = frozenset(
     {".sh", ".bash", ".zsh", ".ksh", ".dash", ".sbatch", ".slurm", ".slrm", ".job", ".pbs", ".lsf", ".dockerfile"}
 )
 _FIRST_LINE: Final = re.compile(rb"#![^\n]{0,200}?\b(?:ba|z|k|da)?sh\b")
-_OPENING: Final = re.compile(rb"<<(-?)[ \t]{0,100}\\?([\"']?)([\w.+-]{1,100})\2")
+_OPENING: Final = re.compile(rb"<<(-?)[ \t]{0,100}(?:([\"'])([^\n]{1,100}?)\2|\\?([\w.+-]{1,100}))")
 """How a here-document is announced, with the word that ends it; POSIX.1-2024, Shell Command Language, section 2.7.4."""
 
 
@@ -32,6 +32,8 @@ def _here_documents(content: bytes) -> Iterator[bytes]:
 
     >>> list(_here_documents(b"cat <<A >x\na: 1\nA\ncat <<-'B'\n\tb: 2\n\tB\ncat <<C\n"))
     [b'a: 1', b'b: 2']
+    >>> list(_here_documents(b'cat <<"E O F"\na: 1\nE O F\n'))
+    [b'a: 1']
     """
     lines = content.replace(b"\r\n", b"\n").split(b"\n")
     ends: dict[bytes, list[int]] = defaultdict(list)
@@ -40,8 +42,8 @@ def _here_documents(content: bytes) -> Iterator[bytes]:
     place = 0
     while place < len(lines):
         opened, place = _OPENING.findall(lines[place]), place + 1
-        for tabs, _, word in opened:
-            places = ends.get(word, [])
+        for tabs, _, quoted, plain in opened:
+            places = ends.get((quoted or plain).strip(), [])
             end = bisect_left(places, place)
             if end == len(places):
                 break

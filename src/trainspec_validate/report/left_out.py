@@ -28,7 +28,9 @@ def sentence(entry: LeftOut) -> str:
 def sentences(report: Report) -> Sequence[str]:
     """Inputs that were left out, and the settings file where nothing else names it."""
     found = [sentence(entry) for entry in report.left_out]
-    if report.settings and not any(entry.settings for entry in report.left_out):
+    if report.never_fails:
+        found.append(printable(f"nothing can fail: fail-on is never in {report.settings}"))
+    elif report.settings and not any(entry.settings for entry in report.left_out):
         found.append(printable(f"settings of {report.settings}"))
     return found
 

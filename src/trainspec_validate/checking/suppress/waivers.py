@@ -129,7 +129,11 @@ def _idle(
             searched.add(name)
             if len(searched) > _MOST_SEARCHED:  # each may walk over all directories
                 continue
-        if not covered and not exists(name):
+        inner = _inside(name, file.directory)
+        if not covered and inner:
+            message = f"{name!r} fits no file, since it is not the shortest path from the directory of the waivers"
+            yield Complaint(UNUSED, file.path, message, f"write {inner}, or remove the waiver", (*place, "file"))
+        elif not covered and not exists(name):
             message = f"no file is called {name!r}, seen from the directory of the waivers"
             yield Complaint(UNUSED, file.path, message, "correct the path or remove the waiver", (*place, "file"))
         elif covered and all(run.judged(waiver.requirement, path) for path in covered):
@@ -142,6 +146,12 @@ def _relative(path: str, directory: str) -> str:
         return Path(os.path.relpath(path, directory)).as_posix()
     except ValueError:  # another drive
         return Path(path).as_posix()
+
+
+def _inside(name: str, directory: str) -> str:
+    """The path as findings are named, of a name that is written in another way; empty for one that is written so."""
+    plain = _relative(os.path.join(directory, name), directory)  # noqa: PTH118 - keeps what an absolute name is
+    return plain if plain != _normal(name) else ""
 
 
 def _exists(directory: str, pattern: str) -> bool:
