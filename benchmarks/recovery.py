@@ -30,12 +30,11 @@ sys.path[:0] = [str(HERE)]
 
 import machine  # noqa: E402
 from trainspec_conformance.testbed import backend_named  # noqa: E402
-from trainspec_reference.common.assignment import Assignment  # noqa: E402
+from trainspec_reference.common.controller import hosts, launch  # noqa: E402
 from trainspec_reference.common.decisions import Way  # noqa: E402
 from trainspec_reference.common.job import Job  # noqa: E402
-from trainspec_reference.common.launch import hosts, launch  # noqa: E402
 from trainspec_reference.common.reading import Changes, read_job  # noqa: E402
-from trainspec_reference.common.run_settings import Settings  # noqa: E402
+from trainspec_reference.common.run_settings import Assignment, Settings  # noqa: E402
 
 from trainspec_validate.documents import types as documents  # noqa: E402
 from trainspec_validate.documents.types.plan import TrainingPlan  # noqa: E402

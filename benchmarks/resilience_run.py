@@ -18,15 +18,14 @@ from typing import Any
 import msgspec
 from trainspec_conformance.testbed import backend_named
 from trainspec_reference.common import saver, worker
-from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.controller import hosts, launch
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.launch import hosts, launch
 from trainspec_reference.common.ports import Wish
 from trainspec_reference.common.reading import Changes, read_job
-from trainspec_reference.common.run_settings import Settings
+from trainspec_reference.common.run_settings import Assignment, Settings
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.watch import Limits
-from trainspec_reference.common.worker_ports import WorkerPorts
+from trainspec_reference.common.worker import WorkerPorts
 
 from trainspec_validate.documents import types as documents
 

@@ -49,7 +49,7 @@ def worker(rank: int, hosts: Sequence[str], address: str, num_rounds: int) -> No
     from trainspec_conformance.testbed.torch.algorithms import ring, tree  # noqa: PLC0415
     from trainspec_reference.common.backend import Formation  # noqa: PLC0415
     from trainspec_reference.common.ranks import RankGrid  # noqa: PLC0415
-    from trainspec_reference.torch.algorithms import data_sum  # noqa: PLC0415
+    from trainspec_reference.torch.exchange import data_sum  # noqa: PLC0415
     from trainspec_reference.torch.groups import Groups  # noqa: PLC0415
 
     from trainspec_validate.documents.types.communication import Communication  # noqa: PLC0415

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from trainer_setups import Setup
 from trainspec_reference.common.backend import Formation, Weights
-from trainspec_reference.common.feed import Feed
+from trainspec_reference.common.data import Feed
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.weights import initial_weights

@@ -171,7 +171,7 @@ WRITERS: dict[str, str] = {
     "reference/minimal/*.py": "programs to copy from: a trace, and a pointer after its commit",
     "reference/trainspec_reference/common/checkpoints.py": "a commit: files, fsync, then one rename",
     "conformance/trainspec_conformance/testbed/plain/storage.py": "a shard of a save that is not committed",
-    "reference/trainspec_reference/jax/checkpoint.py": "an index in the directory of a save that is not committed",
+    "reference/trainspec_reference/jax/storage.py": "an index in the directory of a save that is not committed",
     "reference/trainspec_reference/common/trace.py": "appends to the trace of a process",
     "reference/trainspec_reference/common/controller.py": "a lock",
     "conformance/trainspec_conformance/history.py": "appends to the trace of a trial",

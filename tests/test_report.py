@@ -188,7 +188,7 @@ def test_the_block_that_the_specification_shows() -> None:
         "   = help: make data 4\n"
         "   = why: https://trainspec.org/v1/parallelism/#TS-PAR-001\n"
         "\n"
-        "1 error in 1 of 1 document\n"
+        "1 error; documents with findings: 1 of 1\n"
     )
 
 

@@ -50,6 +50,13 @@ def failure(result: Result) -> str:
     return str(getattr(result.exception, "message", result.exception))
 
 
+def test_a_plan_that_trains_adapters_is_not_searched_as_one_that_trains_all(here: Path) -> None:
+    plan = CLUSTERS.parent / "plans" / "llama2-70b-lora-eos.yaml"
+    told = failure(run("cluster.yaml", "--model", str(plan), "--num-ranks", "16", where=here))
+    assert "llama2-70b-lora-eos.yaml: the plan trains" in told
+    assert "frozen ones, and layouts are searched for jobs that train all" in told
+
+
 @pytest.mark.slow
 def test_plan_and_policy_are_written_and_accepted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("cluster.yaml", *QUICK, "--output", "run", where=here)

@@ -14,12 +14,11 @@ from registry import mutant
 from trainspec_conformance.testbed.plain import storage
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import messages as say
-from trainspec_reference.common import restart_state, saves, start_state, verification
+from trainspec_reference.common import restart_state, saves, start_state
 from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, Vault
-from trainspec_reference.common.restart_state import StateChoice
+from trainspec_reference.common.restart_state import Refusal, Restorable, StateChoice
 from trainspec_reference.common.run_settings import RunEnd
 from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.verification import Refusal, Restorable
 
 from trainspec_validate.documents.types import trace
 
@@ -125,7 +124,7 @@ def _never_compares_digests() -> None:
               "TS-CNF-129": "it trusts the hostile file", "TS-CNF-116": "it takes the left-over part for a checkpoint",
               "TS-CNF-115": "it takes the incomplete directory for a checkpoint"})  # fmt: skip
 def trusts_newest() -> None:
-    verification.verify = _trusts
+    restart_state.verify = _trusts
     _never_compares_digests()
     read = storage.read
 
@@ -172,7 +171,7 @@ class _AnyShape:
         also={f"TS-CNF-{number}": "a stale file has the size of the right one" for number in (114, 137)})  # fmt: skip
 def verifies_sizes_only() -> None:
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # type: ignore[attr-defined]
-    verification.changed_files = lambda checkpoint: iter(())
+    restart_state.changed_files = lambda checkpoint: iter(())
     _never_compares_digests()
 
 
@@ -202,7 +201,7 @@ def _pickles(path: Path) -> Iterator[bytes]:
 
 @mutant("unpickles", "TS-CNF-129", "Reads its files with pickle, before it compares digests.")
 def unpickles() -> None:
-    verify = verification.verify
+    verify = restart_state.verify
 
     def careless(root: Path) -> Restorable | Refusal:
         for path in sorted(root.rglob("*")):
@@ -213,4 +212,4 @@ def unpickles() -> None:
                     continue
         return verify(root)
 
-    verification.verify = careless
+    restart_state.verify = careless

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from registry import mutant
+from trainspec_conformance.testbed import muster, places
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.exchange import Exchange
-from trainspec_reference.common import channel, kernel, muster, places, saver, worker
+from trainspec_reference.common import channel, controller, saver, worker
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.backend import PeerLostError
 from trainspec_reference.common.checkpoints import SaveFacts, Vault, name_of
-from trainspec_reference.common.worker_ports import WorkerPorts
+from trainspec_reference.common.worker import WorkerPorts
 
 from trainspec_record.clock import Clock
 
@@ -167,4 +168,4 @@ def _no_word_of_it() -> Any:
 
 @mutant("calls-it-a-crash", "TS-CNF-135", "Reports a rank that the kernel has killed for memory as any lost rank.")
 def calls_it_a_crash() -> None:
-    kernel.MemoryKills.there_was_one = lambda self: False  # type: ignore[method-assign]
+    controller.MemoryKills.there_was_one = lambda self: False  # type: ignore[method-assign]

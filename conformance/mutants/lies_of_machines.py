@@ -13,7 +13,7 @@ from trainspec_conformance.testbed.plain import memory, narrow
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.compression import GradientCompressor
 from trainspec_conformance.testbed.probe_arrays import Request
-from trainspec_reference.common import order
+from trainspec_reference.common import data
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 
@@ -25,12 +25,12 @@ DEVICE_JOULES_PER_SECOND = 400.0
 
 @mutant("shuffles-anyway", "TS-CNF-315", "Shuffles samples that a task wants in order.")
 def shuffles_anyway() -> None:
-    ids = order.SampleOrder.ids
+    ids = data.SampleOrder.ids
 
-    def shuffled(self: order.SampleOrder, position: int, count: int) -> tuple[int, ...]:
-        return ids(order.SampleOrder(self.num_samples, self.seed), position, count)
+    def shuffled(self: data.SampleOrder, position: int, count: int) -> tuple[int, ...]:
+        return ids(data.SampleOrder(self.num_samples, self.seed), position, count)
 
-    order.SampleOrder.ids = shuffled  # type: ignore[method-assign]
+    data.SampleOrder.ids = shuffled  # type: ignore[method-assign]
 
 
 @mutant("clips-by-default", "TS-CNF-316", "Clips gradients at norm 1 where no clipping is declared.")

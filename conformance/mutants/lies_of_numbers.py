@@ -12,11 +12,10 @@ from trainspec_conformance.testbed.plain import backend, compression, exchange, 
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.compression import GradientCompressor
 from trainspec_conformance.testbed.probe_parts import Formats
-from trainspec_reference.common import batch_schedule, loss_scale, noise
+from trainspec_reference.common import batch_schedule, noise_scale, state
 from trainspec_reference.common.backend import Gradients, MicroBatch
-from trainspec_reference.common.batch_schedule import StepBatch
+from trainspec_reference.common.batch_schedule import LearningRates, StepBatch
 from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages, gradient_noise
-from trainspec_reference.common.rates import LearningRates
 
 from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.performance.costs import elastic, transformer
@@ -41,10 +40,10 @@ def averages_ratios() -> None:
 @mutant("makes-up-variance", "TS-CNF-201", "Reports a tenth of the squared norm as gradient variance.",
         also={"TS-CNF-202": "readings are compared too", "TS-CNF-203": "readings are compared too"})  # fmt: skip
 def makes_up_variance() -> None:
-    def made_up(self: noise.NoiseMeter, gradients: Gradients) -> GradientNoise:
+    def made_up(self: noise_scale.NoiseMeter, gradients: Gradients) -> GradientNoise:
         return GradientNoise(0.9 * gradients.norm**2, 0.1 * gradients.norm**2, sum(gradients.group_sizes))
 
-    noise.NoiseMeter.reading = made_up  # type: ignore[method-assign]
+    noise_scale.NoiseMeter.reading = made_up  # type: ignore[method-assign]
 
 
 @mutant("unweighted-groups", "TS-CNF-202", "Takes groups of gradients for equally large.")
@@ -52,7 +51,7 @@ def unweighted_groups() -> None:
     def even(sizes: Sequence[float], norms: Sequence[float], mean: float) -> GradientNoise:
         return gradient_noise([sum(sizes) / len(sizes)] * len(sizes), norms, mean)
 
-    noise.gradient_noise = even
+    noise_scale.gradient_noise = even
 
 
 @mutant("measures-scaled", "TS-CNF-203", "Leaves the loss scale in the gradients whose noise it measures.")
@@ -168,10 +167,10 @@ def counts_values_alone() -> None:
 
 @mutant("never-tolerates", "TS-CNF-213", "Backs the loss scale off at each overflow, also where one is tolerated.")
 def never_tolerates() -> None:
-    def at_once(self: loss_scale.LossScale, rule: LossScaling) -> loss_scale.LossScale:
-        return loss_scale.LossScale(max(self.scale * (rule.backoff_factor or 0.5), rule.min_scale or 1.0))
+    def at_once(self: state.LossScale, rule: LossScaling) -> state.LossScale:
+        return state.LossScale(max(self.scale * (rule.backoff_factor or 0.5), rule.min_scale or 1.0))
 
-    loss_scale.LossScale._overflown = at_once  # type: ignore[method-assign]
+    state.LossScale._overflown = at_once  # type: ignore[method-assign]
 
 
 @mutant("reduces-in-bf16", "TS-CNF-214", "Adds gradients up in bf16, and says fp32.",

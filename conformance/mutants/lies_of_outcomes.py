@@ -15,8 +15,8 @@ from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import start_state
 from trainspec_reference.common.backend import Gradients
+from trainspec_reference.common.data import Loaded
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.trainer import Trainer
 
 from trainspec_validate.checkpoints.view import MANIFEST_NAME

@@ -13,8 +13,8 @@ from trainspec_reference.common import (
     channel,
     controller,
     crew,
+    data,
     decisions,
-    order,
     recovery,
     restart_state,
     watch,
@@ -233,13 +233,13 @@ def false_alarm() -> None:
     also={f"TS-CNF-{number}": "no two runs of it are the same" for number in COMPARED},
 )
 def wanders() -> None:
-    ids = order.SampleOrder.ids
+    ids = data.SampleOrder.ids
     day = int(time.time()) // 2
 
-    def drawn(self: order.SampleOrder, position: int, count: int) -> tuple[int, ...]:
+    def drawn(self: data.SampleOrder, position: int, count: int) -> tuple[int, ...]:
         return ids(self, position + day % 999, count)
 
-    order.SampleOrder.ids = drawn  # type: ignore[method-assign]
+    data.SampleOrder.ids = drawn  # type: ignore[method-assign]
 
 
 @mutant("impatient", "TS-CNF-131", "Kills a rank whose step takes three times as long as the median.",

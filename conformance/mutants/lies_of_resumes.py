@@ -9,14 +9,13 @@ from typing import Any
 
 from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain.backend import PlainBackend
-from trainspec_reference.common import replicas, restart_state, saves, start_state, trainer
+from trainspec_reference.common import restart_state, saves, start_state, trainer
 from trainspec_reference.common.backend import Gradients
-from trainspec_reference.common.batch_schedule import StepBatch
+from trainspec_reference.common.batch_schedule import LearningRates, StepBatch
 from trainspec_reference.common.ports import Surroundings
-from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.step import Step
+from trainspec_reference.common.trainer import Step
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.conformance import Task
@@ -148,6 +147,5 @@ def skips_silently() -> None:
 @mutant("never-compares", "TS-CNF-122", "Claims to compare replicas, and does not.")
 def never_compares() -> None:
     nothing: Any = lambda *_: None  # noqa: E731
-    replicas.compare = nothing
-    trainer.replicas.compare = nothing
+    trainer.compare_replicas = nothing
     saves.Saves._compare = nothing  # type: ignore[method-assign]

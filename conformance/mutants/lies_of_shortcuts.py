@@ -22,12 +22,12 @@ from lies_of_resumes import restored_state
 from lies_of_stores import DAMAGED, DECOYS, WITH_COPIES, keeps_copies, reads_unchecked
 from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain.backend import PlainBackend
-from trainspec_reference.common import start_state, verification
-from trainspec_reference.common.digests import state_digest, tensor_digest
+from trainspec_reference.common import restart_state, start_state
 from trainspec_reference.common.restart_state import StateChoice, StateSource
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
+from trainspec_reference.common.weights import state_digest, tensor_digest
 
 from trainspec_validate.checkpoints.compare import changed_files, comparable
 from trainspec_validate.checkpoints.hashing import digests
@@ -237,7 +237,7 @@ def reseals_damage() -> None:
         (checkpoint.root / MANIFEST_NAME).write_bytes(msgspec.json.encode(manifest))
         return ()
 
-    verification.changed_files = sealed  # type: ignore[assignment]
+    restart_state.changed_files = sealed  # type: ignore[assignment]
 
 
 @mutant("verifies-resumes-alone", "TS-CNF-137", "Verifies checkpoints at its start, and not in a recovery.")
@@ -254,7 +254,7 @@ def verifies_resumes_alone() -> None:
         return changed_files(found) if len(searches) < 2 else ()
 
     StateSource.checkpoint = counted  # type: ignore[method-assign]
-    verification.changed_files = changed  # type: ignore[assignment]
+    restart_state.changed_files = changed  # type: ignore[assignment]
 
 
 @mutant("verifies-newest-alone", "TS-CNF-113", "Verifies the newest checkpoint, and restores the one before it unread.")
@@ -265,7 +265,7 @@ def verifies_newest_alone() -> None:
         others = [int(path.name.removeprefix("step-")) for path in found.root.parent.glob("step-*")]
         return changed_files(found) if int(found.root.name.removeprefix("step-")) >= max(others) else ()
 
-    verification.changed_files = changed  # type: ignore[assignment]
+    restart_state.changed_files = changed  # type: ignore[assignment]
 
 
 @mutant("digest-of-part", "TS-CNF-136", "Reports a digest of the first tensor as the state digest.")

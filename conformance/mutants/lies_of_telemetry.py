@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from registry import mutant
-from trainspec_reference.common import feed, order, step, telemetry
+from trainspec_reference.common import data, telemetry, trainer
 from trainspec_reference.common.batch_schedule import BatchSchedule, StepBatch
-from trainspec_reference.common.loader import Request
+from trainspec_reference.common.data import Request
 from trainspec_reference.common.ports import Surroundings
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
@@ -46,23 +46,23 @@ def one_rank_only() -> None:
     telemetry.begin = first_alone
 
 
-def _logs(change: Callable[[step.Step, dict[str, Any]], dict[str, Any]]) -> None:
+def _logs(change: Callable[[trainer.Step, dict[str, Any]], dict[str, Any]]) -> None:
     """Change the words of each step before they reach the recorder."""
 
     class Changed:
-        def __init__(self, recorder: Any, of: step.Step) -> None:
+        def __init__(self, recorder: Any, of: trainer.Step) -> None:
             self._recorder, self._of = recorder, of
 
         def log(self, **words: Any) -> None:
             self._recorder.log(**change(self._of, words))
 
-    log = step.Step.log
+    log = trainer.Step.log
 
-    def changed(self: step.Step, surroundings: Surroundings, clip_norm: float | None) -> None:
+    def changed(self: trainer.Step, surroundings: Surroundings, clip_norm: float | None) -> None:
         recorder: Any = Changed(surroundings.recorder, self)
         log(self, replace(surroundings, recorder=recorder), clip_norm)
 
-    step.Step.log = changed  # type: ignore[method-assign]
+    trainer.Step.log = changed  # type: ignore[method-assign]
 
 
 @mutant("counts-skipped", "TS-CNF-303", "Counts updates that it skipped as completed.")
@@ -104,7 +104,7 @@ def counts_own_samples() -> None:
 def smooths_loss() -> None:
     average: dict[str, float] = {}
 
-    def smooth(_: step.Step, words: dict[str, Any]) -> dict[str, Any]:
+    def smooth(_: trainer.Step, words: dict[str, Any]) -> dict[str, Any]:
         average["loss"] = 0.9 * average.get("loss", words["loss"]) + 0.1 * words["loss"]
         return {**words, "loss": average["loss"]}
 
@@ -171,12 +171,12 @@ def ramps_mid_step() -> None:
 @mutant("shards-nothing", "TS-CNF-312", "Gives all ranks the same samples.",
         also={f"TS-CNF-{number}": SHARED for number in (126, 127, 205, 207, 305, 311, 314, 315, 318, 319)})  # fmt: skip
 def shards_nothing() -> None:
-    request = feed.Feed._request
+    request = data.Feed._request
 
-    def same(self: feed.Feed, state: TrainerState, batch: StepBatch) -> Request:
+    def same(self: data.Feed, state: TrainerState, batch: StepBatch) -> Request:
         return replace(request(self, state, batch), data_rank=0)
 
-    feed.Feed._request = same  # type: ignore[method-assign]
+    data.Feed._request = same  # type: ignore[method-assign]
 
 
 @mutant("draws-with-replacement", "TS-CNF-312", "Draws each sample anew, so that some come twice and some never.",
@@ -185,13 +185,13 @@ def shards_nothing() -> None:
               "TS-CNF-318": "samples are counted over the epoch there",
               "TS-CNF-319": "samples are counted over the epoch there"})  # fmt: skip
 def draws_with_replacement() -> None:
-    ids = order.SampleOrder.ids
+    ids = data.SampleOrder.ids
 
-    def drawn(self: order.SampleOrder, position: int, count: int) -> tuple[int, ...]:
+    def drawn(self: data.SampleOrder, position: int, count: int) -> tuple[int, ...]:
         places = (hash((7, position + one)) % self.num_samples for one in range(count))
         return tuple(ids(self, place, 1)[0] for place in places)
 
-    order.SampleOrder.ids = drawn  # type: ignore[method-assign]
+    data.SampleOrder.ids = drawn  # type: ignore[method-assign]
 
 
 @mutant("tells-own-norm", "TS-CNF-313", "Reports a norm of the gradient that each rank computes for itself.",

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
-from registry import mutant
+from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain import reduction
 from trainspec_reference.common.backend import Gradients, MicroBatch
-from trainspec_reference.common.loader import Loaded
+from trainspec_reference.common.data import Loaded
 from trainspec_reference.common.trainer import Trainer
+
+from trainspec_validate.documents.types.conformance import Task
 
 LAYOUTS = {f"TS-CNF-{number}": "the number of ranks changes there" for number in (127, 205)} | {
     "TS-CNF-207": "shares of the ranks change there"
@@ -66,3 +69,22 @@ def same_data() -> None:
         return self._feed.loader.made(replace(request, data_rank=0)).micro_batches
 
     _trains_on(first)
+
+
+def _on_two_ranks(task: Task) -> Task:
+    job = msgspec.structs.replace(task.job, num_ranks=min(task.job.num_ranks, 2))
+    return msgspec.structs.replace(task, job=job)
+
+
+add(
+    Mutant(
+        "two-ranks",
+        "Trains on two ranks, however many are asked for.",
+        "TS-CNF-127",
+        also={
+            f"TS-CNF-{number}": "more than two ranks are asked for there"
+            for number in (102, 105, 106, 123, 205, 302, 312, 313, 314)
+        },
+        task=_on_two_ranks,
+    )
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from registry import named
-from trainspec_reference.common import worker
+from trainspec_conformance.testbed import worker
 
 if __name__ == "__main__":
     named(sys.argv[1]).patch()

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import BACKENDS
-from trainspec_reference.common.launch import hosts, launch
+from trainspec_reference.common.controller import hosts, launch
 from trainspec_reference.common.offers import refuse, refuse_shared_devices
 from trainspec_reference.common.reading import Changes, NotTrainableError, read_job, write_documents
-from trainspec_reference.common.run_settings import IN_USE, Settings
+from trainspec_reference.common.run_settings import IN_USE, Assignment, Settings
 from trainspec_validate import InputError, Severity, validate
 from trainspec_validate.documents.load import LoadError
 from trainspec_validate.report.concise import render

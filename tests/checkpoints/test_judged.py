@@ -95,7 +95,7 @@ def test_the_gate_tells_files_in_every_format_and_exits_by_them(tmp_path: Path) 
         assert "model.safetensors" in result.stdout, style
     told = invoke(tmp_path, "--format", "concise").stdout
     assert place in told
-    assert "\n2 errors in 1 of 1 document; 4 requirements not judged: " in told
+    assert "\n2 errors; documents with findings: 1 of 1; 4 requirements not judged: " in told
 
 
 def test_checkpoints_are_listed(tmp_path: Path) -> None:

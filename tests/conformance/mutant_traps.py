@@ -14,7 +14,7 @@ from reach import in_a_copy
 from registry import Mutant, all_mutants
 from trainspec_conformance.testbed.plain import memory, probes
 from trainspec_conformance.testbed.plain.backend import PlainBackend
-from trainspec_reference.common import batch_schedule, channel, controller, decisions, noise, watch
+from trainspec_reference.common import batch_schedule, channel, controller, decisions, telemetry, watch
 
 
 def changed_constant() -> None:
@@ -65,7 +65,7 @@ def property_of_a_class() -> None:
 
 
 def imported_name() -> None:
-    noise.gradient_noise = lambda sizes, norms, mean: None
+    telemetry.shares = lambda *_: (1,)
 
 
 def own_function() -> None:

@@ -64,6 +64,11 @@ def applied(step: int) -> Callable[[StepDone], bool]:
     return lambda one: one.step == step and one.skipped is None
 
 
+def without_pauses(entries: list[Entry]) -> list[Entry]:
+    """The suite sees an entry in each tenth of a second."""
+    return [msgspec.structs.replace(one, seconds=number / 10) for number, one in enumerate(entries)]
+
+
 def evenly(entries: list[Entry]) -> list[Entry]:
     """The trace spaces updates by 0.05 s, which take twice as long."""
     return [
@@ -140,6 +145,7 @@ def at_any_rank(step: int) -> Callable[[StepDone], bool]:
 
 
 FAULT = FaultSeen(time_us=0, kind="storage")
+OF_RANK_2 = StepDone(time_us=0, rank=2, step=1, loss=1.0, learning_rate=0.01)
 OTHER = Save(time_us=0, checkpoint="other", step=20, stage="committed", digest=digest(21))
 SECOND = Streamed(kind="event", attempt=0, time_us=0, name="train.fault.detected")
 LAST = "train.sample.count"
@@ -148,6 +154,9 @@ ROWS = [
     Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.step == 60), "the last update is 59"),
     Row("completes", "null-run", calm, dropped(End), "no process told of the end"),
     Row("quiet", "null-run", calm, added(FAULT), "nothing was wrong"),
+    Row("quiet", "long-pause", waiting, without_pauses, "was to pause for 1.5 s at update 30"),
+    Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.rank == 1), "told by rank 0"),
+    Row("completes", "null-run", calm, added(OF_RANK_2), "told by rank 0, 1, 2"),
     Row("no-orphans", "null-run", calm, added(Orphans(processes=("7 sleep",))), "7 sleep"),
     Row("detected-within", "kill-rank", struck, late(FaultSeen, 100), "reported after"),
     Row("detected-within", "kill-rank", struck, dropped(FaultSeen), "never reported"),

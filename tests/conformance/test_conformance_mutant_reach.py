@@ -48,7 +48,7 @@ def replaced() -> dict[str, list[str] | None]:
 
 SEEN = {
     "property_of_a_class": ["trainspec_reference.common.watch:Watch.is_stalled"],
-    "imported_name": ["trainspec_reference.common.noise:gradient_noise"],
+    "imported_name": ["trainspec_reference.common.telemetry:shares"],
     "own_function": ["trainspec_reference.common.batch_schedule:fitted"],
     "several_functions": [
         "trainspec_conformance.testbed.plain.backend:PlainBackend.update",

@@ -13,10 +13,14 @@ from trainspec_validate.interop.readers.huggingface import read_trainer
 from trainspec_validate.interop.readers.nemo import looks_like_nemo, read_bridge, read_nemo
 from trainspec_validate.interop.recognise import recognise
 
+OWN = "exp_manager:\n  create_checkpoint_callback: true\n"
+"""A section that each training program of NeMo reads."""
+
 
 def nemo(model: str, trainer: str = "precision: bf16") -> Fragment:
     shape = "num_layers: 24\n  hidden_size: 1024\n  num_attention_heads: 16\n  encoder_seq_length: 2048"
-    text = f"trainer:\n  devices: 8\n  num_nodes: 2\n  {trainer}\nmodel:\n  {shape}\n  {model}\n"
+    text = f"{OWN}trainer:\n  devices: 8\n  num_nodes: 2\n  {trainer}\nmodel:\n  {shape}\n  {model}\n"
+    text += "" if "optim:" in model else "  optim: {}\n"
     return read_nemo(ForeignText("gpt.yaml", text))
 
 
@@ -53,7 +57,7 @@ def test_references_are_not_resolved(tmp_path: Path) -> None:
     assert_sound(fragment)
     assert at(fragment, "model", "ffn_hidden_size") is None
     assert {"model.ffn_hidden_size", "model.num_parameters"} <= unknown_keys(fragment)
-    assert "15: ffn_hidden_size: the source refers to ${multiply:4" in remarks_of(fragment)
+    assert "17: ffn_hidden_size: the source refers to ${multiply:4" in remarks_of(fragment)
     answers = {"model": {"name": "gpt", "ffn_hidden_size": 8192, "num_parameters": 1_613_096_960}}
     plan = document(fragment, answers)
     converted(plan)
@@ -172,7 +176,7 @@ def test_bridge_says_how_gradients_are_reduced() -> None:
     for word, format_ in (("true", "fp32"), ("false", "bf16")):
         fragment = read_bridge(ForeignText("override.yaml", text.format(word)))
         assert at(fragment, "precision", "reduction") == format_
-    assert "by default" in how(fragment, "precision.reduction")
+    assert "grad_reduce_in_fp32 is false" in how(fragment, "precision.reduction")
 
 
 @pytest.mark.parametrize("read", [read_nemo, read_bridge])
@@ -328,7 +332,8 @@ def test_settings_right_below_a_section_are_marks_of_a_format(own: str, wanted: 
 def test_defaults_do_not_hold_for_a_model_of_unknown_settings(num_strange: int, *, is_taken: bool) -> None:
     strange = "".join(f"  unet_setting_{number}: 1\n" for number in range(num_strange))
     text = (
-        f"trainer:\n  devices: 8\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 8\n  hidden_size: 64\n{strange}"
+        f"{OWN}trainer:\n  devices: 8\n  precision: 32\nmodel:\n  optim: {{}}\n  micro_batch_size: 1\n"
+        f"  global_batch_size: 8\n  hidden_size: 64\n{strange}"
     )
     fragment = read_nemo(ForeignText("job.yaml", text))
     assert (at(fragment, "parallelism", "pipeline") is None) is not is_taken
@@ -336,7 +341,10 @@ def test_defaults_do_not_hold_for_a_model_of_unknown_settings(num_strange: int, 
     assert at(fragment, "batch", "global_sequences") == 8
 
 
-COMPOSED = "defaults:\n{}trainer:\n  devices: 8\n  num_nodes: 4\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n{}"
+COMPOSED = (
+    "defaults:\n{}exp_manager: {{}}\ntrainer:\n  devices: 8\n  num_nodes: 4\n  precision: bf16\n"
+    "model:\n  optim: {{}}\n  micro_batch_size: 1\n{}"
+)
 SIZES = "  global_batch_size: 128\n  tensor_model_parallel_size: 2\n  num_layers: 32\n  hidden_size: 4096\n"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trainspec_conformance.testbed import backend_named, rehearsal
+from trainspec_conformance.testbed.planted import corrupt
 from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, PeerLostError, Weights, make
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
@@ -21,7 +22,7 @@ from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.jax import arithmetic
 from trainspec_reference.jax.backend import JaxBackend
 from trainspec_reference.jax.compression import Carried, Compressor
-from trainspec_reference.jax.reduction import summed
+from trainspec_reference.jax.exchange import summed
 
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.plan import TrainingPlan
@@ -194,7 +195,7 @@ def flipped(formation: Formation) -> tuple[str, str]:
     """Digest of a rank after a bit of rank 1 has flipped, and after rank 0 has shared its state."""
     backend = Setup().backend(formation)
     if formation.rank == 1:
-        backend.corrupt("flip-parameter-bit")
+        corrupt(backend, "flip-parameter-bit")
     before = backend.digest()
     backend.share(0)
     return before, backend.digest()
@@ -206,7 +207,7 @@ def overflowed(formation: Formation) -> tuple[Gradients, bool, Gradients]:
     backend = setup.backend(formation)
     before = backend.digest()
     if formation.rank == formation.num_ranks - 1:
-        backend.corrupt("inf-gradient")
+        corrupt(backend, "inf-gradient")
     told = step(backend, setup, formation, 0, loss_scale=1024.0)
     backend.discard()
     return told, backend.digest() == before, step(backend, setup, formation, 0, loss_scale=1024.0)

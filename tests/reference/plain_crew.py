@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 from trainspec_conformance.testbed import PLAIN
+from trainspec_conformance.testbed.planted import PlantedJob, planted, with_faults
 from trainspec_reference.common.backend import Backend, Formation, make
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Outcome, Surroundings, Wish
 from trainspec_reference.common.reading import Changes, read_job
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.weights import initial_weights
 
 from trainspec_record.silent import NO_RUN
@@ -27,17 +27,18 @@ from trainspec_validate.documents.types.trace import StepDone, TraceRecord
 PLANS = Path(__file__).parents[2] / "reference/plans"
 
 
-def tiny_job(num_steps: int = 20, num_ranks: int = 1, **changes: Any) -> Job:
+def tiny_job(num_steps: int = 20, num_ranks: int = 1, **changes: Any) -> PlantedJob:
     """The smallest plan with its policy, made smaller; changes are of parts of the plan by name, or of the job."""
     job = read_job(PLANS / "state-space.yaml", PLANS / "policy.yaml", Changes(num_steps, num_ranks))
     shape = replace(job.model, num_layers=1, hidden_size=16, sequence_length=16)
     job = replace(job, model=shape, rates=replace(job.rates, peak=0.02, warmup_steps=5))
+    faults = changes.pop("faults", ())
     for name, values in changes.items():
         if isinstance(values, dict) and hasattr(job.plan, name):
             job = replace(job, plan=changed(job.plan, **{name: changed(getattr(job.plan, name), **values)}))
         else:
             job = replace(job, **{name: values})
-    return job
+    return planted(job, faults)
 
 
 @dataclass
@@ -142,7 +143,8 @@ def _work(
             backend.restore(restore)
             state = TrainerState.from_json((restore / "trainer.json").read_bytes())
         result.desk.backend = backend
-        trainer = Trainer(job, backend, Surroundings(place, result.desk, trace, NO_RUN), state)
+        make_trainer = with_faults(job.faults if isinstance(job, PlantedJob) else ())
+        trainer = make_trainer(job, backend, Surroundings(place, result.desk, trace, NO_RUN), state)
         result.outcome = trainer.run()
         result.digest = backend.digest()
     except Exception as error:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from trainspec_reference.common.assignment import Assignment
-from trainspec_reference.common.launch import WORKER, launch
-from trainspec_reference.common.run_settings import Settings
+from trainspec_conformance.testbed.planted import faults_in, planted
+from trainspec_conformance.testbed.worker import WORKER
+from trainspec_reference.common.controller import launch
+from trainspec_reference.common.run_settings import Assignment, Settings
 
 
 def main(directory: Path, command: list[str]) -> int:
     """Run the assignment and the settings that lie in a directory."""
-    assignment = Assignment.read(directory / "given.json")
+    given = directory / "given.json"
+    assignment = Assignment.read(given)
+    assignment = replace(assignment, job=planted(assignment.job, faults_in(given)))
     told = msgspec.json.decode((directory / "settings.json").read_bytes())
     settings = Settings(
         hosts=tuple(told.pop("hosts")),

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_conformance.testbed import PLAIN
-from trainspec_reference.common.assignment import Assignment
+from trainspec_conformance.testbed.planted import planted
+from trainspec_reference.common.controller import hosts
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.launch import hosts
 from trainspec_reference.common.reading import Changes, read_job
+from trainspec_reference.common.run_settings import Assignment
 
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.plan import TrainingPlan
@@ -45,7 +46,9 @@ def tiny_job(num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, **c
     if action_of_nan:
         precision = documents.changed(job.plan.precision, nonfinite_action=action_of_nan)
         job = replace(job, plan=documents.changed(job.plan, precision=precision))
-    return replace(job, policy=policy, min_step_seconds=changes.pop("min_step_seconds", 0.005), **changes)
+    faults = changes.pop("faults", ())
+    job = replace(job, policy=policy, min_step_seconds=changes.pop("min_step_seconds", 0.005), **changes)
+    return planted(job, faults)
 
 
 def elastic(job: Job, degrees: tuple[int, ...]) -> Job:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +25,9 @@ from trainspec_conformance.testbed import probe_machine
 from trainspec_reference.__main__ import main
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import offers
-from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.reading import NotTrainableError
-from trainspec_reference.common.run_settings import IN_USE
+from trainspec_reference.common.run_settings import IN_USE, Assignment
 from trainspec_reference.common.worker import WorkerProcess
 from trainspec_reference.jax import arithmetic, processes
 from trainspec_reference.torch.groups import Groups
@@ -115,10 +115,8 @@ def test_an_abort_reaches_the_communicators_of_nccl_alone(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(dist, "get_backend", lambda group: "gloo" if group.name == "tensor" else "nccl")
     found: Any = groups(0, ("a", "b"), dist.HashStore())
-    found.context = SimpleNamespace(group=None)
-    found.pipeline, found.tensor, found.copies, found.ends = None, Group("tensor"), Group("copies"), None
-    found.world = Group("world")
-    found.experts, found.sharers = SimpleNamespace(group=None), found.copies
+    made = [Group("tensor"), Group("copies"), Group("world")]
+    found.made = [weakref.ref(group) for group in made]
     found.abort()
     assert aborted == ["copies", "world"]
     found.formation = formation(0, ("a",))

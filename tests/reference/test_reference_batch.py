@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainspec_reference.common import batch_schedule
-from trainspec_reference.common.batch_schedule import BatchSchedule, StepBatch
+from trainspec_reference.common.batch_schedule import BatchSchedule, LearningRates, StepBatch, rebalanced, scheduled
 from trainspec_reference.common.job import Rates
-from trainspec_reference.common.loss_scale import LossScale
 from trainspec_reference.common.noise_scale import NoiseAverages
-from trainspec_reference.common.rates import LearningRates, scheduled
-from trainspec_reference.common.speeds import rebalanced
-from trainspec_reference.common.state import TrainerState
+from trainspec_reference.common.state import LossScale, TrainerState
 
 from trainspec_validate.documents.types.batch import (
     Batch,

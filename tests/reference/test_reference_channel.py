@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import MAX_LINE_BYTES, Channel, ChannelError, Lines, Link
-from trainspec_reference.common.clock import Clock
-from trainspec_reference.common.crew import CONTROLLER, NUMBER, TOKEN, Crew
+from trainspec_reference.common.crew import CONTROLLER, NUMBER, TOKEN, Clock, Crew
 
 HELLO = say.Hello(token="t", worker=0, pid=1, can_rejoin=True)
 SAY_HELLO = f"""

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainspec_reference.common import checkpoints, verification
+from trainspec_reference.common import checkpoints, restart_state
 from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, SaveFacts, Vault, name_of
 from trainspec_reference.common.messages import File
+from trainspec_reference.common.restart_state import search
 from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.verification import search
 
 from trainspec_validate.checkpoints import seal
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
@@ -250,7 +250,7 @@ def test_a_wrong_pointer_decides_nothing(vault: Vault, pointer: str) -> None:
 
 
 def test_nothing_is_restored_when_all_is_damaged_and_nothing_was_ever_saved_when_there_is_nothing(vault: Vault) -> None:
-    assert search(vault) == verification.Search()
+    assert search(vault) == restart_state.Search()
     saved(vault, 10)
     flip_bit(vault.root / name_of(10))
     result = search(vault)

@@ -13,8 +13,9 @@ from typing import Any
 import golden_traces
 import pytest
 from recovery_run import PLANS, Run
+from trainspec_conformance.testbed.planted import PlantedFault, planted
 from trainspec_conformance.testbed.precision import loss_tolerance
-from trainspec_reference.common.job import Job, ModelShape, PlantedFault
+from trainspec_reference.common.job import Job, ModelShape
 from trainspec_reference.common.reading import Changes, read_job
 
 from trainspec_validate import Severity, validate
@@ -76,18 +77,17 @@ def test_a_run_follows_the_golden_trace_and_goes_on_with_another_degree(tmp_path
     assert losses == pytest.approx(kept["losses"], rel=loss_tolerance("fp32"))
 
 
-def _job(directory: Path, **changes: Any) -> Job:
+def _job(directory: Path, *faults: PlantedFault) -> Job:
     job = read_job(_plan(directory, 2), PLANS / "transformer-policy.yaml", Changes(num_steps=30))
-    return replace(job, model=SHAPE, min_step_seconds=0.005, **changes)
+    return planted(replace(job, model=SHAPE, min_step_seconds=0.005), faults)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_lost_context_rank_changes_no_number(tmp_path: Path, backend: str) -> None:
     pytest.importorskip(backend)
-    faults = (PlantedFault("exception", 1, 15),)
     whole = Run(tmp_path / "whole", _job(tmp_path), backend=backend)
-    lost = Run(tmp_path / "lost", _job(tmp_path, faults=faults), backend=backend)
+    lost = Run(tmp_path / "lost", _job(tmp_path, PlantedFault("exception", 1, 15)), backend=backend)
     try:
         assert (whole.run(), lost.run()) == (0, 0)
     finally:

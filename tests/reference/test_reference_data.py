@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainspec_reference.common.data import NOT_COUNTED, Samples
+from trainspec_reference.common.data import NOT_COUNTED, SampleOrder, Samples, mix
 from trainspec_reference.common.job import Data, ModelShape
-from trainspec_reference.common.order import SampleOrder, mix
 from trainspec_reference.common.weights import initial_weights
 
 SMALL = ModelShape(num_layers=2, hidden_size=16, num_heads=2, ffn_hidden_size=32, sequence_length=8)

@@ -15,7 +15,7 @@ from trainspec_reference.common.ports import Surroundings
 from trainspec_reference.common.saver import Saver
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.worker_ports import WorkerPorts
+from trainspec_reference.common.worker import WorkerPorts
 
 import trainspec_record
 from tests.reference.plain_crew import tiny_job

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 from recovery_run import PLANS, Run
 from trainspec_conformance.testbed import conform
+from trainspec_conformance.testbed.planted import PlantedFault, planted
 from trainspec_conformance.testbed.precision import loss_tolerance
 from trainspec_reference.common import decisions
-from trainspec_reference.common.job import Job, PlantedFault
+from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.reading import Changes, NotTrainableError, job_of, read_job
@@ -36,9 +37,9 @@ def _plan(**changes: Any) -> TrainingPlan:
     return msgspec.convert(data, TrainingPlan)
 
 
-def _job(num_steps: int, num_ranks: int, **changes: Any) -> Job:
+def _job(num_steps: int, num_ranks: int, *faults: PlantedFault, **changes: Any) -> Job:
     job = read_job(PLANS / "experts.yaml", POLICY, Changes(num_steps=num_steps, num_ranks=num_ranks))
-    return replace(job, **changes)
+    return planted(replace(job, **changes), faults)
 
 
 def test_the_plan_is_clean_and_counts_its_parameters() -> None:
@@ -138,7 +139,7 @@ def test_a_run_follows_the_golden_trace_with_any_degree(tmp_path: Path) -> None:
 def test_a_lost_expert_rank_changes_no_number(tmp_path: Path) -> None:
     given = {"min_step_seconds": 0.005}
     whole = Run(tmp_path / "whole", _job(40, 2, **given), backend="torch")
-    lost = Run(tmp_path / "lost", _job(40, 2, faults=(PlantedFault("exception", 1, 33),), **given), backend="torch")
+    lost = Run(tmp_path / "lost", _job(40, 2, PlantedFault("exception", 1, 33), **given), backend="torch")
     try:
         assert (whole.run(), lost.run()) == (0, 0)
     finally:

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from trainspec_reference.common import messages as say
-from trainspec_reference.common.channel import Listener, free_address
-from trainspec_reference.common.clock import Clock
-from trainspec_reference.common.crew import Worker
-from trainspec_reference.common.kernel import MemoryKills
-from trainspec_reference.common.muster import Muster, largest_group
-from trainspec_reference.common.places import LOOPBACK, Place, Places
-from trainspec_reference.common.reach import Doorbell, reached
+from trainspec_conformance.testbed.muster import Muster, Reached, largest_group
+from trainspec_conformance.testbed.places import Place, Places
+from trainspec_conformance.testbed.reach import Doorbell, reached
+from trainspec_reference.common.channel import LOOPBACK, Listener, free_address
+from trainspec_reference.common.controller import MemoryKills
+from trainspec_reference.common.crew import Clock, Worker
 
 SECONDS = 600
 
@@ -43,16 +41,16 @@ def test_the_largest_group_that_reaches_each_other(reach: Mapping[str, set[str]]
 def worker(number: int, host: str) -> Worker:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return Worker(number, process, host, 0.0, address=f"{host}:{number}")
+    return Worker(number, process, host, 0.0, notes={"address": f"{host}:{number}"})
 
 
 def test_a_worker_that_its_peers_do_not_reach_is_outside_whatever_it_says() -> None:
     members = [worker(number, host) for number, host in enumerate("aabc")]
     muster = Muster(members, Clock())
-    everyone = tuple(member.address or "" for member in members)
+    everyone = tuple(member.notes["address"] for member in members)
     assert not muster.is_over
     for member, seen in zip(members, (everyone[:3], everyone[:3], everyone[:3], everyone), strict=True):
-        muster.hear(member, say.Reached(addresses=seen, free=f"{member.host}:1"))
+        muster.hear(member, Reached(addresses=seen, free=f"{member.host}:1"))
     assert muster.is_over
     assert [member.number for member in muster.outside()] == [3]
     assert muster.address == "a:1"
@@ -74,7 +72,6 @@ def test_hosts_that_are_names_only_are_never_cut_off() -> None:
     places = Places({})
     places.cut_off("a")
     assert places.for_worker("a", []) == "a"
-    assert not places.are_real
     assert places.of("a") is None
 
 

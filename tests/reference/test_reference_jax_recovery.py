@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trainspec_conformance.testbed.planted import PlantedFault
 
 pytest.importorskip("jax")
 
 from recovery_run import Run, tiny_job
-from trainspec_reference.common.job import PlantedFault
 
 STEPS, LOST_AT = 30, 15
 

@@ -15,11 +15,11 @@ from trainspec_conformance.testbed.plain.compression import GradientCompressor
 from trainspec_conformance.testbed.plain.formats import rounded, stochastically_rounded, summed
 from trainspec_conformance.testbed.plain.model import loss_alone, loss_and_gradients
 from trainspec_conformance.testbed.plain.optimizer import AdamW
+from trainspec_conformance.testbed.planted import corrupt
 from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError, make
 from trainspec_reference.common.data import Samples
-from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Data, ModelShape, Rates
-from trainspec_reference.common.weights import initial_weights
+from trainspec_reference.common.weights import initial_weights, state_digest, tensor_digest
 
 from tests.reference.plain_crew import Desk, formations, tiny_job, train
 from trainspec_validate.documents.types import changed
@@ -180,7 +180,7 @@ def test_state_is_restored_by_any_number_of_ranks(tmp_path: Path) -> None:
 def test_a_snapshot_does_not_change_with_the_state(tmp_path: Path) -> None:
     backend = _backend()
     before, snapshot = backend.digest(), backend.snapshot()
-    backend.corrupt("flip-parameter-bit")
+    corrupt(backend, "flip-parameter-bit")
     assert backend.digest() != before
     backend.write(snapshot, tmp_path)
     backend.restore(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from trainspec_conformance.testbed import probe_runs
 from trainspec_conformance.testbed.probe import answer
 from trainspec_conformance.testbed.probe_arrays import ProbeInputError
-from trainspec_reference.common.order import SampleOrder
+from trainspec_reference.common.data import SampleOrder
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "sequence_length": 16, "global_sequences": 4}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from recovery_run import STEPS, Run, elastic, same, same_samples, tiny_job
-from trainspec_reference.common.job import PlantedFault
+from trainspec_conformance.testbed.planted import PlantedFault
 
 MakeRun = Callable[..., Run]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from trainspec_reference.common.rendezvous import Rendezvous
+from trainspec_reference.common.regroup import Rendezvous
 
 ANSWERS = (sys.executable, "-c", "import sys\nfor line in sys.stdin: print('served', flush=True)")
 ENDS = (sys.executable, "-c", "pass")

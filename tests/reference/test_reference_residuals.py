@@ -14,6 +14,7 @@ from recovery_run import Run, elastic
 from recovery_run import tiny_job as long_job
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.compression import GradientCompressor
+from trainspec_conformance.testbed.planted import corrupt
 from trainspec_reference.common import decisions
 from trainspec_reference.common.backend import CheckpointUnreadableError, Formation
 from trainspec_reference.common.data import Samples
@@ -163,7 +164,7 @@ def test_a_skipped_step_leaves_no_trace_in_residuals() -> None:
     backend = started(job, next(formations(1)))
     step(backend, job)
     before = residual(backend)
-    backend.corrupt("inf-gradient")
+    corrupt(backend, "inf-gradient")
     assert not step(backend, job, applies=False)
     assert residual(backend) == before
     assert step(backend, job)

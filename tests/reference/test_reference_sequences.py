@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainspec_reference.common.sequences import own_positions, pieces_of
+from trainspec_reference.common.ranks import own_positions, pieces_of
 
 
 @pytest.mark.parametrize("degree", [2, 3, 4])

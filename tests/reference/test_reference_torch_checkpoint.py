@@ -59,7 +59,7 @@ def test_damage_is_told_with_the_file(tmp_path: Path) -> None:
 
 
 def test_an_index_that_asks_for_code_is_not_run(tmp_path: Path) -> None:
-    from trainspec_reference.torch.checkpoint import names_in
+    from trainspec_reference.torch.distributed_checkpoint import names_in
 
     class Trap:
         def __reduce__(self) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 import torch_tasks as tasks
 from torch_crew import crew
-from trainspec_reference.torch.models.experts import Experts
+from trainspec_reference.torch.models.transformer import Experts
 from trainspec_reference.torch.parts import Part
 
 EXACT = 1e-12

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainspec_reference.common.data import Loaded, Loader, SampleOrder
 from trainspec_reference.common.job import Data
-from trainspec_reference.common.loader import Loaded, Loader
-from trainspec_reference.common.order import SampleOrder
 from trainspec_reference.common.ports import Outcome, Wish
 from trainspec_reference.common.state import TrainerState
 

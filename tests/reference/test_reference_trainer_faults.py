@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from trainspec_conformance.testbed.planted import PlantedExceptionError, PlantedFault, corrupt
 from trainspec_reference.common.backend import PeerLostError
-from trainspec_reference.common.job import PlantedFault
-from trainspec_reference.common.planted import PlantedExceptionError
 from trainspec_reference.common.ports import TrainingFaultError, Wish
 
 from tests.reference.plain_crew import Desk, tiny_job, train
@@ -25,7 +24,7 @@ class _Overflows(Desk):
     def wishes(self) -> Wish:
         number = len(self.done_steps)
         if self.backend is not None and number < len(self.script) and self.script[number]:
-            self.backend.corrupt("inf-gradient")
+            corrupt(self.backend, "inf-gradient")
         return Wish.NONE
 
 

@@ -9,22 +9,24 @@ import torch
 from torch_tasks import Setup, train
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.torch.backend import TorchBackend
+from trainspec_reference.torch.exchange import GradientExchange
 
 
 def conservation(formation: Formation, setup: Setup, num_steps: int) -> tuple[float, float, float]:
     """Relative error of sum of gradients = sum of applied + residuals, norm of the residuals, and of the applied."""
     backend = setup.backend(formation)
     replica = backend._built()
-    wire, feedback = replica.exchange._wire, replica.feedback
+    exchange, feedback = replica.exchange, replica.feedback
+    assert isinstance(exchange, GradientExchange)
     assert feedback is not None
     own, applied = (torch.zeros_like(replica.state.parameters, dtype=torch.float64) for _ in range(2))
-    reduce = wire.reduce
+    reduce = exchange._reduce
 
     def note(bucket: Any, total: Any) -> None:
         own[bucket.spans[0].start : bucket.spans[-1].stop] += bucket.gradient
         reduce(bucket, total)
 
-    wire.reduce = note
+    exchange._reduce = note
     for step in range(num_steps):
         batches, num_targets = setup.batches(step % 4, formation.rank, formation.num_ranks)
         backend.gradients(batches[:1], num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)

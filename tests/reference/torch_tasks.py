@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch_crew import free_port
+from trainspec_conformance.testbed.planted import corrupt
 from trainspec_conformance.testbed.torch import algorithms
 from trainspec_reference.common.backend import (
     CheckpointUnreadableError,
@@ -256,7 +257,7 @@ def spoilt_step(formation: Formation, setup: Setup, fault: str) -> Any:
     backend = setup.backend(formation)
     before = backend.digest()
     if formation.rank == 1:
-        backend.corrupt(fault)
+        corrupt(backend, fault)
     batches, num_targets = setup.batches(0, formation.rank, formation.num_ranks)
     spoilt = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
     backend.discard()
@@ -271,7 +272,7 @@ def flipped(formation: Formation, setup: Setup) -> Any:
     backend = setup.backend(formation)
     before = backend.digest()
     if formation.rank == 1:
-        backend.corrupt("flip-parameter-bit")
+        corrupt(backend, "flip-parameter-bit")
     after = backend.digest()
     backend.leave()
     return before, after

@@ -69,7 +69,9 @@ def test_a_block_has_its_time_and_ends_with_the_next_line() -> None:
 
 def test_names_of_olmo_core() -> None:
     text = "2026-08-08 12:01:00 INFO [olmo_core.train:68] [step=100/2000,epoch=1,eta=5h11m]\n    train/CE loss=6.2341\n"
-    found = read_text(text + "    optim/LR (group 0)=4e-4\n    optim/total grad norm=0.5\n")
+    found = read_text(
+        text + "    throughput/total tokens=1.2B\n    optim/LR (group 0)=4e-4\n    optim/total grad norm=0.5\n"
+    )
     assert found.samples[0].m == {LOSS: 6.2341, RATE: 0.0004, NORM: 0.5, "train.step.count": 100.0}
 
 

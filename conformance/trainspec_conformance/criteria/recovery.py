@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 from trainspec_conformance.criteria import SLOWNESS, CannotJudgeError, Case, Problem, check, hangs
 from trainspec_conformance.records import Entry, Injected, Orphans, Started
+from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
+
+LEAST_STEPS = 3
+"""Steps of a start from which each of its ranks has done one: they train together."""
+PAUSE_STEPS, LEAST_PAUSE = 5, 0.8
+"""Updates from a planted pause on within which it comes, and share of its time that has to be seen."""
+_MOST_LISTED = 8
 
 
 def fault(case: Case) -> tuple[Entry, Injected]:
@@ -39,6 +48,27 @@ def completes(case: Case, criterion: Criterion) -> Iterator[Problem]:
     ends = [record for _, record in case.trial.ends() if record.reason == "completed" and record.step == wanted]
     if not ends:
         yield Problem("no process told of the end of the run as completed")
+    yield from _absent_ranks(case.trial)
+
+
+def _absent_ranks(view: View) -> Iterator[Problem]:
+    """Ranks that a start asked for and that did no step of several; later attempts of it may have fewer."""
+    starts = [(entry, record) for entry, record in view.of(Started) if not record.by_platform]
+    for number, (entry, started) in enumerate(starts):
+        until = starts[number + 1][0].seconds if number + 1 < len(starts) else math.inf
+        done = [one for seen, one in view.of(StepDone, entry.seconds) if seen.seconds < until]
+        ranks, steps = {one.rank for one in done}, {one.step for one in done}
+        if len(steps) < LEAST_STEPS:
+            continue
+        wanted = set(range(started.num_ranks))
+        if ranks != wanted:
+            message = f"{started.num_ranks} ranks were asked for, and steps were told by rank {_listed(ranks)}"
+            yield Problem(message, (entry,))
+
+
+def _listed(ranks: set[int]) -> str:
+    more = " and more" if len(ranks) > _MOST_LISTED else ""
+    return ", ".join(map(str, sorted(ranks)[:_MOST_LISTED])) + more
 
 
 @check("detected-within")
@@ -172,6 +202,20 @@ def no_orphans(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"{len(record.processes)} processes were left: {', '.join(record.processes[:5])}", (entry,))
 
 
+def _pauses_left_out(case: Case) -> Iterator[Problem]:
+    """Pauses that the stack was to plant, and of which the suite saw none: then there was nothing to be quiet about."""
+    for fault in [one for one in case.scenario.job.faults if one.kind == "long-pause"]:
+        rank = fault.rank % case.scenario.job.num_ranks
+        near = range(fault.step - 1, fault.step + PAUSE_STEPS)
+        seen = [entry.seconds for entry, one in case.trial.of(StepDone) if one.rank == rank and one.step in near]
+        longest = max((after - before for before, after in pairwise(seen)), default=0.0)
+        if longest < LEAST_PAUSE * fault.seconds:
+            message = (
+                f"rank {rank} was to pause for {fault.seconds:g} s at update {fault.step}, and took {longest:.2g} s"
+            )
+            yield Problem(message, by_load=True)
+
+
 @check("quiet")
 def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Nothing is reported and nothing restarts where nothing went wrong."""
@@ -180,6 +224,7 @@ def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for entry, record in case.trial.faults():
         message = f"a {record.kind} fault was reported, but nothing was wrong"
         yield Problem(message, (entry,), by_load=record.kind in SLOWNESS)
+    yield from _pauses_left_out(case)
     slow = hangs(case.trial)
     for entry, started in case.trial.of(Started):
         if started.by_platform:

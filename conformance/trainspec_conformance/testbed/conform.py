@@ -6,18 +6,21 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from trainspec_reference.common.assignment import Assignment
-from trainspec_reference.common.job import Data, Job, ModelShape, PlantedFault, Rates
-from trainspec_reference.common.launch import WORKER, hosts, launch
-from trainspec_reference.common.places import Place
+from trainspec_reference.common.controller import hosts, launch
+from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.reading import write_documents
-from trainspec_reference.common.run_settings import IN_USE, Settings
+from trainspec_reference.common.run_settings import IN_USE, Assignment, Settings
 
 from trainspec_conformance.testbed import backend_named
+from trainspec_conformance.testbed.hosts import HostsController
+from trainspec_conformance.testbed.places import Place
+from trainspec_conformance.testbed.planted import PlantedFault, planted
+from trainspec_conformance.testbed.worker import WORKER
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.types.conformance import Task, TestJob
@@ -89,10 +92,11 @@ def run(backend: str, task: Task, worker: tuple[str, ...], network: Network = ST
         trace_directory=Path(task.trace_directory),
         run=task.run,
         first_attempt=task.attempt,
-        places={one.name: Place(one.address, one.interface, one.enter) for one in task.hosts},
-        address=task.address,
     )
-    return launch(assignment, settings, worker)
+    if not task.hosts:
+        return launch(assignment, settings, worker)
+    places = {one.name: Place(one.address, one.interface, one.enter) for one in task.hosts}
+    return launch(assignment, settings, worker, partial(HostsController, places=places, address=task.address))
 
 
 def _hosts(task: Task) -> tuple[str, ...]:
@@ -108,7 +112,7 @@ def job_of(test: TestJob, network: Network = STATE_SPACE) -> Job:
     faults = tuple(
         PlantedFault(one.kind, one.rank, one.step, one.num_steps, one.seconds, one.every_attempt) for one in test.faults
     )
-    return Job(
+    job = Job(
         plan=_plan(test, network),
         policy=_policy(test, network),
         num_steps=test.num_steps,
@@ -122,12 +126,12 @@ def job_of(test: TestJob, network: Network = STATE_SPACE) -> Job:
             clip_norm=1.0,
         ),
         data=Data(num_samples=test.samples_per_epoch, seed=test.seed, is_shuffled=test.sample_order == "any"),
-        faults=faults,
         evaluation_interval_steps=test.evaluation_interval_steps,
         replica_check_steps=test.checkpoint_interval_steps,
         rebalance_interval_steps=test.rebalance_interval_steps,
         min_step_seconds=test.step_seconds,
     )
+    return planted(job, faults)
 
 
 def _plan(test: TestJob, network: Network) -> TrainingPlan:

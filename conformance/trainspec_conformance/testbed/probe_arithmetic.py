@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trainspec_reference.common.backend import Gradients
-from trainspec_reference.common.noise import NoiseMeter
-from trainspec_reference.common.noise_scale import NoiseAverages
+from trainspec_reference.common.noise_scale import NoiseAverages, NoiseMeter
 
 from trainspec_conformance.testbed.probe_arrays import Array, ProbeInputError, Request
 from trainspec_conformance.testbed.probe_parts import Formats, Probes, UnsupportedError

@@ -14,6 +14,7 @@ from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.ports import Wish
 
+from trainspec_conformance.testbed.planted import corrupt
 from trainspec_conformance.testbed.probe_arrays import Array, ProbeInputError, Request
 from trainspec_conformance.testbed.probe_ranks import MAX_RANKS, Member, on_ranks
 from trainspec_conformance.testbed.rehearsal import NoPorts, StepMemory, built, only_rank, trainer_of
@@ -129,7 +130,7 @@ class _Script(NoPorts):
         if len(self.unchanged) == len(self._overflows):
             return Wish.REFORM
         if self._overflows[len(self.unchanged)]:
-            self._backend.corrupt("inf-gradient")
+            corrupt(self._backend, "inf-gradient")
         return Wish.NONE
 
     def done(self, step: int) -> None:  # noqa: ARG002 - skipped steps have the number of the one before

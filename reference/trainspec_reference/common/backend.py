@@ -174,19 +174,11 @@ class Backend(Protocol):
         ...
 
     def digest(self) -> str:
-        """`sha256:` digest of the global parameters and optimizer state, by `common.digests`, equal on every rank."""
+        """`sha256:` digest of the global parameters and optimizer state, by `common.weights`, equal on every rank."""
         ...
 
     def agree(self, value: float) -> tuple[float, ...]:
         """The value of each rank, in order of rank."""
-        ...
-
-    def corrupt(self, fault: str) -> None:
-        """Do damage of a named kind to this rank, for tests.
-
-        `nan-gradient` and `inf-gradient` put one such entry into this rank's part of the next gradient, before the
-        exchange; `flip-parameter-bit` flips the highest bit of the mantissa of one parameter at once.
-        """
         ...
 
 

@@ -1,13 +1,18 @@
-"""Computes the number of samples of a step, and the share of each data rank."""
+"""Computes the samples of a step, the share of each data rank, and the learning rate that follows."""
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import median
 
+from trainspec_reference.common.job import Rates
 from trainspec_reference.common.state import TrainerState
 from trainspec_validate.documents.types.batch import Batch
-from trainspec_validate.performance.costs import batch_schedule
+from trainspec_validate.performance.costs import batch_schedule, learning_rate
 from trainspec_validate.performance.costs.elastic import proportional_shares
 
 
@@ -129,3 +134,112 @@ def fitted(global_sequences: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
     found = dict.fromkeys(starved, 1)
     found.update(zip(fed, proportional_shares(num_left, [speeds[worker] for worker in fed]), strict=True))
     return tuple(found[worker] for worker in range(len(speeds)))
+
+
+def scheduled(rates: Rates, update: int) -> float:
+    """Rate of an update by its number, 1 for the first, at the base batch.
+
+    >>> [scheduled(Rates(peak=1.0, warmup_steps=2, decay_steps=4, final_factor=0.1), update) for update in (1, 2, 3, 9)]
+    [0.5, 1.0, 0.55, 0.1]
+    """
+    if update <= rates.warmup_steps:
+        return rates.peak * update / rates.warmup_steps
+    if rates.decay_steps is None:
+        return rates.peak
+    done = min(1.0, (update - rates.warmup_steps) / max(1, rates.decay_steps - rates.warmup_steps))
+    return rates.peak * (rates.final_factor + (1 - rates.final_factor) * (1 + math.cos(math.pi * done)) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRates:
+    """The rate of an update of any batch."""
+
+    rates: Rates
+    batch: Batch
+
+    @property
+    def base_sequences(self) -> int:
+        """Batch at which the factor is 1."""
+        rule = self.batch.learning_rate
+        if rule is not None and rule.base_global_sequences is not None:
+            return rule.base_global_sequences
+        return self.batch.ramp[0].global_sequences if self.batch.ramp else self.batch.global_sequences
+
+    def at(self, update: int, step: StepBatch, noise_sequences: float | None) -> float:
+        """Rate of an update; `noise_sequences` is the noise scale in sequences, None while it is not known.
+
+        An unknown noise counts as none, at which rules that depend on it change nothing.
+        """
+        return scheduled(self.rates, update) * self.factor(step, noise_sequences)
+
+    def factor(self, step: StepBatch, noise_sequences: float | None) -> float:
+        """Rate of a batch over that of the base batch, by the rule of the plan."""
+        rule = self.batch.learning_rate
+        if rule is None or rule.rule == "none":
+            return 1.0
+        if rule.rule == "declared":
+            return step.learning_rate_factor or 1.0
+        noise = (noise_sequences or 0.0) / self.base_sequences
+        return learning_rate.factor(rule.rule, step.global_sequences / self.base_sequences, noise)
+
+
+SLOW_RATIO = 1.5
+"""A data rank is a straggler when the median of the others is so many times faster."""
+LEAST_CHANGE = 0.1
+"""Shares stay as they are while none would change by more than this part of the even share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """New shares, and the data rank that made them necessary, where one stands out."""
+
+    shares: tuple[int, ...]
+    straggler: int | None
+
+
+class Stopwatch:
+    """Samples per second of this rank's own work in the last steps, without waiting for others."""
+
+    def __init__(self, num_steps: int) -> None:
+        self._rates: deque[float] = deque(maxlen=num_steps)
+
+    def note(self, num_samples: int, seconds: float) -> None:
+        """A step took so long for so many samples."""
+        self._rates.append(num_samples / max(seconds, 1e-9))
+
+    def samples_per_second(self) -> float:
+        """Median over the last steps; measuring begins anew."""
+        found = median(self._rates)
+        self._rates.clear()
+        return found
+
+
+def of_data_ranks(samples_per_second: Sequence[float], data_ranks: Sequence[int]) -> tuple[float, ...]:
+    """Speed of each data rank: that of its slowest rank, for its ranks wait for each other.
+
+    >>> of_data_ranks([9.0, 8.0, 7.0, 6.0], [0, 0, 1, 1])
+    (8.0, 6.0)
+    """
+    slowest: dict[int, float] = {}
+    for speed, rank in zip(samples_per_second, data_ranks, strict=True):
+        slowest[rank] = min(speed, slowest.get(rank, speed))
+    return tuple(slowest[rank] for rank in sorted(slowest))
+
+
+def rebalanced(shares: tuple[int, ...], samples_per_second: tuple[float, ...]) -> Rebalanced | None:
+    """Shares in proportion to speed, by data rank; None where those of now are near enough.
+
+    >>> rebalanced((8, 8), (100.0, 50.0))
+    Rebalanced(shares=(11, 5), straggler=1)
+    >>> rebalanced((8, 8), (100.0, 95.0)) is None
+    True
+    """
+    if len(shares) < 2:
+        return None
+    wanted = fitted(sum(shares), samples_per_second)
+    even = sum(shares) / len(shares)
+    if max(abs(new - old) for new, old in zip(wanted, shares, strict=True)) <= LEAST_CHANGE * even:
+        return None
+    slowest, *others = sorted(samples_per_second)
+    is_slow = median(others) > SLOW_RATIO * slowest
+    return Rebalanced(wanted, samples_per_second.index(slowest) if is_slow else None)

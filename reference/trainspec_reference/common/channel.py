@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from trainspec_reference.common.messages import FromController, FromWorker, Hello
-from trainspec_reference.common.places import LOOPBACK
 
+LOOPBACK = "127.0.0.1"
 MAX_LINE_BYTES = 1 << 22
 _CHUNK_BYTES = 1 << 16
 _TIMEOUT_SECONDS = 20.0

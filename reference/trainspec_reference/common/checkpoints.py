@@ -14,7 +14,6 @@ from typing import Any
 from trainspec_reference.common.messages import File
 from trainspec_validate.checkpoints import seal
 from trainspec_validate.checkpoints.save_names import STEP_NAME
-from trainspec_validate.checkpoints.view import MANIFEST_NAME
 
 TRAINER_FILE = "trainer.json"
 """State of the trainer beside that of the backend: position in the data, loss scale, schedule."""
@@ -209,6 +208,3 @@ def _manifest(facts: SaveFacts, files: Iterable[File]) -> dict[str, Any]:
         "extensions": {EXTENSION: {"digest": facts.digest, "config": facts.config}},
     }
     return {key: value for key, value in manifest.items() if value is not None}
-
-
-__all__ = ["MANIFEST_NAME", "POINTER", "TRAINER_FILE", "SaveFacts", "Vault", "name_of", "remove", "write_durably"]

@@ -8,20 +8,46 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
+from typing import ClassVar
 
 from trainspec_reference.common import messages as say
+from trainspec_reference.common.backend import PROGRAMS_DIRECTORY, rendezvous_command
 from trainspec_reference.common.channel import Channel, ChannelError
-from trainspec_reference.common.clock import Clock
-from trainspec_reference.common.crew import Crew, Worker
+from trainspec_reference.common.crew import Clock, Crew, Worker
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.kernel import MemoryKills
 from trainspec_reference.common.recovery import Recovery
-from trainspec_reference.common.run_settings import IN_USE, RunEnd, Settings
+from trainspec_reference.common.run_settings import IN_USE, Assignment, RunEnd, Settings
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.watch import silent
 from trainspec_validate.documents.types import trace
+
+_COUNTERS = Path("/proc/vmstat")
+
+
+class MemoryKills:
+    """Counts processes of this machine that the kernel has ended for want of memory: the signal alone says nothing."""
+
+    def __init__(self, counters: Path = _COUNTERS) -> None:
+        self._counters = counters
+        self._num_seen = self._num()
+
+    def _num(self) -> int:
+        """How many there were; 0 where the kernel does not tell."""
+        try:
+            lines = self._counters.read_text(encoding="ascii").splitlines()
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+    def there_was_one(self) -> bool:
+        """Whether one was ended since the last time that this was asked."""
+        before, self._num_seen = self._num_seen, self._num()
+        return self._num_seen > before
+
 
 _TICK_SECONDS = 0.02
 _EXIT_SECONDS = 5.0
@@ -31,16 +57,21 @@ _GRACE_SECONDS = 30.0
 class Controller:
     """Runs a job to its end, through whatever happens to its workers."""
 
+    recovery: ClassVar[type[Recovery]] = Recovery
+
     def __init__(self, job: Job, settings: Settings, command: Sequence[str]) -> None:
         self._job, self._settings = job, settings
         self._trace = TraceWriter(settings.trace_directory, "controller")
-        self._crew = Crew(Clock(), command, settings.environment, settings.places, settings.address)
-        self._recovery = Recovery(job, settings, self._crew, self._trace)
+        self._crew = self._make_crew(command)
+        self._recovery = self.recovery(job, settings, self._crew, self._trace)
         self._wake, self._woken = socket.socketpair()
         self._is_told_to_stop = False
         self._stop_by: float | None = None
         self._last_ping = 0.0
         self._memory_kills = MemoryKills()
+
+    def _make_crew(self, command: Sequence[str]) -> Crew:
+        return Crew(Clock(), command, self._settings.environment)
 
     def run(self) -> int:
         """Train to the end; gives the exit status. No process is left, however it ends."""
@@ -171,3 +202,35 @@ class Controller:
             time.sleep(_TICK_SECONDS)
         self._trace.tell(trace.End, reason=end.reason, step=end.step, digest=end.digest)
         return end.status
+
+
+WORKER = (sys.executable, "-m", "trainspec_reference.common.worker")
+"""Command of a worker; the file of its assignment follows."""
+ASSIGNMENT = ".assignment.json"
+
+
+def launch(
+    assignment: Assignment,
+    settings: Settings,
+    command: Sequence[str] = WORKER,
+    controller: Callable[[Job, Settings, Sequence[str]], Controller] = Controller,
+) -> int:
+    """Run a job to its end; gives the exit status.
+
+    Raises:
+        OSError: the directory of the run cannot be written.
+    """
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    path = settings.directory / ASSIGNMENT
+    assignment.write(path)
+    told = {PROGRAMS_DIRECTORY: str(settings.programs_directory.resolve()), **settings.environment}
+    rendezvous = rendezvous_command(assignment.backend, assignment.job.device)
+    if rendezvous:
+        rendezvous = (*rendezvous, str(settings.directory))  # which tells whose it is where processes are listed
+    settings = replace(settings, environment=told, rendezvous=rendezvous)
+    return controller(assignment.job, settings, (*command, str(path))).run()
+
+
+def hosts(num_ranks: int, num_hosts: int) -> tuple[str, ...]:
+    """Names of the nodes that ranks stand for, in equal parts; ranks of one node stand together."""
+    return tuple(f"node-{rank * num_hosts // num_ranks}" for rank in range(num_ranks))

@@ -10,21 +10,46 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from trainspec_reference.common.channel import Channel, Listener
-from trainspec_reference.common.clock import Clock
+from trainspec_reference.common.channel import LOOPBACK, Channel, Listener
 from trainspec_reference.common.decisions import Kind
 from trainspec_reference.common.messages import FromController, Hello
-from trainspec_reference.common.places import LOOPBACK, Place, Places
 
-CONTROLLER, TOKEN, NUMBER, ADDRESS, LEASE = (
-    f"TRAINSPEC_REFERENCE_{name}" for name in ("CONTROLLER", "TOKEN", "WORKER", "ADDRESS", "LEASE")
+LONGEST_TURN_SECONDS = 0.5
+"""A turn of the controller's loop counts as no more: it was suspended, starved, or waited for storage itself."""
+
+
+class Clock:
+    """Time that advances between two turns of the loop only, and by no more than a turn counts.
+
+    What a worker said in a longer turn is heard before the time counts against that worker.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._last = now()
+        self._seconds = 0.0
+
+    def advance(self) -> float:
+        """Begin a turn; gives the time that all of it has."""
+        now = self._now()
+        self._seconds += min(now - self._last, LONGEST_TURN_SECONDS)
+        self._last = now
+        return self._seconds
+
+    def __call__(self) -> float:
+        """Time of the turn, in seconds."""
+        return self._seconds
+
+
+CONTROLLER, TOKEN, NUMBER, LEASE = (
+    f"TRAINSPEC_REFERENCE_{name}" for name in ("CONTROLLER", "TOKEN", "WORKER", "LEASE")
 )
-"""Variables by which a worker finds its controller and says who it is; the last two only on hosts of its own."""
-LEASE_SECONDS = 15.0
-"""After so long without a word of its controller a worker on another host ends: it may have been replaced."""
+"""Variables by which a worker finds its controller and says who it is. The last one is for a worker on another host,
+which may have been replaced: it ends after so many seconds without a word of its controller."""
 _WAIT_SECONDS = 10.0
 
 
@@ -45,15 +70,13 @@ class Worker:
     """What it said before it died."""
     kind: Kind = "process"
     """Kind of fault that its death is."""
-    address: str | None = None
-    """Where peers see whether they reach it."""
-    is_given_up: bool = False
-    """Whether it is out of reach: nobody knows what its process does, and nothing that it says counts any more."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """What else a controller of another kind knows of it."""
 
     @property
     def is_alive(self) -> bool:
         """Whether it has a process that is within reach."""
-        return self.process.returncode is None and not self.is_given_up
+        return self.process.returncode is None
 
     def tell(self, message: FromController) -> None:
         """Say something to it; what is said to a worker that is gone is lost."""
@@ -69,13 +92,10 @@ class Crew:
         clock: Clock,
         command: Sequence[str],
         environment: Mapping[str, str],
-        places: Mapping[str, Place] | None = None,
         address: str = LOOPBACK,
     ) -> None:
         self.clock = clock
         self.workers: list[Worker] = []
-        self.places = Places(places or {})
-        self._given_up: list[Worker] = []
         self._listener = Listener(address)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -91,15 +111,14 @@ class Crew:
         """
         number = self._num_started
         told = {CONTROLLER: self._listener.address, TOKEN: self._token, NUMBER: str(number)}
-        place = self.places.of(host)
-        if place is not None:
-            told |= {ADDRESS: place.address, LEASE: str(LEASE_SECONDS), "GLOO_SOCKET_IFNAME": place.interface}
-        command = [*(place.enter if place else ()), *self._command]
-        process = subprocess.Popen(command, env={**self._environment, **told}, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
+        worker = Worker(number, self._process(host, told), host, self.clock())
         self._num_started += 1
-        worker = Worker(number, process, host, self.clock())
         self.workers.append(worker)
         return worker
+
+    def _process(self, host: str | None, told: Mapping[str, str]) -> subprocess.Popen[bytes]:  # noqa: ARG002
+        """The process of a worker; all run on this host, whatever host they stand for."""
+        return subprocess.Popen(self._command, env={**self._environment, **told}, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
 
     def wake_for(self, source: socket.socket) -> None:
         """Have `wait` end for a further source, too."""
@@ -142,7 +161,6 @@ class Crew:
         for worker in self.workers:
             if worker.number == hello.worker and worker.channel is None and self._is_ours(hello):
                 worker.channel, worker.can_rejoin, worker.last_heard = channel, hello.can_rejoin, self.clock()
-                worker.address = hello.address
                 return worker
         return None
 
@@ -167,21 +185,12 @@ class Crew:
         self.workers = [other for other in self.workers if other is not worker]
         return status
 
-    def give_up(self, worker: Worker) -> None:
-        """Count on a worker no more that is out of reach: it has to notice that itself, and cannot be made to end."""
-        worker.is_given_up = True
-        if worker.channel is not None:
-            self.close(worker.channel)
-        self.workers = [other for other in self.workers if other is not worker]
-        self._given_up.append(worker)
-
     def end_all(self) -> None:
         """Leave no process behind."""
-        everyone = (*self.workers, *self._given_up)
-        for worker in everyone:
+        for worker in self.workers:
             with contextlib.suppress(ProcessLookupError):
                 worker.process.send_signal(signal.SIGKILL)
-        for worker in everyone:
+        for worker in tuple(self.workers):
             self.end(worker)
         for key in tuple(self._selector.get_map().values()):
             if isinstance(key.fileobj, Channel):

@@ -53,8 +53,6 @@ class Episode:
     """Host of each worker that is gone."""
     must_roll_back: bool = False
     """Whether what workers hold must not be used."""
-    excluded: frozenset[str] = frozenset()
-    """Checkpoints that could not be loaded."""
     is_final: bool = False
     """Whether the plan wants the run to stop."""
 

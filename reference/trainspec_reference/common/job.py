@@ -71,31 +71,6 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class PlantedFault:
-    """Damage that a worker does to itself at a step, for tests."""
-
-    kind: Literal[
-        "exception",
-        "nan-gradient",
-        "inf-gradient",
-        "flip-parameter-bit",
-        "livelock",
-        "slow",
-        "data-delay",
-        "long-pause",
-    ]
-    rank: int
-    """-1 is the last rank."""
-    step: int
-    """Update before which it happens: as many are completed."""
-    num_steps: int = 1
-    seconds: float = 0.0
-    """Added time of each step, for `slow`, `data-delay` and `long-pause`."""
-    every_attempt: bool = False
-    """Whether it happens in every formation, and not in the first alone."""
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """All that one run does. `plan` and `policy` are the documents; what they leave free stands beside them."""
 
@@ -109,7 +84,6 @@ class Job:
     data: Data = Data()
     device: str = "cpu"
     """`cpu`, or `cuda` for an accelerator."""
-    faults: tuple[PlantedFault, ...] = ()
     evaluation_interval_steps: int | None = None
     replica_check_steps: int | None = None
     """Steps between comparisons of the replicas' state."""

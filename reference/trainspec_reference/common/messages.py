@@ -15,7 +15,7 @@ Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 Source = Literal["initial", "checkpoint", "peer", "memory"]
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="say", omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="say", omit_defaults=True):
     """One line on the channel."""
 
 
@@ -45,7 +45,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 # --- a worker tells ---------------------------------------------------------------------------------------------
 
 
-class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """A worker is there; the first thing that it says."""
 
     token: Annotated[str, Meta(max_length=128)]
@@ -53,33 +53,23 @@ class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
     worker: Annotated[int, Meta(ge=0, le=1_000_000)]
     pid: Annotated[int, Meta(ge=1)]
     can_rejoin: bool
-    address: Text | None = None
-    """`host:port` at which peers see whether they reach it; None where all run on one host."""
 
 
-class Reached(_Message, frozen=True, kw_only=True, tag="reached"):
-    """Which peers a worker has reached, as it was asked."""
-
-    addresses: tuple[Text, ...]
-    free: Text
-    """`host:port` on its host that nobody listens at now."""
-
-
-class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
+class Ready(Message, frozen=True, kw_only=True, tag="ready"):
     """A worker holds the state that its formation starts from."""
 
     formation: Formation
     step: Step
 
 
-class Arrived(_Message, frozen=True, kw_only=True, tag="arrived"):
+class Arrived(Message, frozen=True, kw_only=True, tag="arrived"):
     """A worker has done its part of an update and waits for the others now."""
 
     formation: Formation
     step: Step
 
 
-class Done(_Message, frozen=True, kw_only=True, tag="done"):
+class Done(Message, frozen=True, kw_only=True, tag="done"):
     """A worker has completed an update."""
 
     formation: Formation
@@ -88,14 +78,14 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
     """What the recorder has counted, on the rank that records the job."""
 
 
-class Pausing(_Message, frozen=True, kw_only=True, tag="pausing"):
+class Pausing(Message, frozen=True, kw_only=True, tag="pausing"):
     """A worker waits for something else than an update, such as the end of a save."""
 
     formation: Formation
     what: Text
 
 
-class Begun(_Message, frozen=True, kw_only=True, tag="begun"):
+class Begun(Message, frozen=True, kw_only=True, tag="begun"):
     """A worker has copied its state for a save and can write it."""
 
     formation: Formation
@@ -106,14 +96,14 @@ class Begun(_Message, frozen=True, kw_only=True, tag="begun"):
     """State of the trainer, in JSON."""
 
 
-class Written(_Message, frozen=True, kw_only=True, tag="written"):
+class Written(Message, frozen=True, kw_only=True, tag="written"):
     """The files of a worker are durable."""
 
     formation: Formation
     checkpoint: Name
 
 
-class Hashed(_Message, frozen=True, kw_only=True, tag="hashed"):
+class Hashed(Message, frozen=True, kw_only=True, tag="hashed"):
     """Digests of the files that a worker was asked for."""
 
     formation: Formation
@@ -121,7 +111,7 @@ class Hashed(_Message, frozen=True, kw_only=True, tag="hashed"):
     files: tuple[File, ...]
 
 
-class Unsaved(_Message, frozen=True, kw_only=True, tag="unsaved"):
+class Unsaved(Message, frozen=True, kw_only=True, tag="unsaved"):
     """A worker cannot do its part of a save."""
 
     formation: Formation
@@ -129,7 +119,7 @@ class Unsaved(_Message, frozen=True, kw_only=True, tag="unsaved"):
     reason: Text
 
 
-class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
+class Refused(Message, frozen=True, kw_only=True, tag="refused"):
     """A worker cannot load the checkpoint that its formation starts from."""
 
     formation: Formation
@@ -137,14 +127,14 @@ class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
     reason: Text
 
 
-class Lost(_Message, frozen=True, kw_only=True, tag="lost"):
+class Lost(Message, frozen=True, kw_only=True, tag="lost"):
     """A worker lost a peer in an exchange."""
 
     formation: Formation
     reason: Text
 
 
-class Trouble(_Message, frozen=True, kw_only=True, tag="trouble"):
+class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
     """Training must not go on from the state that a worker holds."""
 
     formation: Formation
@@ -156,7 +146,7 @@ class Trouble(_Message, frozen=True, kw_only=True, tag="trouble"):
     """Whether the plan wants the run to stop."""
 
 
-class Left(_Message, frozen=True, kw_only=True, tag="left"):
+class Left(Message, frozen=True, kw_only=True, tag="left"):
     """A worker has left its formation and waits for the next one."""
 
     formation: Formation
@@ -168,14 +158,14 @@ class Left(_Message, frozen=True, kw_only=True, tag="left"):
     """State of the trainer, in JSON."""
 
 
-class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
+class Failed(Message, frozen=True, kw_only=True, tag="failed"):
     """A worker ends by an error of its own."""
 
     kind: Literal["process", "out-of-memory"]
     reason: Text
 
 
-class Finished(_Message, frozen=True, kw_only=True, tag="finished"):
+class Finished(Message, frozen=True, kw_only=True, tag="finished"):
     """A worker has done all updates that it was asked for, and all of its saves have ended."""
 
     formation: Formation
@@ -185,24 +175,24 @@ class Finished(_Message, frozen=True, kw_only=True, tag="finished"):
     digest: Digest | None = None
 
 
-class Notice(_Message, frozen=True, kw_only=True, tag="notice"):
+class Notice(Message, frozen=True, kw_only=True, tag="notice"):
     """The platform told a worker that it will end soon."""
 
 
-class Pong(_Message, frozen=True, kw_only=True, tag="pong"):
+class Pong(Message, frozen=True, kw_only=True, tag="pong"):
     """A worker can still answer."""
 
 
 FromWorker = (
     Hello | Ready | Arrived | Done | Pausing | Begun | Written | Hashed | Unsaved | Refused | Lost | Trouble | Left
-    | Failed | Finished | Notice | Pong | Reached
+    | Failed | Finished | Notice | Pong
 )  # fmt: skip
 
 
 # --- the controller tells ---------------------------------------------------------------------------------------
 
 
-class Form(_Message, frozen=True, kw_only=True, tag="form"):
+class Form(Message, frozen=True, kw_only=True, tag="form"):
     """Join a formation and train."""
 
     formation: Formation
@@ -216,37 +206,31 @@ class Form(_Message, frozen=True, kw_only=True, tag="form"):
     is_served: bool = False
 
 
-class Reach(_Message, frozen=True, kw_only=True, tag="reach"):
-    """Say which of these peers you reach."""
-
-    addresses: tuple[Text, ...]
-
-
-class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
+class Leave(Message, frozen=True, kw_only=True, tag="leave"):
     """Leave the formation, as soon as its exchange fails."""
 
     formation: Formation
 
 
-class Stop(_Message, frozen=True, kw_only=True, tag="stop"):
+class Stop(Message, frozen=True, kw_only=True, tag="stop"):
     """Save at the next boundary between updates, and finish."""
 
 
-class Write(_Message, frozen=True, kw_only=True, tag="write"):
+class Write(Message, frozen=True, kw_only=True, tag="write"):
     """Write the state into a directory."""
 
     checkpoint: Name
     directory: str
 
 
-class Hash(_Message, frozen=True, kw_only=True, tag="hash"):
+class Hash(Message, frozen=True, kw_only=True, tag="hash"):
     """Read these files of a save back."""
 
     checkpoint: Name
     paths: tuple[str, ...]
 
 
-class SaveEnded(_Message, frozen=True, kw_only=True, tag="save-ended"):
+class SaveEnded(Message, frozen=True, kw_only=True, tag="save-ended"):
     """A save is committed, or given up."""
 
     checkpoint: Name
@@ -256,12 +240,12 @@ class SaveEnded(_Message, frozen=True, kw_only=True, tag="save-ended"):
     """Why it was given up."""
 
 
-class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
+class Ping(Message, frozen=True, kw_only=True, tag="ping"):
     """Say that you can answer."""
 
 
-class Exit(_Message, frozen=True, kw_only=True, tag="exit"):
+class Exit(Message, frozen=True, kw_only=True, tag="exit"):
     """End the process."""
 
 
-FromController = Form | Reach | Leave | Stop | Write | Hash | SaveEnded | Ping | Exit
+FromController = Form | Leave | Stop | Write | Hash | SaveEnded | Ping | Exit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import ClassVar
 
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
@@ -11,13 +12,11 @@ from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.muster import Muster
 from trainspec_reference.common.regroup import Planned, Regroup, Remains
 from trainspec_reference.common.run_settings import COMPLETED, NOTHING_RESTORABLE, PREEMPTED, RunEnd, Settings
 from trainspec_reference.common.saves import DivergedError
-from trainspec_reference.common.team import Team
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.watch import Limits
+from trainspec_reference.common.watch import Limits, Team
 from trainspec_validate.documents.types import trace
 
 _SETTLE_SECONDS = 0.3
@@ -28,20 +27,19 @@ _LEAVE_SECONDS = 3.0
 """Time that a worker has to leave a formation that is over."""
 _ANEW_SECONDS = 0.5
 """The same where all are started anew, so that nothing waits for what they hold."""
-_UNANSWERED_PINGS = 4
-"""After so many a worker of another host is out of reach, if it is to blame for something else, too."""
 
 
 class Recovery:
     """Teams of workers, one after the other, each with the newest good state."""
 
+    regroup: ClassVar[type[Regroup]] = Regroup
+
     def __init__(self, job: Job, settings: Settings, crew: Crew, tell: TraceWriter) -> None:
         self.limits = Limits.of_policy(job.policy, job.device)
         self._crew, self._trace = crew, tell
-        self._regroup = Regroup(job, settings, crew, tell, self.limits)
+        self._regroup = self.regroup(job, settings, crew, tell, self.limits)
         self._team: Team | None = None
         self._planned: Planned | None = None
-        self._muster: Muster | None = None
         self._episode: Episode | None = None
         self._remains = Remains((), {})
         self._best = 0
@@ -74,10 +72,6 @@ class Recovery:
 
     def hear(self, worker: Worker, message: say.FromWorker) -> None:
         """A worker tells of its training; what is of an older formation counts no more."""
-        if isinstance(message, say.Reached):
-            if self._muster is not None:
-                self._muster.hear(worker, message)
-            return
         team = self._team
         rank = team.rank_of(worker.number) if team else None
         if team is None or rank is None or getattr(message, "formation", team.number) != team.number:
@@ -104,32 +98,20 @@ class Recovery:
     def lost(self, worker: Worker, reason: str) -> None:
         """The process of a worker is gone."""
         members = self._members
-        if worker.channel is None:
-            self._crew.places.cut_off(worker.host)
         if worker in members:
             episode = self._fault(Episode(worker.kind, reason, members.index(worker)))
             episode.lost_hosts.append(worker.host or "")
 
     def blame(self, numbers: Iterable[int], reason: str) -> None:
-        """Workers are of no use any more, although they have a process: end it, where it is within reach."""
+        """Workers are of no use any more, although they have a process: end it."""
         for worker in [worker for worker in self._crew.workers if worker.number in set(numbers)]:
-            if self._is_out_of_reach(worker):
-                worker.kind = "network"
-                self._crew.places.cut_off(worker.host)
-                self._crew.give_up(worker)
-            else:
-                worker.kind = "hang"
-                self._crew.end(worker)
+            worker.kind = "hang"
+            self._crew.end(worker)
             self.lost(worker, reason)
-
-    def _is_out_of_reach(self, worker: Worker) -> bool:
-        """Whether a worker of another host has not answered for long."""
-        has_place = self._crew.places.of(worker.host) is not None
-        return has_place and self._crew.clock() - worker.last_heard > _UNANSWERED_PINGS * self.limits.ping
 
     def _fault(self, sign: Episode) -> Episode:
         """Take a sign of a fault; all signs until training goes on belong to one."""
-        episode, self._muster = self._episode, None
+        episode = self._episode
         if episode is None:
             self._episode = episode = sign
             episode.since = self._crew.clock()
@@ -160,18 +142,8 @@ class Recovery:
             self._look_after(self._team)
 
     def _gather(self, planned: Planned) -> None:
-        """Form up when all reach each other; whoever does not is replaced by a worker on another host."""
-        muster = self._muster or self._regroup.muster(planned)
-        if muster is None:
-            self._form(planned, free_address())
-            return
-        self._muster = None if muster.is_over else muster
-        if muster.is_over:
-            outside = muster.outside()
-            if outside:
-                self._planned = self._regroup.without(planned, outside)
-            else:
-                self._form(planned, muster.address)
+        """Form up, now that all workers are there."""
+        self._form(planned, free_address())
 
     def _form(self, planned: Planned, address: str) -> None:
         self._team, self._planned = self._regroup.form(planned, address), None

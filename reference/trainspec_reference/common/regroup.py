@@ -3,33 +3,118 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
-from trainspec_reference.common.attempts import Attempts
 from trainspec_reference.common.checkpoints import Vault, remove
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.muster import Muster
 from trainspec_reference.common.reading import job_to_json
-from trainspec_reference.common.rendezvous import Rendezvous
 from trainspec_reference.common.restart_state import StateChoice, StateSource
-from trainspec_reference.common.run_settings import (
-    CRASH_LOOP,
-    NOTHING_RESTORABLE,
-    STOPPED_BY_PLAN,
-    RunEnd,
-    Settings,
-)
+from trainspec_reference.common.run_settings import CRASH_LOOP, NOTHING_RESTORABLE, STOPPED_BY_PLAN, RunEnd, Settings
 from trainspec_reference.common.saves import Saves, Terms
-from trainspec_reference.common.team import Team
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.watch import Limits, Watch
+from trainspec_reference.common.watch import Limits, Team, Watch
 from trainspec_validate.documents.types import trace
+from trainspec_validate.system.atomic import write_atomically
+
+
+class Attempts:
+    """Numbers that only grow, kept in a small file."""
+
+    def __init__(self, path: Path, least: int) -> None:
+        self._path = path
+        self.next_number = max(least, self._read() + 1)
+        """Number of the next formation."""
+
+    def _read(self) -> int:
+        """The last number that was taken; -1 where there is none. A file that holds none is no reason to stop."""
+        try:
+            text = self._path.read_text(encoding="ascii")[:20].strip()
+        except (OSError, UnicodeDecodeError):
+            return -1
+        return int(text) if text.isdecimal() else -1
+
+    def take(self) -> int:
+        """The next number, which no formation will have again.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        number = self.next_number
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, f"{number}\n")
+        self.next_number = number + 1
+        return number
+
+
+_ANSWER_SECONDS = 30.0
+"""Longest wait for a meeting point; the process loads its libraries beside the workers that load theirs."""
+
+
+class Rendezvous:
+    """A process that serves for the whole run; it ends with the controller."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._command, self._environment = list(command), dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, unless it runs, or formations do without.
+
+        Raises:
+            OSError: the command cannot be run.
+        """
+        if self._command and (self._process is None or self._process.poll() is not None):
+            self.close()
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                self._command, env=self._environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+
+    def serve(self, address: str, num_ranks: int, timeout_seconds: float) -> bool:
+        """Have a formation served at `host:port`; whether it is, and not by its rank 0."""
+        if not self._command:
+            return False
+        self.start()
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            return False
+        try:
+            process.stdin.write(f"{address} {num_ranks} {int(max(10, 2 * timeout_seconds))}\n".encode())
+            process.stdin.flush()
+        except OSError:
+            return self._has_failed()
+        end = time.monotonic() + _ANSWER_SECONDS
+        is_there = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
+        if not is_there or not process.stdout.readline():
+            return self._has_failed()
+        return True
+
+    def _has_failed(self) -> bool:
+        self.close()
+        self._command = []
+        print("no meeting point apart from the workers: rank 0 serves it", file=sys.stderr)  # noqa: T201 - the answer
+        return False
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
 
 _COLLECTIVE_SECONDS = 30.0
 _KEPT = 3
@@ -166,27 +251,10 @@ class Regroup:
     def _refilled(self, members: Sequence[Worker]) -> list[Worker]:
         """The same places, with workers that stand by or new ones where one is gone."""
         found: list[Worker] = []
-        taken = [member.host for member in members if member.is_alive]
         for member in members:
-            if member.is_alive:
-                found.append(member)
-                continue
-            host = self._crew.places.for_worker(member.host, taken)
-            taken.append(host)
-            spare = None if self._crew.places.are_real else self._crew.spare(host)
-            found.append(spare if spare is not None else self._crew.start(host))
+            spare = member if member.is_alive else self._crew.spare(member.host)
+            found.append(spare if spare is not None else self._crew.start(member.host))
         return found
-
-    def muster(self, planned: Planned) -> Muster | None:
-        """Have the workers see whether they reach each other; None where all run on one host."""
-        return Muster(planned.members, self._crew.clock) if self._crew.places.are_real else None
-
-    def without(self, planned: Planned, outside: Sequence[Worker]) -> Planned:
-        """The same formation, with others in place of workers whose host does not reach the rest."""
-        for worker in outside:
-            self._crew.places.cut_off(worker.host)
-            self._crew.end(worker)
-        return Planned(self._refilled(planned.members), planned.choice)
 
     def form(self, planned: Planned, address: str) -> Team:
         """Have the workers join, at an address of the first one or one that is served, and train."""

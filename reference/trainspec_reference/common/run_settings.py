@@ -1,4 +1,4 @@
-"""Declares how a run is started, and the ways in which it ends."""
+"""Declares how a run is started, what a worker is assigned, and the ways in which a run ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,42 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from trainspec_reference.common.decisions import Way
-from trainspec_reference.common.places import LOOPBACK, Place
+from trainspec_reference.common.job import Job
+from trainspec_validate.system.atomic import write_atomically
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the controller gives each worker, as a file in JSON."""
+
+    backend: str
+    job: Job
+    checkpoint_directory: Path
+    trace_directory: Path | None
+    documents: tuple[Path, ...] = ()
+    """Files of the plan and the policy, for the recorder."""
+
+    def write(self, path: Path) -> None:
+        """Write it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_atomically(path, msgspec.json.encode(self, enc_hook=str))
+
+    @staticmethod
+    def read(path: Path) -> Assignment:
+        """Read it.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it holds something else.
+        """
+        return msgspec.json.decode(path.read_bytes(), type=Assignment, dec_hook=lambda kind, text: kind(text))
+
 
 COMPLETED, IN_USE, CRASH_LOOP, PREEMPTED, NOTHING_RESTORABLE, STOPPED_BY_PLAN = 0, 2, 10, 11, 12, 13
 """Exit statuses of a run."""
@@ -33,10 +67,6 @@ class Settings:
     """What is done about lost workers; None for what the policy says."""
     num_standby: int = 0
     """Workers that stand by, with all libraries loaded."""
-    places: Mapping[str, Place] = field(default_factory=dict)
-    """Hosts by name; none where all workers run on this one, whatever hosts they stand for."""
-    address: str = LOOPBACK
-    """Under which workers reach the controller."""
     rendezvous: tuple[str, ...] = ()
     """Command of a process that serves formations; none where their rank 0 does."""
 

@@ -9,8 +9,8 @@ from trainspec_reference.common.backend import Backend, CheckpointUnreadableErro
 from trainspec_reference.common.checkpoints import TRAINER_FILE
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Surroundings
+from trainspec_reference.common.restart_state import recorded_digest
 from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.verification import recorded_digest
 from trainspec_reference.common.weights import initial_weights
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.documents.types import trace

@@ -3,23 +3,83 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from trainspec_reference.common import replicas, speeds
 from trainspec_reference.common.backend import Backend, Gradients
-from trainspec_reference.common.feed import Feed
+from trainspec_reference.common.batch_schedule import LearningRates, StepBatch, Stopwatch, of_data_ranks, rebalanced
+from trainspec_reference.common.data import Feed, Loaded
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.loader import Loaded
-from trainspec_reference.common.noise import NoiseMeter
-from trainspec_reference.common.planted import PlantedFaults
+from trainspec_reference.common.noise_scale import NoiseMeter
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.step import Step
 from trainspec_reference.common.telemetry import NoiseLog, StepTimes
-from trainspec_validate.documents.types.trace import Decision, FaultSeen
+from trainspec_reference.common.trace import number
+from trainspec_validate.documents.types.trace import Decision, FaultSeen, StepDone
+
+_NUM_HEX_DIGITS = 12
+"""48 bits of a digest, which a float64 holds exactly."""
+
+
+def compare_replicas(backend: Backend, step: int) -> None:
+    """Compare the digests of the state of all ranks after an update; all ranks call it.
+
+    Raises:
+        TrainingFaultError: they differ. The rank to blame is the one that a majority does not agree with.
+    """
+    word = int(backend.digest().removeprefix("sha256:")[:_NUM_HEX_DIGITS], 16)
+    found = backend.agree(float(word))
+    (most, num_most), *others = Counter(found).most_common()
+    if others:
+        culprit = next(rank for rank, value in enumerate(found) if value != most)
+        is_majority = 2 * num_most > len(found)
+        reason = f"replicas differ after update {step}"
+        raise TrainingFaultError("corruption", reason, rank=culprit if is_majority else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of one rank after its gradient is known."""
+
+    batch: StepBatch
+    loaded: Loaded
+    gradients: Gradients
+    learning_rate: float
+    loss_scale: float | None
+    """That the loss was multiplied with; None where the plan scales no loss."""
+    skipped: str | None
+    """Why the update is not applied."""
+
+    def log(self, surroundings: Surroundings, clip_norm: float | None) -> None:
+        """Tell the recorder, while its step is under way."""
+        norm = self.gradients.norm
+        surroundings.recorder.log(
+            loss=self.gradients.loss,
+            learning_rate=self.learning_rate,
+            gradient_norm=norm,
+            samples=self.batch.global_sequences,
+            tokens=self.loaded.num_targets,
+            clipped=None if clip_norm is None else int(norm > clip_norm),
+            skipped=self.skipped,
+        )
+
+    def tell(self, surroundings: Surroundings, num_updates: int) -> None:
+        """Tell the trace, with the updates that are completed now."""
+        surroundings.trace.tell(
+            StepDone,
+            rank=surroundings.formation.rank,
+            step=num_updates,
+            loss=number(self.gradients.loss),
+            learning_rate=self.learning_rate,
+            sample_ids=self.loaded.sample_ids,
+            gradient_norm=number(self.gradients.norm),
+            loss_scale=self.loss_scale,
+            skipped=self.skipped,
+            global_sequences=self.batch.global_sequences,
+        )
+
 
 MAX_SKIPPED_IN_A_ROW = 50
 """Skipped steps after which training is going nowhere."""
@@ -39,8 +99,7 @@ class Trainer:
         per_sample = job.model.num_targets_per_sample
         self._meter = NoiseMeter(batch.noise_scale, per_sample, batch.micro_sequences) if batch.noise_scale else None
         self._noise_log = NoiseLog(job, grid.degrees["data"], surroundings.recorder)
-        self._faults = PlantedFaults(job.faults, formation)
-        self._stopwatch = speeds.Stopwatch(job.rebalance_interval_steps or 1)
+        self._stopwatch = Stopwatch(job.rebalance_interval_steps or 1)
         self._saved_step, self._saved_at = state.step, time.monotonic()
         self.state = state if len(state.shares) == grid.degrees["data"] else replace(state, shares=())
         """After the last completed step."""
@@ -92,13 +151,11 @@ class Trainer:
     def _step(self) -> None:
         began = time.monotonic()
         around, times = self.surroundings, StepTimes(self.surroundings.recorder)
-        added_seconds = self._faults.before(self.state.step, self.backend, self._feed.loader)
         times.enter("data_wait")
         loaded = self._feed.next(self.state)
         times.end()
         with around.recorder.step(self.state.step):
             times.enter("forward_backward")
-            _rest(added_seconds)
             gradients = self._gradients(loaded, self._arrived(loaded, began, times))
             times.enter("optimizer")
             step = self._judged(loaded, gradients)
@@ -198,7 +255,7 @@ class Trainer:
         if self.state.num_skipped_in_a_row:
             return
         if _is_due(job.replica_check_steps, step):
-            replicas.compare(self.backend, step)
+            compare_replicas(self.backend, step)
         if _is_due(job.rebalance_interval_steps, step):
             self._rebalance()
         if _is_due(job.evaluation_interval_steps, step):
@@ -216,7 +273,7 @@ class Trainer:
     def _rebalance(self) -> None:
         """Share the samples by the speeds that were measured since the last time."""
         found = self.backend.agree(self._stopwatch.samples_per_second())
-        change = speeds.rebalanced(self._feed.shares(self.state), speeds.of_data_ranks(found, self._data_ranks))
+        change = rebalanced(self._feed.shares(self.state), of_data_ranks(found, self._data_ranks))
         if change is None:
             return
         self.state = replace(self.state, shares=change.shares)

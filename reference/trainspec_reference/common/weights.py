@@ -1,10 +1,11 @@
-"""Makes the initial weights: the same numbers for every framework, of three families."""
+"""Makes the initial weights, the same numbers for every framework, and digests of global tensors."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,3 +118,21 @@ def _normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
     uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
     radius = np.sqrt(-2 * np.log(uniform[:count]))
     return np.asarray(radius * np.cos(2 * np.pi * uniform[count:]))
+
+
+def tensor_digest(name: str, array: npt.NDArray[Any], dtype: str | None = None) -> str:
+    """SHA-256 over name, dtype, shape, and the bytes of a global tensor in row-major, little-endian order.
+
+    `dtype` names a format that NumPy has no word for, such as `bfloat16`, whose bytes the array holds.
+    """
+    ordered = np.asarray(array, order="C")
+    little = ordered.astype(ordered.dtype.newbyteorder("<"), copy=False)
+    head = f"{name}\n{dtype or ordered.dtype.name}\n{','.join(map(str, ordered.shape))}\n"
+    found = hashlib.sha256(head.encode())
+    found.update(little.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def state_digest(tensor_digests: Iterable[str]) -> str:
+    """`sha256:` and SHA-256 over the sorted digests of all tensors of the state."""
+    return "sha256:" + hashlib.sha256("\n".join(sorted(tensor_digests)).encode()).hexdigest()

@@ -13,26 +13,68 @@ from pathlib import Path
 
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import telemetry
-from trainspec_reference.common.assignment import Assignment
-from trainspec_reference.common.backend import (
-    Backend,
-    CheckpointUnreadableError,
-    Formation,
-    PeerLostError,
-    make,
-)
-from trainspec_reference.common.channel import Link, free_address
-from trainspec_reference.common.crew import ADDRESS, CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
+from trainspec_reference.common.backend import Backend, CheckpointUnreadableError, Formation, PeerLostError, make
+from trainspec_reference.common.channel import Link
+from trainspec_reference.common.crew import CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
 from trainspec_reference.common.decisions import replicas_are_whole
-from trainspec_reference.common.places import LOOPBACK
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
-from trainspec_reference.common.reach import Doorbell, reached
+from trainspec_reference.common.run_settings import Assignment
 from trainspec_reference.common.saver import Saver
 from trainspec_reference.common.start_state import StartState
+from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
-from trainspec_reference.common.worker_ports import WorkerPorts
 from trainspec_validate.documents.types import trace
+
+
+class WorkerPorts:
+    """What the loop tells the controller, and what it was told."""
+
+    def __init__(self, link: Link, saver: Saver) -> None:
+        self._link, self._saver = link, saver
+        self._wish = Wish.NONE
+        self._is_over = False
+        self.surroundings: Surroundings | None = None
+
+    def wish(self, wish: Wish) -> None:
+        """Have the loop do something at its next boundary; called by the thread of the channel."""
+        self._wish |= wish
+
+    def end(self) -> None:
+        """Have the next call of the loop fail: the formation is over; called by the thread of the channel."""
+        self._is_over = True
+        self._saver.abandon()
+
+    def _check(self) -> int:
+        if self._is_over or self.surroundings is None:
+            raise PeerLostError("the formation is over")
+        return self.surroundings.formation.number
+
+    def wishes(self) -> Wish:
+        """As `Ports.wishes`."""
+        self._check()
+        given, self._wish = self._wish, Wish.NONE
+        return given
+
+    def arrived(self, step: int) -> None:
+        """As `Ports.arrived`."""
+        self._link.say(say.Arrived(formation=self._check(), step=step))
+
+    def done(self, step: int) -> None:
+        """As `Ports.done`."""
+        formation = self._check()
+        counters: dict[str, float] = {}
+        if self.surroundings is not None:
+            counters = self.surroundings.recorder.state()
+            telemetry.hurry(self.surroundings)
+        self._link.say(say.Done(formation=formation, step=step, counters=counters or None))
+
+    def save(self, state: TrainerState) -> None:
+        """As `Ports.save`."""
+        self._check()
+        if self.surroundings is not None:
+            self._saver.begin(self.surroundings, state)
+
 
 CONTROLLER_GONE = 4
 """Exit status of a worker whose controller is gone."""
@@ -59,8 +101,6 @@ class WorkerProcess:
         match message:
             case say.Ping():
                 self._link.say(say.Pong())
-            case say.Reach(addresses=addresses):
-                threading.Thread(target=self._look_around, args=(addresses,), name="reach", daemon=True).start()
             case say.Stop():
                 if self._ports:
                     self._ports.wish(Wish.STOP)
@@ -80,10 +120,6 @@ class WorkerProcess:
                     self._backend.abort()
             case say.Exit():
                 self._orders.put(message)
-
-    def _look_around(self, addresses: tuple[str, ...]) -> None:
-        free = free_address(os.environ.get(ADDRESS, LOOPBACK))
-        self._link.say(say.Reached(addresses=reached(addresses), free=free))
 
     @property
     def _is_asynchronous(self) -> bool:
@@ -203,10 +239,7 @@ def _tell_failure(link: Link, error: BaseException) -> None:
 
 
 def _hello(number: int, backend: Backend) -> say.Hello:
-    doorbell = Doorbell(os.environ[ADDRESS]).address if ADDRESS in os.environ else None
-    return say.Hello(
-        token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin, address=doorbell
-    )
+    return say.Hello(token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin)
 
 
 def _lease_seconds() -> float | None:

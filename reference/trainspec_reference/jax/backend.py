@@ -21,17 +21,16 @@ from trainspec_reference.common.backend import (
     Snapshot,
     Weights,
 )
-from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
-from trainspec_reference.jax import arithmetic, checkpoint
-from trainspec_reference.jax.checkpoint import JaxSnapshot
+from trainspec_reference.common.weights import state_digest, tensor_digest
+from trainspec_reference.jax import arithmetic, storage
 from trainspec_reference.jax.exchange import Exchanged
 from trainspec_reference.jax.mesh import AXES, Ranks
 from trainspec_reference.jax.processes import BUILD_SECONDS, Processes
 from trainspec_reference.jax.programs import Programs, keep_programs
 from trainspec_reference.jax.state import Arrays, State
-from trainspec_reference.jax.storage import SHARED, restored, stored, whole_tensors
+from trainspec_reference.jax.storage import SHARED, JaxSnapshot, restored, stored, whole_tensors
 
 
 class JaxBackend:
@@ -48,7 +47,6 @@ class JaxBackend:
         self._job = job
         self._formats = arithmetic.Formats.of(job.plan.precision)
         self._processes = Processes()
-        self._corruption: str | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         arithmetic.configure(job.plan.precision, job.device)
         keep_programs(os.environ.get(PROGRAMS_DIRECTORY))
@@ -89,8 +87,6 @@ class JaxBackend:
         programs, weight = self._programs, loss_scale / num_targets
         batches = self._in_step(micro_batches)
         sums, squares = self._run(lambda: programs.backward(self._state, batches, weight, measure_noise))
-        sums = sums._replace(gradient=programs.damaged(sums.gradient, self._corruption))
-        self._corruption = None
         arrived()
         begin = time.perf_counter()
         found: Exchanged = self._processes.wait(lambda: programs.exchange(self._state, sums, loss_scale))
@@ -132,11 +128,11 @@ class JaxBackend:
         """Write this rank's directory with Orbax."""
         if not isinstance(snapshot, JaxSnapshot):
             raise TypeError(f"{type(snapshot).__name__} is no snapshot of this backend")
-        checkpoint.write(snapshot, directory)
+        storage.write(snapshot, directory)
 
     def restore(self, directory: Path) -> None:
         """Read this rank's part of the pieces of all ranks that wrote."""
-        self._state = restored(checkpoint.Saved(directory), self._programs.maker, self._job)
+        self._state = restored(storage.Saved(directory), self._programs.maker, self._job)
 
     def share(self, source: int) -> None:
         """Copy the state of a rank bit by bit; what it has not sent yet is each rank's own, and stays."""
@@ -172,18 +168,6 @@ class JaxBackend:
     def agree(self, value: float) -> tuple[float, ...]:
         """Exchange the bits of one number."""
         return tuple(float(row) for row in self._gather(np.float64(value)))
-
-    def corrupt(self, fault: str) -> None:
-        """Damage the next gradient, or a parameter at once."""
-        if fault == "flip-parameter-bit":
-            arrays = self._state.arrays()
-            bits = arrays["parameters"].reshape(-1).view(np.uint8)
-            bits[2] ^= 0x40
-            self._state = self._programs.maker.blocks(arrays)
-        elif fault in {"nan-gradient", "inf-gradient"}:
-            self._corruption = fault
-        else:
-            raise ValueError(f"{fault!r} is no damage that this backend can do")
 
     def _run(self, work: Callable[[], Any]) -> Any:
         return self._processes.wait(work) if self._programs.meets_peers else work()

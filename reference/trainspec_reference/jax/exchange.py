@@ -1,4 +1,4 @@
-"""Turns the gradients of all data ranks into the one that each of them applies."""
+"""Turns the gradients of all data ranks into the one that each of them applies, by collectives of JAX."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 
@@ -13,9 +13,21 @@ import jax.numpy as jnp
 from trainspec_reference.jax.arithmetic import Formats, squared_norm
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.layout import Layout
-from trainspec_reference.jax.mesh import COPY_AXES, PART_AXES
+from trainspec_reference.jax.mesh import COPY_AXES, LOCAL_AXES, PART_AXES
 from trainspec_reference.jax.passes import Sums
-from trainspec_reference.jax.reduction import summed
+
+
+def summed(vector_N: jax.Array, algorithm: str) -> Any:
+    """Sum over the copies by the algorithm, the same on each; inside of a mapped function."""
+    return _by_hosts(vector_N) if algorithm == "hierarchical" else jax.lax.psum(vector_N, COPY_AXES)
+
+
+def _by_hosts(vector_N: jax.Array) -> Any:
+    """Reduce-scatter inside the host, all-reduce between hosts, all-gather inside the host."""
+    size, local = vector_N.size, int(jax.lax.axis_size(LOCAL_AXES))
+    padded_N = jnp.pad(vector_N, (0, -size % local))
+    share_M = jax.lax.psum_scatter(padded_N, LOCAL_AXES, scatter_dimension=0, tiled=True)
+    return jax.lax.all_gather(jax.lax.psum(share_M, "host"), LOCAL_AXES, tiled=True)[:size]
 
 
 class Exchanged(NamedTuple):

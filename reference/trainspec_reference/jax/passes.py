@@ -1,6 +1,6 @@
-"""Runs a micro-batch forward and backward on one rank."""
+"""Runs micro-batches forward and backward on one rank, and through the stages of a pipeline."""
 
-# ruff: noqa: N803, N806 - shapes stand in names
+# ruff: noqa: N803, N806 - shapes stand in names: M micro-batches
 
 from __future__ import annotations
 
@@ -14,14 +14,54 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from trainspec_reference.common.job import Job
-from trainspec_reference.jax import pipeline
 from trainspec_reference.jax.arithmetic import Formats, squared_norm
 from trainspec_reference.jax.layout import ROOT, Layout, unit_name
 from trainspec_reference.jax.mesh import CONTEXT_AXIS, COPY_AXES, PART_AXES, PIPELINE_AXIS, TENSOR_AXIS
 from trainspec_reference.jax.models import family_of
-from trainspec_reference.jax.models.context_split import UNSHARED, ContextSplit
-from trainspec_reference.jax.models.parts import GATHERED, Network, Parameters
-from trainspec_reference.jax.models.tensor_split import TensorSplit
+from trainspec_reference.jax.models.parts import GATHERED, Family, Network, Parameters
+from trainspec_reference.jax.models.splits import UNSHARED, ContextSplit, TensorSplit
+
+
+def pipelined_loss_sum(family: Family, network: Network, inputs_M: Any, targets_M: Any, keys_M: Any) -> Any:
+    """Sum of the loss over the counted targets of all micro-batches, on the last stage of a pipeline; 0 on the others.
+
+    All stages run one program, in whose ticks each computes one micro-batch and hands it to the next stage; what comes
+    out of those that fill and empty the pipeline counts nothing. The backward pass is the derivative of that loop: it
+    begins after the last forward pass (GPipe, arXiv:1811.06965), so that all micro-batches keep their activations.
+    """
+    stage, wide = jax.lax.axis_index(PIPELINE_AXIS), network.formats.wide
+    num_stages, num_batches = network.num_stages, targets_M.shape[0]
+    onwards = [(number, number + 1) for number in range(num_stages - 1)]
+    length = inputs_M.shape[2]
+    embedded = jax.eval_shape(lambda: family.begin(network, inputs_M[0]))
+    entered = jax.eval_shape(lambda: network.tensor.begin(family.begin(network, inputs_M[0])))
+
+    def tick(received: Any, time: Any) -> tuple[Any, Any]:
+        number = time - stage
+        is_there = (number >= 0) & (number < num_batches)
+        number = jnp.clip(number, 0, num_batches - 1)
+        own = replace(network, stage=stage, key=None if keys_M is None else keys_M[number])
+
+        def begun() -> Any:
+            return family.begin(own, inputs_M[number])
+
+        # Conditions differ between stages: nothing in a branch may meet other ranks.
+        x = jax.lax.cond(stage == 0, begun, lambda: jnp.zeros(embedded.shape, embedded.dtype))
+        x = jnp.where(stage == 0, own.tensor.begin(x), received)
+        x = own.through_layers(family, x)
+
+        # Without recomputation all stages would keep room for logits, which are larger than all else.
+        @jax.checkpoint
+        def ended(x: Any) -> Any:
+            return family.end(own, x, targets_M[number]).astype(wide)
+
+        is_last = stage == num_stages - 1
+        loss = jax.lax.cond(is_last & is_there, ended, lambda _: jnp.zeros((), wide), own.tensor.end(x, length))
+        return jax.lax.ppermute(x, PIPELINE_AXIS, onwards), loss
+
+    nothing = jnp.zeros(entered.shape, entered.dtype)
+    _, losses = jax.lax.scan(tick, nothing, jnp.arange(num_batches + num_stages - 1))
+    return jnp.sum(losses)
 
 
 class Sums(NamedTuple):
@@ -104,7 +144,7 @@ class Passes:
         network, family = self._network(parameters), family_of(self.job.model)
         if self._num_stages > 1:
             keys_M = None if key is None else jax.vmap(partial(jax.random.fold_in, key))(batch.index)
-            return pipeline.loss_sum(family, network, batch.inputs, batch.targets, keys_M)
+            return pipelined_loss_sum(family, network, batch.inputs, batch.targets, keys_M)
         key = None if key is None else jax.random.fold_in(key, batch.index)
         return family.loss_sum(replace(network, key=key), batch.inputs, batch.targets)
 

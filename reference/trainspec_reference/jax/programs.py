@@ -13,16 +13,15 @@ from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.batch_schedule import micro_sequences, shares
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import all_reduce_algorithm
-from trainspec_reference.common.sequences import own_positions
+from trainspec_reference.common.ranks import own_positions
 from trainspec_reference.jax.arithmetic import Formats
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.exchange import Exchange, Exchanged
 from trainspec_reference.jax.layout import Layout, Shape
 from trainspec_reference.jax.mesh import COPY_AXES, Group, Ranks
 from trainspec_reference.jax.models import splits_of
-from trainspec_reference.jax.optimizer import Rate, Trained, adamw
 from trainspec_reference.jax.passes import Batch, Passes, Sums
-from trainspec_reference.jax.state import State, StateMaker
+from trainspec_reference.jax.state import Rate, State, StateMaker, Trained, adamw
 
 _NEXT_KEY = 2**31 - 1
 """Folded into the key by each update; no rank has this number."""
@@ -178,12 +177,6 @@ class Programs:
             count=changed.count,
             key=key,
         )
-
-    def damaged(self, gradient: jax.Array, fault: str | None) -> jax.Array:
-        """The gradient with one entry that is no number, where a test asks for it."""
-        if fault is None:
-            return gradient
-        return gradient.at[(0,) * gradient.ndim].set(np.nan if fault == "nan-gradient" else np.inf)
 
     def padded(self, batches: Sequence[MicroBatch], count: int, num_samples: int) -> list[MicroBatch]:
         """As many micro-batches of as many samples, filled up with samples that count nothing."""

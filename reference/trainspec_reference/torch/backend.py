@@ -16,25 +16,26 @@ from trainspec_reference.common.backend import Backend, Formation, Gradients, Mi
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.torch import checkpoint, digest, noise, random
-from trainspec_reference.torch.activations import keeper
-from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot
-from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.expert_parallel import ExpertSplit
-from trainspec_reference.torch.feed import blank
-from trainspec_reference.torch.groups import Groups, let_go
+from trainspec_reference.torch import checkpoint
+from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot, library
+from trainspec_reference.torch.groups import Groups, gather_noise, let_go
 from trainspec_reference.torch.models import make_model
+from trainspec_reference.torch.models.blocks import keeper
 from trainspec_reference.torch.models.transformer import TransformerModel
+from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit
 from trainspec_reference.torch.parts import plain_shape
-from trainspec_reference.torch.passes import Passes
-from trainspec_reference.torch.precision import parameter_dtype, prepare
+from trainspec_reference.torch.passes import Passes, blank
+from trainspec_reference.torch.precision import (
+    generator_states,
+    parameter_dtype,
+    prepare,
+    restore_generators,
+    seed_generators,
+)
 from trainspec_reference.torch.replica import Replica
 
 if TYPE_CHECKING:
     from trainspec_reference.torch.sharded import ShardedReplica
-
-_PLANTED = {"nan-gradient": math.nan, "inf-gradient": math.inf}
-"""What a planted fault puts into the next gradient."""
 
 
 class TorchBackend:
@@ -66,7 +67,7 @@ class TorchBackend:
         """Give the groups up; a gradient that was under way is lost."""
         if self._groups is None:
             return
-        with let_go():
+        with let_go(self._groups.made):
             if self._replica is not None:
                 self._replica.disconnect()
                 del self._passes
@@ -123,7 +124,7 @@ class TorchBackend:
         if not measure_noise:
             return known
         num_each = [micro_batch.num_targets for micro_batch in micro_batches]
-        sizes, norms = noise.gather(groups, num_each, exchange.squared_norms, num_targets)
+        sizes, norms = gather_noise(groups, num_each, exchange.squared_norms, num_targets)
         return replace(known, group_sizes=sizes, group_squared_norms=norms)
 
     def update(self, learning_rate: float, clip_norm: float | None) -> None:
@@ -151,7 +152,7 @@ class TorchBackend:
         groups, replica = self._joined(), self._built()
         boxes = replica.copied_boxes()
         rank = groups.formation.rank
-        for kind, state in random.states(self._device).items():
+        for kind, state in generator_states(self._device).items():
             boxes[f"random/{rank}/{kind}"] = Box.whole(state)
         if rank == 0:
             boxes[UPDATES] = Box.whole(torch.tensor([replica.num_updates]))
@@ -162,21 +163,21 @@ class TorchBackend:
         """Write a snapshot as a distributed checkpoint, with the exchange on a group of its own."""
         if not isinstance(snapshot, HostSnapshot):
             raise TypeError("the snapshot is of another backend")
-        checkpoint.write(snapshot, directory, self._joined().files)
+        library().write(snapshot, directory, self._joined().files)
 
     def restore(self, directory: Path) -> None:
         """Read this rank's boxes; another number of ranks gets fresh random states."""
         groups, replica = self._joined(), self._built()
         rank, num_ranks = groups.formation.rank, groups.formation.num_ranks
         facts = {name: Box.whole(torch.zeros(1, dtype=torch.int64)) for name in (UPDATES, NUM_RANKS)}
-        checkpoint.read(facts, directory)
+        library().read(facts, directory)
         replica.restore(directory)
         replica.set_num_updates(int(facts[UPDATES].tensor))
         replica.discard()
         if int(facts[NUM_RANKS].tensor) == num_ranks:
-            states = random.states(self._device)
-            checkpoint.read({f"random/{rank}/{kind}": Box.whole(state) for kind, state in states.items()}, directory)
-            random.restore(states, self._device)
+            states = generator_states(self._device)
+            library().read({f"random/{rank}/{kind}": Box.whole(state) for kind, state in states.items()}, directory)
+            restore_generators(states, self._device)
         else:
             self._seed()
 
@@ -186,30 +187,17 @@ class TorchBackend:
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
         """Global parameters by name."""
-        whole = digest.global_tensors(PARAMETERS, self._built(), self._shapes, self._joined(), self._dtype)
+        whole = checkpoint.global_tensors(PARAMETERS, self._built(), self._shapes, self._joined(), self._dtype)
         return {name: plain_shape(name, tensor.numpy()).astype(np.float32) for name, tensor in whole}
 
     def digest(self) -> str:
         """State digest, of tensors that this rank holds whole from its own copies."""
-        return digest.digest(self._built(), self._shapes, self._joined(), self._dtype)
+        return checkpoint.digest(self._built(), self._shapes, self._joined(), self._dtype)
 
     def agree(self, value: float) -> tuple[float, ...]:
         """The value of each rank."""
         local = torch.tensor(value, dtype=torch.float64, device=self._device)
         return tuple(self._joined().all_of(local).tolist())
-
-    def corrupt(self, fault: str) -> None:
-        """Spoil the next gradient, or flip a bit of a parameter now.
-
-        Raises:
-            ValueError: there is no such fault.
-        """
-        if fault == "flip-parameter-bit":
-            self._built().flip_bit()
-        elif fault in _PLANTED:
-            self._built().exchange.planted = _PLANTED[fault]
-        else:
-            raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_PLANTED)}")
 
     def _connect(self, replica: Replica | ShardedReplica) -> None:
         groups = self._joined()
@@ -241,7 +229,7 @@ class TorchBackend:
         # Ranks that hold the same activations drop the same of them; by sequence or context each holds others.
         plan = self._plan.parallelism
         others = [*([place["tensor"]] if plan.sequence else []), *([place["context"]] if plan.context > 1 else [])]
-        random.seed(*words, *others)
+        seed_generators(*words, *others)
 
     def _joined(self) -> Groups:
         if self._groups is None:

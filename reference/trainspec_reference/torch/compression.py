@@ -1,21 +1,23 @@
-"""Compresses gradients before they are sent (cast, low rank or sparse), and keeps the residual."""
+"""Compresses gradients before they are sent (cast, low rank or sparse), and keeps what was not sent."""
 
 # ruff: noqa: N806 - shapes stand in names
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 
 import torch
 import torch.distributed as dist
 
-from trainspec_reference.torch.algorithms import Sum
-from trainspec_reference.torch.exchange import Bucket
-from trainspec_reference.torch.flat import FlatState, Span
-from trainspec_reference.torch.flat_collectives import all_gather_flat
-from trainspec_reference.torch.groups import peers_needed
+from trainspec_reference.common.backend import CheckpointUnreadableError
+from trainspec_reference.torch.checkpoint import Box, host_copy, library
+from trainspec_reference.torch.exchange import Bucket, Sum
+from trainspec_reference.torch.flat import FlatState, Span, boxes_of
+from trainspec_reference.torch.groups import Groups, peers_needed
+from trainspec_reference.torch.parallel import all_gather_flat
 from trainspec_validate.documents.types.communication import Compression
 
 CAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -23,27 +25,26 @@ MIN_RATE = 2.0
 """A matrix is sent as two factors where that halves its bytes, as PyTorch's own PowerSGD does."""
 
 
-class Compressor(Protocol):
+class Compressor:
     """A way to send about the gradient of a bucket."""
+
+    factors: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """What it has learnt, by name of the parameter; alike on all ranks."""
+    num_sent_bytes = 0
+    """Of the last bucket's message, places and factors included."""
 
     def send(self, bucket: Bucket, total: Sum) -> torch.Tensor:
         """Replace the bucket's gradient by the sum of what all ranks sent, and return what this one did not send.
 
         Over all ranks, what is returned and the sum together are the sum of the gradients.
         """
-        ...
-
-    factors: Mapping[str, torch.Tensor]
-    """What it has learnt, by name of the parameter; alike on all ranks."""
-    num_sent_bytes: int
-    """Of the last bucket's message, places and factors included."""
+        raise NotImplementedError
 
     def commit(self) -> None:
         """Keep what was learnt in this step."""
-        ...
 
 
-class Cast:
+class Cast(Compressor):
     """16-bit numbers on the wire and sums in the gradient's own format.
 
     Each rank sums one chunk for all, and keeps what is lost when its sum is cast for the way back.
@@ -51,8 +52,6 @@ class Cast:
 
     def __init__(self, dtype: torch.dtype, group: dist.ProcessGroup) -> None:
         self._dtype, self._group = dtype, group
-        self.factors: Mapping[str, torch.Tensor] = {}
-        self.num_sent_bytes = 0
         self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
 
     def send(self, bucket: Bucket, total: Sum) -> torch.Tensor:  # noqa: ARG002 - the sum is made of other messages
@@ -74,17 +73,12 @@ class Cast:
         gradient_N.copy_(sent_WC.flatten()[: len(gradient_N)])
         return residual_N
 
-    def commit(self) -> None:
-        """Nothing is learnt."""
 
-
-class TopK:
+class TopK(Compressor):
     """The largest entries of each bucket, with their places."""
 
     def __init__(self, density: float, group: dist.ProcessGroup) -> None:
         self._density, self._group, self._size = density, group, dist.get_world_size(group)
-        self.factors: Mapping[str, torch.Tensor] = {}
-        self.num_sent_bytes = 0
 
     def send(self, bucket: Bucket, total: Sum) -> torch.Tensor:  # noqa: ARG002 - sparse sums are made of gathers
         """Gather the entries of all ranks, and add them up in order of rank."""
@@ -105,11 +99,8 @@ class TopK:
             gradient_N[places] += values
         return residual_N
 
-    def commit(self) -> None:
-        """Nothing is learnt."""
 
-
-class PowerSgd:
+class PowerSgd(Compressor):
     """Each large matrix as two thin factors, the second of which starts the next step's power iteration.
 
     Source: arXiv:1905.13727, algorithm 1.
@@ -117,7 +108,6 @@ class PowerSgd:
 
     def __init__(self, rank: int, state: FlatState) -> None:
         self._rank, self._next = rank, dict[str, torch.Tensor]()
-        self.num_sent_bytes = 0
         self.factors: Mapping[str, torch.Tensor] = {
             span.region.name: self._start(span, state) for span in state.spans if self._is_thin(span)
         }
@@ -192,3 +182,139 @@ def make_compressor(plan: Compression, state: FlatState, group: dist.ProcessGrou
     raise ValueError(
         f"compression by {plan.method} is not one of fp16, bf16, power-sgd with a rank, top-k with a density"
     )
+
+
+RESIDUAL, FACTOR = "compression/residual", "compression/factor"
+
+
+class Feedback:
+    """The exchange of buckets through a compressor, with error feedback where the plan has it.
+
+    What was not sent is added to the gradient of the next step; a step that is discarded leaves it as it was.
+    """
+
+    def __init__(self, plan: Compression, state: FlatState) -> None:
+        self._plan, self._state = plan, state
+        self.residual, self._pending = (torch.zeros_like(state.parameters) for _ in range(2))
+        self._rank, self._num_ranks = 0, 0
+        self._num_pending = 0
+        """Entries of `_pending` that are of the step that was sent last."""
+        self.compressor: Compressor | None = None
+        self._learnt: Mapping[str, torch.Tensor] = {}
+
+    def connect(self, groups: Groups) -> None:
+        """Go on among these data ranks; of another number, each keeps what it has left to send, unless the plan resets.
+
+        Raises:
+            ValueError: the plan refuses another number of ranks, or its compressor is not here.
+        """
+        if groups.grid.num_ranks != groups.num_copies:
+            raise ValueError("compression is for ranks that hold the whole model here")
+        self._rank, num_ranks = groups.copy, groups.num_copies
+        if self._num_ranks not in (0, num_ranks):
+            if self._plan.residual_on_resize == "refuse":
+                raise ValueError(f"the plan refuses {num_ranks} data ranks for the residuals of {self._num_ranks}")
+            if self._plan.residual_on_resize == "reset":
+                self.forget()
+        factors = self.factors
+        self._num_ranks = num_ranks
+        self.compressor = make_compressor(self._plan, self._state, groups.copies) if groups.copies else None
+        for name, factor in self.factors.items():
+            factor.copy_(factors.get(name, factor))
+
+    def disconnect(self) -> None:
+        """Send no more; what was learnt stays."""
+        self._learnt, self.compressor = self.factors, None
+
+    def reduce(self, bucket: Bucket, total: Sum) -> None:
+        """Replace the bucket's gradient by the sum of what all ranks sent, or by the sum before the first such step."""
+        place = slice(bucket.spans[0].start, bucket.spans[-1].stop)
+        if self._plan.error_feedback:
+            bucket.gradient.add_(self.residual[place])
+        self._num_pending *= bucket.number > 0
+        if self.compressor is not None and self._has_begun:
+            kept: torch.Tensor | float = self.compressor.send(bucket, total)
+        else:  # what was left of a compressed step goes along
+            total(bucket.gradient)
+            kept = 0.0
+        if self._plan.error_feedback:
+            self._pending[place] = kept
+            self._num_pending += place.stop - place.start
+
+    @property
+    def num_sent_bytes(self) -> int:
+        """Of the last bucket, as this rank sent it to one other; 0 where it was not compressed."""
+        return self.compressor.num_sent_bytes if self.compressor else 0
+
+    def commit(self) -> None:
+        """The step is applied: what it did not send waits for the next one."""
+        if self._plan.error_feedback:
+            self.residual, self._pending, self._num_pending = self._pending, self.residual, 0
+        if self.compressor is not None:
+            self.compressor.commit()
+
+    def forget(self) -> None:
+        """Nothing is left to be sent."""
+        self.residual.zero_()
+        self._num_pending = 0
+
+    def catch_up(self, num_updates: int) -> None:
+        """The state of another rank, with so many updates more, is taken over.
+
+        Where it is one, all ranks have what this one sent last; of what was not sent whole, the rest is not known.
+        """
+        if num_updates == 1 and self._num_pending == len(self._pending):
+            self.commit()
+        elif num_updates:
+            self.forget()
+
+    def copied_boxes(self) -> dict[str, Box]:
+        """Copies of this rank's residual, and of what all ranks have learnt alike from the first of them."""
+        spans = self._state.spans if self._plan.error_feedback else ()
+        boxes = dict(boxes_of(f"{RESIDUAL}/{self._rank}", host_copy(self.residual), 0, spans))
+        if self._rank == 0:
+            boxes |= {f"{FACTOR}/{name}": Box.whole(host_copy(factor)) for name, factor in self.factors.items()}
+        return boxes
+
+    def restore(self, directory: Path) -> None:
+        """Read residuals and factors; those of another number of ranks are treated as the plan says.
+
+        Raises:
+            CheckpointUnreadableError: the checkpoint is damaged, or the plan refuses the number of ranks.
+        """
+        names = library().names_in(directory)
+        writers = sorted({int(name.split("/")[2]) for name in names if name.startswith(f"{RESIDUAL}/")})
+        self.forget()
+        for writer in self._inherited(writers, directory):
+            found = torch.zeros_like(self.residual, device="cpu")
+            library().read(dict(boxes_of(f"{RESIDUAL}/{writer}", found, 0, self._state.spans)), directory)
+            self.residual += found.to(self.residual.device)
+        found_factors = {
+            f"{FACTOR}/{name}": factor for name, factor in self.factors.items() if f"{FACTOR}/{name}" in names
+        }
+        hosted = {name: Box.whole(torch.zeros_like(factor, device="cpu")) for name, factor in found_factors.items()}
+        library().read(hosted, directory)
+        for name, factor in found_factors.items():
+            factor.copy_(hosted[name].tensor)
+
+    def _inherited(self, writers: list[int], directory: Path) -> Iterator[int]:
+        """Ranks of the checkpoint whose residual this rank takes over."""
+        if not writers or not self._plan.error_feedback:
+            return
+        if len(writers) == self._num_ranks:
+            yield self._rank
+        elif self._plan.residual_on_resize == "refuse":
+            raise CheckpointUnreadableError(
+                f"{directory}: the plan refuses {self._num_ranks} data ranks for the residuals of {len(writers)}"
+            )
+        elif self._plan.residual_on_resize != "reset":
+            yield from (writer for writer in writers if writer % self._num_ranks == self._rank)
+
+    @property
+    def factors(self) -> Mapping[str, torch.Tensor]:
+        """What has been learnt, alike on all ranks."""
+        return self.compressor.factors if self.compressor else self._learnt
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._state.num_updates + 1 >= (self._plan.start_step or 0)

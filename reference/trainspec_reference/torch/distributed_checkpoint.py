@@ -1,4 +1,4 @@
-"""Drives PyTorch's distributed checkpoints; `checkpoint` loads it when one is read or written."""
+"""Drives PyTorch's distributed checkpoints; `checkpoint.library` loads it when one is read or written."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from torch.distributed.checkpoint.default_planner import (
     create_default_local_load_plan,
 )
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import (
-    Metadata,
-    MetadataIndex,
-    StorageMeta,
-)
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -111,7 +107,12 @@ def _unpickled(file: BinaryIO) -> Any:
 
 
 def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | None) -> None:
-    """As `checkpoint.write`."""
+    """Write the boxes of all ranks of the group into one checkpoint, forced to storage.
+
+    Raises:
+        OSError: this rank, or another one, cannot write.
+        PeerLostError: a rank is gone.
+    """
     writer = FileSystemWriter(directory, single_file_per_rank=True, sync_files=True)
     planner = _SavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
@@ -133,7 +134,11 @@ def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | No
 
 
 def names_in(directory: Path) -> frozenset[str]:
-    """As `checkpoint.names_in`."""
+    """Names of the global tensors of a checkpoint.
+
+    Raises:
+        CheckpointUnreadableError: there is no readable index.
+    """
     try:
         return frozenset(IndexReader(directory).read_metadata().state_dict_metadata)
     except Exception as error:  # a damaged pickle raises what it likes
@@ -141,7 +146,11 @@ def names_in(directory: Path) -> frozenset[str]:
 
 
 def read(boxes: Mapping[str, Box], directory: Path) -> None:
-    """As `checkpoint.read`."""
+    """Fill the boxes from a checkpoint, however the ranks that wrote it had divided its tensors.
+
+    Raises:
+        CheckpointUnreadableError: a file is missing, damaged or of another model.
+    """
     planner = _LoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # it is so by intention

@@ -1,20 +1,118 @@
-"""Exchanges gradients in buckets that overlap with the backward pass."""
+"""Sums gradients over copies of the model, in buckets that overlap with the backward pass."""
+
+# ruff: noqa: N803, N806 - shapes stand in names
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Protocol
 
 import torch
+import torch.distributed as dist
 
-from trainspec_reference.torch.algorithms import Sum
-from trainspec_reference.torch.context_parallel import ContextSplit
+from trainspec_reference.common.offers import all_reduce_algorithm
 from trainspec_reference.torch.flat import FlatState, Span, squared_norm
-from trainspec_reference.torch.streams import SideStream
+from trainspec_reference.torch.groups import Groups, peers_needed
+from trainspec_reference.torch.parallel import all_gather_flat, reduce_scatter_flat
+from trainspec_validate.documents.types.communication import Communication
+
+Sum = Callable[[torch.Tensor], None]
+"""Replaces a flat tensor by its sum over the data ranks, in place and alike on all of them."""
+
+
+def data_sum(groups: Groups, communication: Communication | None) -> Sum:
+    """The sum over the data ranks, by what the plan chooses for messages of that size."""
+
+    def run(tensor_N: torch.Tensor) -> None:
+        if groups.sharers is None or not tensor_N.numel():
+            return
+        with peers_needed():
+            if all_reduce_algorithm(communication, tensor_N.nbytes) == "hierarchical":
+                hierarchical(tensor_N, groups)
+            else:
+                dist.all_reduce(tensor_N, group=groups.sharers)
+
+    return run
+
+
+def sum_of_experts(groups: Groups) -> Sum:
+    """The sum over the ranks that hold the same experts, in one call: their parameters are of another group."""
+
+    def run(tensor_N: torch.Tensor) -> None:
+        if groups.copies is not None:
+            with peers_needed():
+                dist.all_reduce(tensor_N, group=groups.copies)
+
+    return run
+
+
+def hierarchical(tensor_N: torch.Tensor, groups: Groups) -> None:
+    """Sum inside each host first, so that the fabric carries each byte once per host and not once per rank.
+
+    With as many ranks in each host: reduce-scatter in the host, all-reduce of each piece between hosts, all-gather in
+    the host. Otherwise the first rank of each host stands for it.
+    """
+    if groups.leaders is None and groups.in_host is None:
+        dist.all_reduce(tensor_N, group=groups.sharers)
+    elif groups.across_hosts is not None and groups.in_host is not None:
+        size = dist.get_world_size(groups.in_host)
+        padded_P = torch.nn.functional.pad(tensor_N, (0, -tensor_N.numel() % size))
+        piece_C = padded_P.new_empty(padded_P.numel() // size)
+        reduce_scatter_flat(piece_C, padded_P, group=groups.in_host)
+        dist.all_reduce(piece_C, group=groups.across_hosts)
+        all_gather_flat(padded_P, piece_C, group=groups.in_host)
+        tensor_N.copy_(padded_P[: tensor_N.numel()])
+    else:
+        _by_leaders(tensor_N, groups)
+
+
+def _by_leaders(tensor_N: torch.Tensor, groups: Groups) -> None:
+    if groups.in_host is not None:
+        dist.reduce(tensor_N, group_dst=0, group=groups.in_host)
+    if groups.leaders is not None:
+        dist.all_reduce(tensor_N, group=groups.leaders)
+    if groups.in_host is not None:
+        dist.broadcast(tensor_N, group_src=0, group=groups.in_host)
+
+
+class SideStream:
+    """A queue of work beside the one that computes; on the processor, threads do the same and nothing is to be done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def mark(self) -> torch.cuda.Event | None:
+        """What has been asked of the computing queue until now."""
+        if self._stream is None:
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    @contextmanager
+    def after(self, event: torch.cuda.Event | None) -> Iterator[None]:
+        """Work that begins once the marked work is done, and does not hold up the computing queue."""
+        if self._stream is None or event is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(event)
+            yield
+
+    def finish_computing(self) -> None:
+        """Wait for the computing queue."""
+        if self._stream is not None:
+            torch.cuda.current_stream().synchronize()
+
+    def finish(self) -> None:
+        """Wait for the work beside it."""
+        if self._stream is not None:
+            self._stream.synchronize()
+
 
 DEFAULT_BUCKET_BYTES = 25e6
 """As large as PyTorch's own; the first bucket starts when the last layer's gradients are there."""
@@ -35,20 +133,13 @@ class Bucket:
         return self.spans[0].region.is_of_experts
 
 
-class Wire(Protocol):
-    """How a bucket's gradient becomes the sum over data ranks."""
-
-    def reduce(self, bucket: Bucket, total: Sum) -> None:
-        """Replace the bucket's gradient by the sum, in place."""
-        ...
+Reduce = Callable[[Bucket, Sum], None]
+"""Replaces a bucket's gradient by the sum over data ranks, in place."""
 
 
-class Dense:
-    """As it is."""
-
-    def reduce(self, bucket: Bucket, total: Sum) -> None:
-        """Sum the gradient in its own format."""
-        total(bucket.gradient)
+def reduce_whole(bucket: Bucket, total: Sum) -> None:
+    """Sum the gradient as it is, in its own format."""
+    total(bucket.gradient)
 
 
 @dataclass(slots=True)
@@ -67,21 +158,6 @@ class Turn:
     jobs: list[Future[None]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How gradients travel."""
-
-    bucket_bytes: float = DEFAULT_BUCKET_BYTES
-    overlaps: bool = True
-    """Whether a bucket leaves as soon as it is complete, and not after the last backward pass."""
-    table: str | None = None
-    """Name of a parameter that another pipeline stage holds, too."""
-    of_sequences: Callable[[torch.Tensor], torch.Tensor] = ContextSplit().of_sequences
-    """Gives the gradient of whole sequences for the part that this rank has of it."""
-    expert_total: Sum | None = None
-    """Sums gradients of experts where fewer ranks hold them than the other parameters."""
-
-
 class GradientExchange:
     """Watches the backward pass of a model, and sums each bucket over the data ranks as soon as it is complete.
 
@@ -89,14 +165,14 @@ class GradientExchange:
     algorithm is made of messages, no two of its messages meet those of another bucket.
     """
 
-    def __init__(self, state: FlatState, total: Sum, wire: Wire, settings: Settings) -> None:
-        self._state, self._total, self._wire = state, total, wire
-        self._overlaps, self._table, self._of_sequences = settings.overlaps, settings.table, settings.of_sequences
-        self._expert_total = settings.expert_total or total
-        self.buckets = make_buckets(state, settings.bucket_bytes)
+    def __init__(self, state: FlatState, groups: Groups, plan: Communication | None, reduce: Reduce) -> None:
+        self._state, self._reduce = state, reduce
+        self._total, self._expert_total = data_sum(groups, plan), sum_of_experts(groups)
+        self._overlaps = plan is None or plan.overlap_gradients is not False
+        self._table = "token_embedding" if groups.ends is not None else None  # which two stages of a pipeline hold
+        self._of_sequences = groups.context.of_sequences
+        self.buckets = make_buckets(state, plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES)
         self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
-        self.planted: float | None = None
-        """Put into the next gradient, for tests."""
         self._stream = SideStream(state.parameters.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gradient-exchange")
         self._handles = [
@@ -169,8 +245,6 @@ class GradientExchange:
                 self._earlier[first:last] += bucket.gradient
                 bucket.gradient.copy_(self._earlier[first:last]) if self._is_last else bucket.gradient.zero_()
         if self._is_last:
-            if self.planted is not None:
-                bucket.gradient[0], self.planted = self.planted, None
             turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale, self._stream.mark()))
 
     def _squared_norm(self, bucket: Bucket) -> torch.Tensor:
@@ -200,7 +274,7 @@ class GradientExchange:
         with torch.no_grad(), self._stream.after(ready):
             if loss_scale != 1.0:
                 bucket.gradient.div_(loss_scale)
-            self._wire.reduce(bucket, self._expert_total if bucket.is_of_experts else self._total)
+            self._reduce(bucket, self._expert_total if bucket.is_of_experts else self._total)
 
     @property
     def squared_norms(self) -> list[float]:

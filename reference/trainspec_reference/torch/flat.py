@@ -125,13 +125,6 @@ def set_moments(
     optimizer.state[tensor] = {"step": step, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
 
 
-def flip_bit(tensor: torch.Tensor) -> None:
-    """Damage the first number of a tensor: the highest bit of its mantissa turns over."""
-    is_narrow = tensor.itemsize == 4
-    words = tensor.view(torch.int32 if is_narrow else torch.int64).view(-1)
-    words[0] ^= 1 << (22 if is_narrow else 51)
-
-
 def even_stretches(spans: Sequence[Span], num_owners: int) -> list[tuple[int, int]]:
     """Stretches of neighbours with about as many elements each, as (first, one after the last)."""
     length = spans[-1].stop

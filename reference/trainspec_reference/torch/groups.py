@@ -1,4 +1,4 @@
-"""Forms and dissolves the process groups of a formation, and distinguishes a lost peer from a bug."""
+"""Forms and dissolves the process groups of a formation, distinguishes a lost peer from a bug, and gathers norms."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.expert_parallel import ExpertSplit
-from trainspec_reference.torch.flat_collectives import all_gather_flat
+from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit, TensorSplit, all_gather_flat
 from trainspec_reference.torch.parts import Part
-from trainspec_reference.torch.tensor_parallel import TensorSplit
 
 _PEER_WORDS = re.compile(r"gloo/|nccl|timed? ?out|connection|socket|broken pipe|by peer", re.IGNORECASE)
 
@@ -48,6 +45,8 @@ class Groups:
 
     def __init__(self, formation: Formation, grid: RankGrid, device: torch.device) -> None:
         self.device = device
+        self.made: list[weakref.ref[dist.ProcessGroup]] = []
+        """All groups that this rank is in."""
         self.formation, self.grid, self.place = formation, grid, grid.place(formation.rank)
         if device.type == "cuda":
             hosts = formation.hosts[: formation.rank]
@@ -56,7 +55,7 @@ class Groups:
             os.environ["TRAINSPEC_DEVICE"] = f"GPU-{torch.cuda.get_device_properties().uuid}"
         with peers_needed():
             self._join(formation, device)
-            self.world = dist.group.WORLD
+            self.made += [weakref.ref(dist.group.WORLD)] if dist.group.WORLD is not None else []
             self.sharers, self.tensor = self._group("data", "context"), self._group("tensor")
             self.copies = self.sharers if grid.parallelism.expert == 1 else self._among(grid.copy_groups())
             # Groups of their own for experts, too, since tokens travel while gradients are summed.
@@ -118,6 +117,7 @@ class Groups:
             group = dist.group.WORLD if whole else dist.new_group(list(ranks), backend=backend)
             if self.formation.rank in ranks:
                 own = group
+                self.made += [weakref.ref(group)] if group is not None else []
         return own
 
     def _by_host(self) -> tuple[dist.ProcessGroup | None, ...]:
@@ -188,8 +188,7 @@ class Groups:
         """End what waits for peers, from any thread: kernels of NCCL wait until they are aborted."""
         if self.device.type != "cuda" or self.formation.num_ranks == 1:
             return
-        groups = (self.context.group, self.experts.group, self.pipeline, self.tensor, self.copies, self.ends)
-        for group in dict.fromkeys((*groups, self.sharers, self.world)):
+        for group in dict.fromkeys(made() for made in self.made):
             if group is not None and dist.get_backend(group) == "nccl":
                 group.abort()
 
@@ -202,12 +201,37 @@ class Groups:
 
 
 @contextmanager
-def let_go() -> Iterator[None]:
-    """A block after which nothing holds the groups that were there, so that their connections are closed.
+def let_go(groups: Sequence[weakref.ref[dist.ProcessGroup]]) -> Iterator[None]:
+    """A block after which nothing holds these groups, so that their connections are closed.
 
     A group of gloo closes none before it is deleted: a rank that is no neighbour of a lost one waits for them.
     """
-    groups = [weakref.ref(group) for group in (*dist.distributed_c10d._world.pg_map,)]
     yield
     if any(group() is not None for group in groups):
         gc.collect()
+
+
+def gather_noise(
+    groups: Groups, sizes: Sequence[int], squared_norms: Sequence[float], num_targets: int
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Targets, and squared norm of the mean gradient, of each group; groups without a target are left out.
+
+    `squared_norms` are of this rank's part of the gradients as the step sums them, each target weighing
+    1/num_targets; a group's own mean weighs each by 1/size. Parts of one replica are added, as squares of norms are.
+
+    Raises:
+        ValueError: ranks divide experts.
+    """
+    if groups.part.expert_degree > 1:
+        raise ValueError("experts learn from the tokens of several data ranks: no rank has a gradient of its own")
+    device = groups.device
+    most = int(groups.all_of(torch.tensor(float(len(sizes)), dtype=torch.float64, device=device)).max())
+    table = torch.zeros(groups.grid.degrees["data"], most, 2, dtype=torch.float64, device=device)
+    counts = groups.part.is_last and not groups.part.tensor_rank
+    is_teller = not groups.place["context"]  # norms of whole sequences are known to all that share them
+    for number, (size, squared) in enumerate(zip(sizes, squared_norms, strict=True)):
+        if size and is_teller:
+            scaled = squared * (num_targets / size) ** 2
+            table[groups.place["data"], number] = torch.tensor([size if counts else 0, scaled], dtype=torch.float64)
+    rows = [row for row in groups.sum_of(table).flatten(0, 1).tolist() if row[0]]
+    return tuple(int(row[0]) for row in rows), tuple(row[1] for row in rows)

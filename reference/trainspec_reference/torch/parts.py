@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from trainspec_reference.common.backend import Weights
-from trainspec_reference.torch.tensor_parallel import WHOLE, TensorSplit
+from trainspec_reference.torch.parallel import WHOLE, TensorSplit
 
 SPLIT_AXES = {"attention/qkv": 2, "attention/output": 0, "ffn/up": 1, "ffn/down": 0}
 """Axis along which tensor ranks split a matrix of each layer; all other parameters they hold whole.

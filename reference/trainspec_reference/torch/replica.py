@@ -11,11 +11,10 @@ from torch import nn
 
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
-from trainspec_reference.torch.algorithms import data_sum, sum_of_experts
-from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
-from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange, Settings
-from trainspec_reference.torch.feedback import Feedback
-from trainspec_reference.torch.flat import FlatState, Span, boxes_of, even_stretches, flip_bit
+from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, library
+from trainspec_reference.torch.compression import Feedback
+from trainspec_reference.torch.exchange import GradientExchange, reduce_whole
+from trainspec_reference.torch.flat import FlatState, Span, boxes_of, even_stretches
 from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_reference.torch.parts import Region
 
@@ -48,14 +47,8 @@ class Replica:
         plan = self._job.plan.communication
         if self.feedback:
             self.feedback.connect(groups)
-        settings = Settings(
-            bucket_bytes=plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES,
-            overlaps=plan is None or plan.overlap_gradients is not False,
-            table="token_embedding" if groups.ends is not None else None,
-            of_sequences=groups.context.of_sequences,
-            expert_total=sum_of_experts(groups),
-        )
-        self.exchange = GradientExchange(self.state, data_sum(groups, plan), self.feedback or Dense(), settings)
+        reduce = self.feedback.reduce if self.feedback else reduce_whole
+        self.exchange = GradientExchange(self.state, groups, plan, reduce)
 
     def disconnect(self) -> None:
         """Exchange no more; parameters and moments stay."""
@@ -108,10 +101,6 @@ class Replica:
         """Tell the optimizer how many updates its moments hold."""
         self.state.set_num_updates(num_updates)
 
-    def flip_bit(self) -> None:
-        """Damage the first parameter."""
-        flip_bit(self.state.parameters)
-
     def discard(self) -> None:
         """Clear the gradient."""
         self.state.gradients.zero_()
@@ -150,7 +139,7 @@ class Replica:
             for empty, kind, _, origin, spans in hosted
             for name, box in boxes_of(kind, empty.zero_(), origin, spans)
         }
-        read(boxes, directory)
+        library().read(boxes, directory)
         for filled, _, buffer, _, _ in hosted:
             buffer.copy_(filled)
         if self.feedback:

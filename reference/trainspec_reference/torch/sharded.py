@@ -13,29 +13,24 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
-from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
-from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_reference.torch.flat import flip_bit, make_optimizer, set_moments, squared_norm
-from trainspec_reference.torch.flat_collectives import reduce_scatter_flat
+from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, library
+from trainspec_reference.torch.flat import make_optimizer, set_moments, squared_norm
 from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.parallel import ContextSplit, reduce_scatter_flat
 from trainspec_reference.torch.parts import Region
 
 
-class ShardedExchange(ReduceScatter):
+class ShardedExchange:
     """FSDP2's reduce-scatter of whole gradients, which notes their norm, and the time where the processor does it."""
 
     def __init__(self, context: ContextSplit) -> None:
         self._context = context
         self._seconds, self._measures_noise, self._loss_scale = 0.0, False, 1.0
         self._squared_norms: list[torch.Tensor] = []
-        self.planted: float | None = None
-        """Put into the next gradient, for tests."""
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer for one exchange."""
@@ -50,8 +45,6 @@ class ShardedExchange(ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         """Sum whole gradients of all ranks, of which each keeps its share."""
-        if self.planted is not None:
-            input_tensor[0], self.planted = self.planted, None
         if self._measures_noise:
             self._squared_norms[-1] = squared_norm([self._context.of_sequences(input_tensor)]) + self._squared_norms[-1]
         start = time.perf_counter()
@@ -131,7 +124,7 @@ class ShardedReplica:
             unit = fully_shard(module, mesh=mesh, reshard_after_forward=not whole_between_passes)
             unit.set_gradient_divide_factor(1.0)  # the loss is divided by the targets of all ranks
             unit.set_force_sum_reduction_for_comms(enable=True)
-            unit.set_custom_reduce_scatter(self.exchange)
+            unit.set_custom_reduce_scatter(self.exchange)  # type: ignore[arg-type]
         self._shares = [self._share(name.replace(".", "/"), tensor) for name, tensor in self._model.named_parameters()]
         kept = [share for share in self._shares if share.tensor.numel()]
         self._optimizer = make_optimizer([(share.region, share.tensor) for share in kept], self._job.rates)
@@ -141,9 +134,10 @@ class ShardedReplica:
         if not isinstance(sharded, DTensor):
             raise TypeError(f"{name} is not divided")
         local = sharded.to_local().detach()
-        _, offsets = compute_local_shape_and_global_offset(sharded.shape, sharded.device_mesh, sharded.placements)
+        num_rows, mesh = sharded.shape[0], sharded.device_mesh
+        first = min(num_rows, mesh.get_local_rank() * -(-num_rows // mesh.size()))
         moments = torch.zeros_like(local), torch.zeros_like(local)
-        return Share(self._regions[name], sharded, tuple(offsets), local, moments)
+        return Share(self._regions[name], sharded, (first,) + (0,) * (local.ndim - 1), local, moments)
 
     def disconnect(self) -> None:
         """Nothing of it can go on."""
@@ -185,10 +179,6 @@ class ShardedReplica:
         for share in self._shares:
             share.sharded.grad = share.tensor.grad = None
 
-    def flip_bit(self) -> None:
-        """Damage this rank's share of a parameter."""
-        flip_bit(next(share.tensor for share in self._shares if share.tensor.numel()))
-
     def copied_boxes(self) -> dict[str, Box]:
         """Copies in host memory of this rank's shares."""
         return {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in self._boxes()}
@@ -201,7 +191,7 @@ class ShardedReplica:
         """
         boxes = dict(self._boxes())
         hosted = {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in boxes.items()}
-        read(hosted, directory)
+        library().read(hosted, directory)
         for name, box in boxes.items():
             box.tensor.copy_(hosted[name].tensor)
 

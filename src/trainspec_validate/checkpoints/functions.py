@@ -147,7 +147,7 @@ def runs_when_called(module: str, name: str) -> bool:
 
 
 def fetches_inside(module: str, name: str, arguments: Any) -> bool:
-    """Whether a call fetches a hidden attribute, such as the variables of a module, or one that no reader can tell.
+    """Whether a call fetches a hidden attribute, such as the variables of a module, or one that no reader can name.
 
     >>> fetches_inside("builtins", "getattr", ("object", "__globals__"))
     True

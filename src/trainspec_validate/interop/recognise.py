@@ -50,12 +50,8 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         f"settings of NeMo RL, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
-        (r"(?m)^tokens[ \t]*:", r"(?m)^parallelism[ \t]*:", r"(?m)^[ \t]+micro_batch_size[ \t]*:"),
-        f"settings of nanotron, which no reader knows; {_SHAPE_AND_STREAM}",
-    ),
-    (
         (r"(?m)^(?:device|global)_train_(?:micro)?batch_size[ \t]*:", r"(?m)^max_duration[ \t]*:"),
-        f"settings of OLMo or of a program of Composer, which no reader knows; {_SHAPE_AND_STREAM}",
+        f"settings of a program of Composer, which no reader knows, or a part of those of OLMo; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"\bEasyLM\.models\.",),

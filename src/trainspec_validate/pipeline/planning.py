@@ -23,7 +23,7 @@ from trainspec_validate.pipeline.form import Kind, refuse_errors, typed
 from trainspec_validate.pipeline.inputs import Input, name_of
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner import explain, plan_text, safety
-from trainspec_validate.planner.request import RESERVE_BYTES, Impossible, Request, Wishes, request
+from trainspec_validate.planner.request import RESERVE_BYTES, Impossible, Request, Wishes, model_of, request
 from trainspec_validate.planner.search import Progress, Ranking, Scored, search
 from trainspec_validate.system.boundary import InputError
 
@@ -146,7 +146,10 @@ def _model(model: str | Input) -> Model:
     """A model of the catalog by its name, or that of a training plan."""
     known = {name.casefold(): entry for name, entry in models().items()}
     if not isinstance(model, str) or model.lower().endswith((".yaml", ".yml", ".json")):
-        return document_of(model, TrainingPlan).model
+        try:
+            return model_of(document_of(model, TrainingPlan))
+        except Impossible as error:
+            raise NoPlanError(f"{name_of(model)}: {error}") from error
     entry = known.get(model.casefold())
     if entry is None:
         near = did_you_mean(model, models())

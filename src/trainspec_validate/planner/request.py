@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Literal
 
-from trainspec_validate.documents.types import ClusterProfile, changed
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, changed
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.model import Model
@@ -16,6 +16,7 @@ from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.costs.software import RELEASES, is_known
 from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.performance.forecast.facts import MachineFacts, machine_facts, model_facts
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
 
@@ -106,6 +107,22 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         assumptions.append(batch.told(goal.global_sequences))
     assumptions.extend(_indivisible(goal))
     return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
+
+
+def model_of(plan: TrainingPlan) -> Model:
+    """The model of a plan, for which a search takes all parameters to be trained.
+
+    Raises:
+        Impossible: the plan trains a part of them, or adapters.
+    """
+    trained = trained_of(plan)
+    if trained.num_frozen:
+        part = f"trains {number(round(trained.num_trained))} parameters next to {number(round(trained.num_frozen))}"
+        raise Impossible(
+            f"the plan {part} frozen ones, and layouts are searched for jobs that train all; "
+            "take lora and num_parameters_trained out to plan one"
+        )
+    return plan.model
 
 
 def _framework(asked: str | None) -> SoftwareComponent | None:

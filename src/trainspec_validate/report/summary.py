@@ -94,7 +94,7 @@ def _not_run(report: Report) -> int:
 def _found(report: Report) -> str:
     counts = ", ".join(_count(number, severity) for severity, number in severities(report).items() if number)
     files = all_paths(report)
-    body = f"{counts} in {len(paths_with_findings(report))} of {_count(len(files), 'document')}"
+    body = f"{counts}; documents with findings: {len(paths_with_findings(report))} of {len(files)}"
     counted = verdicts(report)
     if counted[Verdict.ERROR]:
         body += f"; {_count(counted[Verdict.ERROR], 'requirement')} {_WORDS[Verdict.ERROR]}"

@@ -19,8 +19,8 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.jax import compression
 from trainspec_reference.jax.arithmetic import FORMATS, squared_norm
 from trainspec_reference.jax.compression import Carried
+from trainspec_reference.jax.exchange import summed
 from trainspec_reference.jax.mesh import COPY_AXES
-from trainspec_reference.jax.reduction import summed
 
 from trainspec_conformance.testbed.jax import narrow
 from trainspec_conformance.testbed.jax.memory import ProgramMemory, predicted_bytes

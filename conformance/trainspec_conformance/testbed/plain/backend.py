@@ -20,8 +20,8 @@ from trainspec_reference.common.backend import (
     Snapshot,
     Weights,
 )
-from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.weights import state_digest, tensor_digest
 
 from trainspec_conformance.testbed.plain import reduction, storage
 from trainspec_conformance.testbed.plain.compression import GradientCompressor
@@ -255,13 +255,6 @@ class PlainBackend:
     def agree(self, value: float) -> tuple[float, ...]:
         """As `Backend.agree`."""
         return tuple(found for (found,) in self._exchange.gather_numbers([value]))
-
-    def corrupt(self, fault: str) -> None:
-        """As `Backend.corrupt`."""
-        if fault == "flip-parameter-bit":
-            self._parameters.vector[:1].view(np.uint32)[0] ^= np.uint32(1 << 22)
-        else:
-            self._planted = fault
 
 
 def _random_state(stored: Array, directory: Path) -> dict[str, Any]:

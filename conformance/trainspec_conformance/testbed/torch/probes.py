@@ -12,9 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 from trainspec_reference.common.job import Job, Rates
-from trainspec_reference.torch.compression import make_compressor
+from trainspec_reference.torch.compression import Feedback, make_compressor
 from trainspec_reference.torch.exchange import make_buckets
-from trainspec_reference.torch.feedback import Feedback
 from trainspec_reference.torch.flat import FlatState, squared_norm
 from trainspec_reference.torch.parts import Region
 from trainspec_reference.torch.precision import DTYPES

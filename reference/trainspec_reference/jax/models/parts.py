@@ -15,8 +15,7 @@ import optax
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.jax.arithmetic import Formats
-from trainspec_reference.jax.models.context_split import UNSHARED, ContextSplit
-from trainspec_reference.jax.models.tensor_split import WHOLE, TensorSplit
+from trainspec_reference.jax.models.splits import UNSHARED, WHOLE, ContextSplit, TensorSplit
 
 NORM_EPSILON = 1e-5
 GATHERED = "gathered"

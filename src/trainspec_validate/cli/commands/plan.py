@@ -184,8 +184,12 @@ def _model(word: str) -> Any:
     from trainspec_validate.documents.types import part  # noqa: PLC0415
     from trainspec_validate.documents.types.model import Model  # noqa: PLC0415
     from trainspec_validate.model.catalog import models  # noqa: PLC0415
+    from trainspec_validate.planner.request import Impossible, model_of  # noqa: PLC0415
 
     if Path(word).suffix in {".yaml", ".yml", ".json"}:
-        return files.document(word, "TrainingPlan", allow_errors=True).model  # type: ignore[union-attr]
+        try:
+            return model_of(files.document(word, "TrainingPlan", allow_errors=True))  # type: ignore[arg-type]
+        except Impossible as error:
+            raise Failure(f"{word}: {error}") from error
     known = pick(word, models(), "model", "`trainspec catalog --models`")
     return part(Model, {"name": known.name, **known.model})

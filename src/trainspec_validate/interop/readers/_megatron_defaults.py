@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, without_empty
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
+from trainspec_validate.model.finding import Pointer
 
 _LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
 _FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "num_parameters")
@@ -80,18 +81,14 @@ def _unknown_names(draft: Draft) -> Iterator[str]:
     return (name for name, value in draft.values.items() if name not in draft.used and value not in (None, False))
 
 
-def drop_all_defaults(draft: Draft, why: str) -> None:
+def drop_all_defaults(draft: Draft, why: str, kept: Collection[Pointer] = ()) -> None:
     """Every fact that comes from a default or from code of Megatron-LM, where another program has its own."""
-    for pointer, how in list(draft.derived.items()):
-        if "NVIDIA/Megatron-LM@" not in how:
-            continue
-        inner = draft.facts
-        for key in pointer[:-1]:
-            inner = inner.get(str(key), {})
-        inner.pop(str(pointer[-1]), None)
-        del draft.derived[pointer]
-        draft.lacks(pointer, why)
-    draft.facts = without_empty(draft.facts)
+    foreign = [
+        at
+        for at, how in draft.derived.items()
+        if at not in kept and (isinstance(how, Default | Habit) or "NVIDIA/Megatron-LM@" in how)
+    ]
+    draft.drop(foreign, why)
 
 
 def drop_model_defaults(draft: Draft, why: str) -> None:

@@ -17,6 +17,12 @@ _PADDING = 128
 _TOKENIZERS = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/tokenizers/utils/build_tokenizer.py"
 _SIZED_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer", "TikTokenizer"})
 """Tokenizers that take their size from `vocab_size`; every other one has its own."""
+_TOKENIZER_TYPES = _SIZED_TOKENIZERS | {
+    *("BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "SentencePieceTokenizer"),
+    *("GPTSentencePieceTokenizer", "HuggingFaceTokenizer", "Llama2Tokenizer", "MultimodalTokenizer", "SFTTokenizer"),
+    *("NullSFTTokenizer", "PretrainedFromHF", "HFTokenizer", "HFGPT2Tokenizer", "FalconTokenizer"),
+}
+"""Tokenizers that Megatron-LM and its forks take."""
 _NULL = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 _END_OF_DOCUMENT = (
     "such a tokenizer adds a token for the end of a document in some releases and forks "
@@ -208,6 +214,9 @@ def _write_vocabulary(draft: Draft) -> None:
         draft.put(("model", "vocabulary_size"), size)
         return
     kind = draft.word("tokenizer_type")
+    if kind and kind not in _TOKENIZER_TYPES and draft.word("$program") is None:
+        draft.put(("model", "vocabulary_size"), size)  # Megatron-LM, which pads the size, refuses such a tokenizer
+        return
     if kind and kind not in _SIZED_TOKENIZERS:
         why = f"the tokenizer decides it: {kind[:60]} takes no vocab_size ({_TOKENIZERS})"
         draft.lacks(("model", "vocabulary_size"), why)

@@ -7,7 +7,7 @@ import re
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, like, name_of, shown
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, is_count, like, name_of, shown
 
 MAX_LENGTH = 16 * 1024
 _GROUP = re.compile(r"\(([^()]*)\)\*([0-9]{1,4})")
@@ -154,7 +154,7 @@ def _write_pipeline(draft: Draft) -> None:
         if any(draft.flag(name) for name in _ZERO_BUBBLE):
             schedule, how = "zero-bubble", "a zero-bubble schedule that the command turns on"
         if ("parallelism", "schedule") not in draft.unknown:
-            draft.put(("parallelism", "schedule"), schedule, f"Megatron-LM runs {how}")
+            draft.put(("parallelism", "schedule"), schedule, Habit(f"Megatron-LM runs {how}"))
         method = draft.look("pp_partition_method")
         if method is not None or draft.reasons("pp_partition_method"):
             why = f"pp_partition_method {shown(method)} splits them by kind; list the layers of each stage"
@@ -288,7 +288,7 @@ def _write_ramp(draft: Draft) -> None:
     ]
     if (whole - start) % increment:
         draft.remark(f"increments of {increment} do not lead from {start} to {whole} sequences", "rampup_batch_size")
-    draft.put_records(("batch", "ramp"), stages, f"{count} increments over {samples} samples, after {ARGUMENTS}")
+    draft.put_records(("batch", "ramp"), stages, f"{count} increments over {samples} samples")
 
 
 def _write_job(draft: Draft) -> None:

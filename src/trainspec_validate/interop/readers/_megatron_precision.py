@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
 _FUSED_ADAM = "NVIDIA/TransformerEngine@04912bf0:transformer_engine/pytorch/optimizers/fused_adam.py"
-_FUSED = "fused kernels do these in fp32, and the loss casts its input (NVIDIA/Megatron-LM@d98e8a64)"
+_FUSED = Habit("fused kernels do these in fp32, and the loss casts its input (NVIDIA/Megatron-LM@d98e8a64)")
+_LINEAR = "Transformer Engine replaces the linear layers only"
 _DTYPES = {
     "fp32": "fp32",
     "fp16": "fp16",
@@ -45,7 +46,7 @@ def _write_formats(draft: Draft) -> None:
         gathered = f"fp8_param_gather: products read parameters that are kept in fp8 ({_SOURCE})"
         draft.put(("precision", "parameters"), "fp8", gathered)
     else:
-        draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
+        draft.put(("precision", "parameters"), compute, how or Habit("stored in the compute format"))
     sums, why = _sums(draft, compute)
     for key in ("gradients", "accumulation", "reduction"):
         if sums is None:
@@ -93,6 +94,8 @@ def _sums(draft: Draft, compute: str) -> tuple[str | None, str]:
         if main:
             return "fp32", f"main_grads_dtype is fp32 ({_SOURCE})"
         return "fp32", Default(f"bf16 gradients are summed in fp32 by default ({_SOURCE})")
+    if "grad_reduce_in_fp32" in draft.values:
+        return compute, "grad_reduce_in_fp32 is false: gradients stay in the compute format"
     return compute, Default("gradients stay in the compute format by default")
 
 
@@ -129,7 +132,9 @@ def _write_fsdp_sums(draft: Draft) -> None:
 def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:
     unchecked = draft.flag("no_check_for_nan_in_loss_and_grad") or draft.flag("check_for_nan_in_loss_and_grad") is False
     if dynamic:
-        draft.put(("precision", "nonfinite_action"), "skip-step", f"dynamic loss scaling skips the step ({_MIXED})")
+        draft.put(
+            ("precision", "nonfinite_action"), "skip-step", Habit(f"dynamic loss scaling skips the step ({_MIXED})")
+        )
     elif draft.flag("check_for_nan_in_loss_and_grad"):
         draft.put(("precision", "nonfinite_action"), "stop", "check_for_nan_in_loss_and_grad")
     elif not unchecked:
@@ -179,8 +184,8 @@ def _write_loss_scaling(draft: Draft) -> None:
     for name, (key, steps) in counts.items():
         value = draft.number(name)
         draft.put((*pointer, key), steps if value is None else int(value), default if value is None else "")
-    draft.put((*pointer, "growth_factor"), 2.0, f"fixed in {_MIXED}")
-    draft.put((*pointer, "backoff_factor"), 0.5, f"fixed in {_MIXED}")
+    draft.put((*pointer, "growth_factor"), 2.0, Habit(f"fixed in {_MIXED}"))
+    draft.put((*pointer, "backoff_factor"), 0.5, Habit(f"fixed in {_MIXED}"))
 
 
 def _write_recipe(draft: Draft) -> None:
@@ -205,15 +210,15 @@ def _write_recipe(draft: Draft) -> None:
             draft.put((*pointer, "amax_history_steps"), 1, default)
         scope = "rank" if draft.flag("no_fp8_reduce_amax", "fp8_no_reduce_amax") else "group"
         draft.put((*pointer, "amax_scope"), scope, default if scope == "group" else "")
-        how = "Transformer Engine keeps scales and histories as extra state of its modules"
+        how = Habit("Transformer Engine keeps scales and histories as extra state of its modules")
         draft.put((*pointer, "scaling_state_checkpointed"), value=True, how=how)
-    draft.put((*pointer, "high_precision_layers"), _kept(draft), "Transformer Engine replaces the linear layers only")
+    draft.put((*pointer, "high_precision_layers"), _kept(draft), Habit(_LINEAR))
     if name in _BLOCKS or kind == "tensorwise":
         draft.put(
             (*pointer, "scaling_state_checkpointed"), value=False, how="scales follow from the tensors at each step"
         )
     if four:
-        draft.put((*pointer, "gradient_rounding"), "stochastic", "part of Transformer Engine's nvfp4 recipe")
+        draft.put((*pointer, "gradient_rounding"), "stochastic", Habit("part of Transformer Engine's nvfp4 recipe"))
 
 
 def _kept(draft: Draft) -> list[str]:

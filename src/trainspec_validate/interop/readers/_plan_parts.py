@@ -35,6 +35,12 @@ class Default(str):
     __slots__ = ()
 
 
+class Habit(str):
+    """How a fact came about that no setting states: the code of one program does it, and another may do otherwise."""
+
+    __slots__ = ()
+
+
 def like(how: str, words: str) -> str:
     """Words for what follows from a fact that came about in the way `how`: a default where that one is.
 
@@ -461,4 +467,7 @@ def leave_offload_open(draft: Draft, *names: str) -> None:
         reason = next(iter(draft.reasons(name)), "")
         if reason or (value not in (None, False, 0) and str(value).lower() not in {"false", "none", "no", ""}):
             why = reason or "the program decides how many activations or layers it moves"
-            draft.drop([("memory", "offload")], f"{draft.origins.get(name, name)}: {why}")
+            known = draft.get("memory", "offload") or []
+            places = ", ".join(f"{entry['what']} on the {entry['target']}" for entry in known if entry.get("what"))
+            stated = f"; the source states {places}" if places else ""
+            draft.drop([("memory", "offload")], f"{draft.origins.get(name, name)}: {why}{stated}")

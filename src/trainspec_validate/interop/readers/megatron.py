@@ -57,6 +57,7 @@ _CERTAIN = frozenset(
 )
 """Arguments of which a program with Megatron-LM's parser has at least one."""
 _OF_ANOTHER = "Megatron-LM takes no options in underscores: they are those of another program, with defaults of its own"
+_NO_PROGRAM = "the program that reads these arguments is not given, and may have defaults of its own"
 _CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
 _COUNTED = re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0, 0\): ([0-9]{1,15})\b")
 _PLAIN_SCALAR = re.compile(
@@ -137,13 +138,13 @@ def read(text: ForeignText) -> Fragment:
 
 
 def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
-    """Leave open what the defaults of a program that is not Megatron-LM's own decide; `own` says that it is none."""
-    if own:
-        drop_all_defaults(draft, own)
-    elif program and not _OWN.search(program):
+    """Leave open what a program other than Megatron-LM's own decides; `own` says that the options are of another."""
+    if own or not program:
+        drop_all_defaults(draft, own or _NO_PROGRAM)
+    elif not _OWN.search(program):
         known = "none of the programs of Megatron-LM that this reader knows"
         drop_all_defaults(draft, f"{program[:60]} is {known}, and may have defaults of its own")
-    elif program and not _ENTRIES.fullmatch(program):
+    elif not _ENTRIES.fullmatch(program):
         drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
 
 

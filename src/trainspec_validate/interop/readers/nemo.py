@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
@@ -14,7 +14,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -55,6 +55,11 @@ _WIDE = frozenset({"32", "fp32", "float", "float32", "torch.float32"})
 _NARROW = frozenset({"16", "bf16", "fp16", "half", "float16", "bfloat16", "torch.float16", "torch.bfloat16"})
 _SUMS_SOURCE = "NVIDIA/NeMo@b1f5aa3a:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py"
 
+_NEEDED = ("trainer.precision", "exp_manager", "model.optim")
+"""Settings that each training program of NeMo's Megatron models reads.
+
+Source: NVIDIA/NeMo@00780235:nemo/collections/nlp/parts/megatron_trainer_builder.py and megatron_gpt_pretraining.py.
+"""
 _NEMO = {
     "model.encoder_seq_length": "seq_length",
     "model.override_vocab_size": "padded_vocab_size",
@@ -191,7 +196,10 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         _leave_open(draft, other)
     _correct(draft, sums)
     write_nemo(draft)
-    if _is_foreign(draft):
+    if (setting := _lacking(origins.values())) is not None:
+        why = f"NeMo's own programs read {setting}, which the file lacks: another program reads it, or completes it"
+        drop_all_defaults(draft, why)
+    elif _is_foreign(draft):
         draft.drop_defaults("this reader knows hardly a setting of `model`, so defaults of Megatron may not hold")
     source = _starts_from(values)
     if source and not any(values.get(name) for name in ("num_layers", "encoder_num_layers", "hidden_size")):
@@ -203,6 +211,14 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     mark_usual(draft)
     return draft
+
+
+def _lacking(names: Collection[str]) -> str | None:
+    """What no program of NeMo trains a Megatron model without, of settings by their own names; None for all of it."""
+    for needed in _NEEDED:
+        if not any(name == needed or name.startswith(f"{needed}.") for name in names):
+            return needed
+    return None if any(name.endswith(".hidden_size") for name in names) else "model.hidden_size"
 
 
 def _is_foreign(draft: Draft) -> bool:
@@ -305,7 +321,7 @@ def _correct(draft: Draft, sums: str) -> None:
     wide = draft.flag("megatron_amp_O2")
     if draft.get("precision", "compute") != "fp32" and not wide:
         why = "without megatron_amp_O2 parameters stay in fp32 and operands are cast"
-        why = Default(why) if wide is None else why
+        why = Default(why) if wide is None else Habit(why)
         draft.facts["precision"].pop("master_parameters", None)
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
@@ -347,7 +363,7 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     if whole:
         drop_defaults(draft)
     else:
-        drop_all_defaults(draft, _BY_RECIPE)
+        drop_all_defaults(draft, _BY_RECIPE, [("parallelism", "schedule")])
         _leave_chunks_open(draft)
     write_megatron(draft, defaults=False)
     count_stated(draft)

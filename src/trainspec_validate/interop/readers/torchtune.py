@@ -24,6 +24,8 @@ _RECIPE = re.compile(r"(?m)^model[ \t]*:")
 _FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 _RATE = ("optimizer", "learning_rate")
 _MLP = ("gate_proj", "up_proj", "down_proj")
+_OF_ROLLOUTS = ("grpo_samples", "ppo_batch_size", "ppo_epochs", "forward_batch_size")
+"""Settings of recipes that generate what they train on."""
 _DEGREES = (("tensor", "tensor_parallel_dim"), ("context", "context_parallel_dim"))
 
 
@@ -107,6 +109,14 @@ def _write_degrees(draft: Draft) -> None:
 
 
 def _write_batch(draft: Draft) -> None:
+    told = next((name for name in _OF_ROLLOUTS if name in draft.values), None)
+    if told is not None:
+        draft.look("batch_size", "gradient_accumulation_steps")
+        why = f"{told}: batch_size counts prompts or responses of a rollout, which the recipe splits"
+        for key in ("micro_sequences", "accumulation_steps", "global_sequences"):
+            draft.lacks(("batch", key), why)
+        draft.lacks(("batch", "loss_reduction"), "the recipe decides how losses are averaged")
+        return
     draft.copy(("batch", "micro_sequences"), "batch_size")
     draft.copy(("batch", "accumulation_steps"), "gradient_accumulation_steps")
     draft.lacks(("batch", "loss_reduction"), "the recipe decides how losses are averaged")

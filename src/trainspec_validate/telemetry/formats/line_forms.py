@@ -102,7 +102,7 @@ FORMS: Final = {
         },
         "2025-06-20 12:00:00.500 host:0 olmo.train:979 INFO [step=5/2500,epoch=0]",
         restored="Loading checkpoint from ",
-        more=re.compile(rf"^ {{2,8}}(?P<name>[A-Za-z][^=\n]{{0,120}})=(?P<value>[\d,.]{{1,40}}|{_NUMBER})\s*$"),
+        more=re.compile(r"^ {2,8}(?P<name>[A-Za-z][^=\n]{0,120})=(?P<value>\S[^\n]{0,200}?)\s*$"),
     ),
     "trainer-log": Form(
         "console log of the Hugging Face Trainer, lines with loss and epoch",

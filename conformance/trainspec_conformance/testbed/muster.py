@@ -4,12 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+from trainspec_reference.common import channel
 from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.crew import Worker
-from trainspec_reference.common.messages import Reach, Reached
+from trainspec_reference.common.messages import FromController, FromWorker, Message, Text
 
 _WAITED_SECONDS = 4.0
 """For the answer of a worker."""
+
+
+class Bell(Message, frozen=True, kw_only=True, tag="bell"):
+    """A worker tells where peers see whether they reach it."""
+
+    address: Text
+    """`host:port`."""
+
+
+class Reached(Message, frozen=True, kw_only=True, tag="reached"):
+    """Which peers a worker has reached, as it was asked."""
+
+    addresses: tuple[Text, ...]
+    free: Text
+    """`host:port` on its host that nobody listens at now."""
+
+
+class Reach(Message, frozen=True, kw_only=True, tag="reach"):
+    """Say which of these peers you reach."""
+
+    addresses: tuple[Text, ...]
+
+
+channel._from_worker = msgspec.json.Decoder(FromWorker | Bell | Reached)
+channel._from_controller = msgspec.json.Decoder(FromController | Reach)
 
 
 class Muster:
@@ -20,9 +47,9 @@ class Muster:
         self._answers: dict[int, Reached] = {}
         self._now = now
         self._end = now() + _WAITED_SECONDS
-        addresses = tuple(member.address for member in members if member.address is not None)
+        addresses = tuple(member.notes["address"] for member in members)
         for member in members:
-            member.tell(Reach(addresses=addresses))
+            member.tell(Reach(addresses=addresses))  # type: ignore[arg-type]
 
     def hear(self, worker: Worker, answer: Reached) -> None:
         """A worker tells whom it reaches."""
@@ -53,7 +80,7 @@ class Muster:
         for member in mine:
             answer = self._answers.get(member.number)
             reached = set(answer.addresses) if answer else set()
-            found -= {other.host or "" for other in self._members if other.address not in reached}
+            found -= {other.host or "" for other in self._members if other.notes["address"] not in reached}
         return found
 
 

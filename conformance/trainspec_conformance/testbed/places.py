@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-LOOPBACK = "127.0.0.1"
+ADDRESS = "TRAINSPEC_TESTBED_ADDRESS"
+"""Variable with the address of a worker's host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,6 @@ class Places:
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = dict(places)
         self._cut_off: set[str] = set()
-
-    @property
-    def are_real(self) -> bool:
-        """Whether workers run on hosts, and do not only stand for them."""
-        return bool(self._places)
 
     def of(self, host: str | None) -> Place | None:
         """Where workers of a host run; None for where the controller does."""
