@@ -72,7 +72,7 @@ def short_ids(identifiers: Iterable[str]) -> str:
 
 
 def topics(identifiers: Sequence[str]) -> str:
-    """What many requirements are about, in words that lead to their ids; empty for few.
+    """Topics of many requirements, in words that lead to their ids; empty for few.
 
     >>> topics([f"TS-MEM-{number:03}" for number in range(9)] + ["TS-TOP-017"])
     'on memory, network and placement: '
