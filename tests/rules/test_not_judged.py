@@ -55,7 +55,7 @@ def test_a_stated_figure_without_a_model_is_not_judged(
     assert verdict(requirement, **documents) is Verdict.NOT_RUN
 
 
-POWER = ("power_watts", 0.7, {"TS-CLU-005", "TS-CLU-041", "TS-CLU-066", "TS-CLU-078"})
+POWER = ("power_watts", 0.7, {"TS-CLU-005", "TS-CLU-041", "TS-CLU-066", "TS-CLU-078", "TS-CLU-082"})
 CAP = ("power_cap_watts", 0.7, {"TS-CLU-041", "TS-CLU-066", "TS-CLU-078"})
 RATES = ("peak_rates", 5, {"TS-MEM-002", "TS-MEM-004"})
 MEMORY = ("memory_bytes", 3, {"TS-PRC-011", "TS-PAR-042"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,8 @@ class ScaleUpLink:
     max_domain_num_accelerators: int | None = None
     num_switch_ports: int | None = None
     """Ports of one switch chip."""
+    topologies: Sequence[str] = ()
+    """Ways in which published machines join accelerators by these links; empty where none are listed."""
     node_bandwidth_bytes_per_second: float | None = None
     """The part of the rate that joins accelerators of one node, where links of another kind join nodes."""
     note: str = ""

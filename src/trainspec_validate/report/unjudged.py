@@ -11,6 +11,24 @@ from trainspec_validate.report.places import json_pointer, position, relative
 from trainspec_validate.system.neutral import printable
 
 _MAX_PATHS = 5
+_MANY = 10
+"""Ids from which on a line names their topics too."""
+_TOPICS = {
+    "BAT": "batches and schedules",
+    "CKP": "checkpoints",
+    "CLU": "the cluster",
+    "CNF": "conformance",
+    "COM": "communication",
+    "DOC": "documents",
+    "MEM": "memory",
+    "NRG": "energy",
+    "PAR": "rank count and speed",
+    "PRC": "number formats",
+    "REC": "recovery",
+    "SEC": "security",
+    "TEL": "telemetry",
+    "TOP": "network and placement",
+}
 _ORIGINS = {
     "named": "found by its name",
     "only": "found as the only one of its kind",
@@ -53,6 +71,18 @@ def short_ids(identifiers: Iterable[str]) -> str:
     return printable("; ".join(f"{chapter}-{', '.join(_ranges(numbers))}" for chapter, numbers in chapters.items()))
 
 
+def topics(identifiers: Sequence[str]) -> str:
+    """Topics of many requirements, in words that lead to their ids; empty for few.
+
+    >>> topics([f"TS-MEM-{number:03}" for number in range(9)] + ["TS-TOP-017"])
+    'on memory, network and placement: '
+    """
+    if len(identifiers) < _MANY:
+        return ""
+    areas = dict.fromkeys(identifier.split("-")[1] for identifier in sorted(identifiers))
+    return f"on {', '.join(_TOPICS.get(area, area) for area in areas)}: "
+
+
 def _ranges(numbers: Sequence[str]) -> Iterator[str]:
     start = 0
     for end, number in enumerate(numbers):
@@ -76,7 +106,7 @@ def line(entries: Sequence[Unjudged], painter: Painter) -> str:
     first, others = entries[0], _others(entries)
     place = painter.paint(position(first.path, first.span, first.pointer), "strong")
     mark = painter.paint("not judged", "warning")
-    ids = f": {short_ids(first.requirements)}" if first.requirements else ""
+    ids = f": {topics(first.requirements)}{short_ids(first.requirements)}" if first.requirements else ""
     also = f"; also in {others}" if others else ""
     return f"{place}: {mark}: {sentence(first)}{ids}{also}"
 
@@ -86,7 +116,7 @@ def block(entries: Sequence[Unjudged], painter: Painter) -> str:
     first, others = entries[0], _others(entries)
     facts = {"what": counted(first), "help": printable(first.help), "also": others}
     if first.requirements:
-        facts["what"] += f": {short_ids(first.requirements)}"
+        facts["what"] += f": {topics(first.requirements)}{short_ids(first.requirements)}"
     if first.recorded:
         facts |= {"recorded": printable(first.recorded), "help": ""}
     headline = painter.paint(printable(f"{first.path} {first.reason}"), "strong")

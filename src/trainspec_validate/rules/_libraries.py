@@ -14,8 +14,9 @@ VENDORS = {
     "hccl": ("huawei", "intel", "habana"),
 }
 """Makers of the accelerators that a library runs on; variants, and libraries of all makers such as MPI, are absent."""
-_MAKERS = frozenset(maker for able in VENDORS.values() for maker in able)
-"""Others ship forks of these libraries under the same names."""
+_OTHERS = frozenset({"google", "aws", "graphcore", "cerebras"})
+"""Makers whose accelerators none of these libraries runs on; others ship forks under the same names."""
+_MAKERS = _OTHERS.union(*VENDORS.values())
 
 
 def vendors(cluster: ClusterProfile) -> frozenset[str] | None:
@@ -36,6 +37,13 @@ def runs_on(library: str, makers: Iterable[str] | None) -> bool | None:
     if able is None or makers is None or not _MAKERS.issuperset(makers):
         return None
     return any(maker in able for maker in makers)
+
+
+def unknown(library: str, makers: Iterable[str]) -> str:
+    """Why nothing is known of a library on the accelerators of these makers."""
+    if library.casefold() not in VENDORS:
+        return f"which accelerators {library} runs on is not known"
+    return f"whether {library} runs on accelerators of {' or '.join(sorted(makers))} is not known"
 
 
 def fitting(makers: Iterable[str]) -> str:

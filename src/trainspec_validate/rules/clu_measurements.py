@@ -25,7 +25,7 @@ from trainspec_validate.performance.derived.cluster import (
 )
 from trainspec_validate.performance.derived.job import Same, nodes_by_name
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
-from trainspec_validate.rules._libraries import fitting, runs_on, vendors
+from trainspec_validate.rules._libraries import fitting, runs_on, unknown, vendors
 
 _FACTOR_TOLERANCE = 0.005
 _TIME_TOLERANCE = 0.01
@@ -67,11 +67,10 @@ def library_vendor(cluster: ClusterProfile) -> Iterator[Violation]:
     if library is None:
         raise NotApplicable("no collective library is declared")
     if makers is None or able is None:
-        what = (
-            "accelerators whose maker" if makers is None else f"collective library {library.name}, whose accelerators"
-        )
         place = at(cluster, "software", "collective_library", "name")
-        raise Unresolved(place, f"gives {what} the catalog does not list")
+        if makers is None:
+            raise Unresolved(place, "gives accelerators whose maker the catalog does not list")
+        raise Unresolved(place, f"gives a collective library: {unknown(library.name, makers)}")
     if not able:
         yield Violation(
             at(cluster, "software", "collective_library", "name"),

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import NodeGroup
-from trainspec_validate.model import units
-from trainspec_validate.performance.derived.cluster import listed, power_watts, total
+from trainspec_validate.model import catalog, units
+from trainspec_validate.performance.derived.cluster import listed, power_watts, total, within
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 _NODE_POWER_FACTOR = 3.0
 _NODE_POWER_BASE = 3000.0
 _FACILITY_SHARE = (1.0, 5.0)
+_LISTED_SHARE = 0.8
+"""Least share of the catalog's power that limits of one product differ by: 500 and 560 W are published of MI250X."""
+_WRONG_SHARE = 0.4
+"""Below it a figure contradicts the catalog, which another requirement reports."""
 _FLOPS_PER_JOULE = (0.02e12, 10e12)
 """Dense 16-bit operations for each joule; the catalog has 0.35e12 to 2.3e12."""
 
@@ -69,6 +73,38 @@ def power_cap(cluster: ClusterProfile) -> Iterator[Violation]:
             )
     if not judged:
         raise NotApplicable("no accelerator with a known power limit has a cap")
+
+
+@rule("TS-CLU-082")
+def listed_power(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The power limit of a listed accelerator is about that of the catalog, not a cap or that of another card."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        own, known = group.accelerator.power_watts, listed(group)
+        if own is None or known is None or known.power_watts is None:
+            continue
+        judged = True
+        if _WRONG_SHARE * known.power_watts <= own < _LISTED_SHARE * known.power_watts:
+            others = [
+                card.title
+                for card in catalog.accelerators().values()
+                if card.power_watts and within(own, card.power_watts, 0.01) and _related(card.title, known.title)
+            ]
+            other = f", the limit of {' or '.join(others)}" if others else ""
+            yield Violation(
+                at(cluster, "node_groups", i, "accelerator", "power_watts"),
+                f"power_watts is {units.watts(own)}{other}, and that of {known.title} is "
+                f"{units.watts(known.power_watts)}",
+                f"write {units.base(known.power_watts)}, and a lower setting of the site as power_cap_watts"
+                + ("; or correct the model" if others else ""),
+            )
+    if not judged:
+        raise NotApplicable("no accelerator whose power the catalog lists states its power")
+
+
+def _related(one: str, other: str) -> bool:
+    """True for titles of one product in several forms, such as `NVIDIA H100 SXM` and `NVIDIA H100 PCIe`."""
+    return one.split()[:2] == other.split()[:2] and one != other
 
 
 @rule("TS-CLU-076")

@@ -243,6 +243,26 @@ def scale_up_shape(cluster: ClusterProfile) -> Iterator[Violation]:
         yield from _reduction(cluster, domain)
 
 
+@rule("TS-CLU-081")
+def scale_up_topology(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The topology of a domain is one that its links are built in."""
+    judged = False
+    for domain in _domains(cluster):
+        built, stated = domain.row.topologies if domain.row else (), domain.scale_up.topology
+        if not built:
+            continue
+        judged = True
+        if stated not in built and stated != "other":
+            technology = f"{domain.scale_up.technology} {domain.generation}"
+            yield Violation(
+                at(cluster, *domain.pointer, "topology"),
+                f"the topology is {stated}, and published machines have {technology} as {' or '.join(built)}",
+                f"write {built[0]}, or correct the technology",
+            )
+    if not judged:
+        raise NotApplicable("no scale-up links whose topologies the catalog lists")
+
+
 def _switches(cluster: ClusterProfile, domain: _Domain) -> Iterator[Violation]:
     scale_up = domain.scale_up
     place = at(cluster, *domain.pointer, "num_switches")
@@ -258,22 +278,27 @@ def _switches(cluster: ClusterProfile, domain: _Domain) -> Iterator[Violation]:
         )
         return
     needed = _needed_chips(domain)
-    if needed is not None and scale_up.num_switches < needed:
+    if scale_up.num_links and needed is not None and scale_up.num_switches < needed:
         yield Violation(place, _chips(domain), f"at least {needed} have ports enough")
+
+
+def _num_links(domain: _Domain) -> int | None:
+    """Links of one accelerator, as declared, else by the table."""
+    return domain.scale_up.num_links or (domain.row.num_links if domain.row else None)
 
 
 def _needed_chips(domain: _Domain) -> int | None:
     """Switch chips whose ports take all links of a domain; None where ports or links are not known."""
-    scale_up, ports = domain.scale_up, domain.row.num_switch_ports if domain.row else None
-    if ports is None or scale_up.num_links is None or not scale_up.num_switches:
+    scale_up, ports, links_ = domain.scale_up, domain.row.num_switch_ports if domain.row else None, _num_links(domain)
+    if ports is None or links_ is None or not scale_up.num_switches:
         return None
-    return math.ceil(scale_up.domain_num_accelerators * scale_up.num_links / ports)
+    return math.ceil(scale_up.domain_num_accelerators * links_ / ports)
 
 
 def _chips(domain: _Domain) -> str:
     scale_up, ports = domain.scale_up, domain.row.num_switch_ports if domain.row else None
     return (
-        f"{scale_up.domain_num_accelerators} accelerators with {scale_up.num_links} links each have "
+        f"{scale_up.domain_num_accelerators} accelerators with {_num_links(domain)} links each have "
         f"{scale_up.num_switches:,} switch chip{'' if scale_up.num_switches == 1 else 's'} of {ports} ports"
     )
 

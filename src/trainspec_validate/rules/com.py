@@ -11,7 +11,7 @@ from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.performance.derived.speed import step_time
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
-from trainspec_validate.rules._libraries import fitting, runs_on, vendors
+from trainspec_validate.rules._libraries import fitting, runs_on, unknown, vendors
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -40,7 +40,10 @@ def library_of_accelerators(plan: TrainingPlan, cluster: ClusterProfile) -> Iter
     """The library of a plan runs on the accelerators of the cluster."""
     mine = _library(plan)
     makers = require(vendors(cluster), "the makers of the accelerators are not known")
-    if runs_on(mine.name, makers) is False:
+    able = runs_on(mine.name, makers)
+    if able is None:
+        raise NotApplicable(unknown(mine.name, makers))
+    if not able:
         message = f"{mine.name} does not run on accelerators of {' or '.join(sorted(makers))}"
         yield Violation(at(plan, "communication", "library"), message, f"write {fitting(makers)}")
 
