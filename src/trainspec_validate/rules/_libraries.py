@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.performance.derived.cluster import listed
 
 VENDORS = {
@@ -19,10 +19,10 @@ _OTHERS = frozenset({"google", "aws", "graphcore", "cerebras"})
 _MAKERS = _OTHERS.union(*VENDORS.values())
 
 
-def vendors(cluster: ClusterProfile) -> frozenset[str] | None:
-    """Makers of the accelerators; None where one of them is not known."""
+def vendors(groups: Iterable[NodeGroup]) -> frozenset[str] | None:
+    """Makers of the accelerators of node groups; None where one of them is not known."""
     found = set()
-    for group in cluster.node_groups:
+    for group in groups:
         known = listed(group)
         vendor = known.vendor if known else group.accelerator.vendor
         if vendor is None:

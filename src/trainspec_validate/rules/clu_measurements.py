@@ -62,7 +62,7 @@ def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
 @rule("TS-CLU-075")
 def library_vendor(cluster: ClusterProfile) -> Iterator[Violation]:
     """The declared collective library runs on the accelerators."""
-    library, makers = cluster.software.collective_library if cluster.software else None, vendors(cluster)
+    library, makers = cluster.software.collective_library if cluster.software else None, vendors(cluster.node_groups)
     able = runs_on(library.name, makers) if library else None
     if library is None:
         raise NotApplicable("no collective library is declared")

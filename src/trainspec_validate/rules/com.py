@@ -39,7 +39,7 @@ def _library(plan: TrainingPlan) -> SoftwareComponent:
 def library_of_accelerators(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The library of a plan runs on the accelerators of the cluster."""
     mine = _library(plan)
-    makers = require(vendors(cluster), "the makers of the accelerators are not known")
+    makers = require(vendors([job_nodes(plan, cluster).group]), "the maker of the accelerators is not known")
     able = runs_on(mine.name, makers)
     if able is None:
         raise NotApplicable(unknown(mine.name, makers))
@@ -53,7 +53,7 @@ def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[
     """The library of a plan is the library of the cluster, in the same version if both state one."""
     mine = _library(plan)
     theirs = cluster.software.collective_library if cluster.software else None
-    place, makers = at(plan, "communication", "library"), vendors(cluster)
+    place, makers = at(plan, "communication", "library"), vendors(cluster.node_groups)
     if makers is not None and runs_on(mine.name, makers) is False:
         raise NotApplicable(f"{mine.name} does not run on the accelerators of the cluster, which TS-COM-033 reports")
     if theirs is None:
