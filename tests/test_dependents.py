@@ -414,3 +414,12 @@ def test_a_directory_that_cannot_be_searched_is_named() -> None:
     finally:
         Path("plans").chmod(0o755)
     assert entry["path"] == "plans"
+
+
+@pytest.mark.parametrize("kind", [["ClusterProfile"], {"const": "ClusterProfile"}, 7, None])
+def test_a_schema_beside_documents_is_no_document(kind: Any) -> None:
+    properties = {"apiVersion": {"const": "trainspec/v1"}, "kind": kind}
+    put("cluster-profile.schema.json", json.dumps({"$id": "ClusterProfile", "properties": properties}))
+    put("plans/plan.yaml", PLAN)
+    result = invoke("plans/plan.yaml")
+    assert (result.exit_code, "a mistake of ours" in result.stderr) == (0, False), result.output

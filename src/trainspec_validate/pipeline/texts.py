@@ -121,7 +121,8 @@ def _held(data: Any, path: Path) -> Iterator[Facts]:
             isinstance(value, dict)
             and value is not data
             and at(value, "apiVersion")
-            and at(value, "kind") in REFERENCES
+            and isinstance(kind := at(value, "kind"), str)
+            and kind in REFERENCES
         ):
             yield _facts(value)
         elif isinstance(value, str) and "\n" in value and num_texts < _MOST_HELD and _KIND.search(value.encode()):
