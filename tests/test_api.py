@@ -40,6 +40,7 @@ FIELDS = {
     "Report": [
         *("findings", "suppressed", "documents", "outcomes"),
         *("specification_version", "tool_version", "coverage", "unjudged", "settings", "left_out"),
+        "never_fails",
     ],
     "Selection": ["profile", "select", "ignore"],
 }

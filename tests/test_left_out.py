@@ -58,8 +58,10 @@ def test_a_command_line_over_the_settings_is_named_as_such() -> None:
 
 
 def test_settings_that_leave_nothing_out_are_named_too() -> None:
-    put('fail-on = "never"\n')
+    put('fail-on = "error"\n')
     assert invoke("--format", "concise").stdout.endswith("; settings of trainspec.toml\n")
+    put('fail-on = "never"\n')
+    assert invoke("--format", "concise").stdout.endswith("; nothing can fail: fail-on is never in trainspec.toml\n")
 
 
 def test_settings_of_a_directory_above_are_named_from_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:

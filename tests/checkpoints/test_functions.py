@@ -14,6 +14,7 @@ import sys
 import types
 import uuid
 import zipfile
+import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,15 @@ class RerunState(enum.IntEnum):
 class Settings:
     width: int = 8
     activation: Any = torch.nn.functional.gelu
+
+
+class Outer:
+    class Inner:
+        __module__ = "my_trainer.nested"
+
+    class Kind(enum.Enum):
+        __module__ = "my_trainer.nested"
+        large = 1
 
 
 class AttributeDict(dict[str, Any]):
@@ -129,6 +139,9 @@ def settings() -> Any:
         method=[1, 2].count,
         kinds=(list[int], Literal["a"], dt.timedelta(1), uuid.UUID(int=1), iter([1]), math.cos),
         none=type(None),
+        nested=(Outer.Inner(), Outer.Kind.large),
+        when=dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
+        records=np.rec.array([(1, 2.0)]),
         table=collections.defaultdict(list, {"a": [1]}),
     )
     return {"args": namespace, "hyper_parameters": AttributeDict(width=8), "config": Settings(), "state": RerunState(0)}
@@ -142,6 +155,7 @@ MODULES = {
     "megatron.core.enums_made": ModelType,
     "megatron.core.rerun_made": RerunState,
     "my_trainer.settings": Settings,
+    "my_trainer.nested": Outer,
     "lightning.fabric.utilities.made": AttributeDict,
     "transformers.made_args": TrainingArguments,
 }
@@ -174,6 +188,13 @@ class Calling:
 def _named(module: str, name: str, protocol: bytes = b"\x80\x02") -> bytes:
     """A pickle that calls a name which is not looked up while it is made."""
     return protocol + b"c" + f"{module}\n{name}\n".encode() + b"(X\x01\x00\x00\x00xtR."
+
+
+def _stored(name: str, function: str) -> bytes:
+    """A namespace that is given a function as an attribute, and then a state; without a name it is computed."""
+    text = b"X" + len(name).to_bytes(4, "little") + name.encode()
+    key = text if name else b"c__builtin__\nstr\n(X\x0c\x00\x00\x00__setstate__tR"
+    return b"\x80\x02cargparse\nNamespace\n)\x81}" + key + function.encode() + b"sbX\x01\x00\x00\x00xb."
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
@@ -213,6 +234,24 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "variables of a module": lambda: pickle.dumps(
         Calling(getattr, Calling(getattr, argparse.Namespace, "__init__"), "__globals__")
     ),
+    "built-in of the main module": lambda: (
+        b"\x80\x04\x8c\x08__main__\x8c\x11__builtins__.eval\x93(X\x01\x00\x00\x00xtR."
+    ),
+    "loader of a program": lambda: b"\x80\x04\x8c\x0bclick.utils\x8c\x13__loader__.set_data\x93(X\x01\x00\x00\x00xtR.",
+    "method of a class that a program imports": lambda: (
+        b"\x80\x04\x8c\x0btrainer.set\x8c\x0aPath.touch\x93(X\x01\x00\x00\x00xtR."
+    ),
+    "generator of code of PyTorch": lambda: _named("torchgen.utils", "FileManager"),
+    "array in a file, made by copyreg": lambda: b"\x80\x02ccopyreg\n__newobj__\n(cnumpy\nmemmap\nX\x01\x00\x00\x00xtR.",
+    "method of a path": lambda: pickle.dumps(Calling(getattr, Path("x"), "write_text")),
+    "function that loaders call": lambda: _stored("__setstate__", "cmy.program\nwrite\n"),
+    "function that loaders call for items": lambda: _stored("append", "cmy.program\nwrite\n"),
+    "function under a computed name": lambda: _stored("", "cmy.program\nwrite\n"),
+    "function for each item": lambda: b"\x80\x02c__builtin__\niter\n(cmy\nwrite\nK\x00tR.",
+    "factory of a mapping": lambda: (
+        b"\x80\x02c_operator\ngetitem\n(ccollections\ndefaultdict\n(cmy\nwrite\ntRX\x01\x00\x00\x00xtR."
+    ),
+    "class that is made": lambda: pickle.dumps(Calling(type, "A", (object,), {})),
     "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
     "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",
     "after others": lambda: b"".join(
@@ -268,3 +307,10 @@ def test_a_number_for_which_a_loader_reserves_memory_is_refused(number: int, tmp
     assert result.exit_code != 0
     assert result.stdout == ""
     assert f"it remembers a value under the number {number}" in result.stderr
+
+
+def test_the_state_of_a_class_is_refused(tmp_path: Path) -> None:
+    state = b"N}X\x08\x00\x00\x00__init__cmy\nwrite\ns\x86b."
+    torch.save({"step": 10}, tmp_path / "ckpt_10.pt")
+    (tmp_path / "ckpt_20.pt").write_bytes(b"\x80\x02cargparse\nNamespace\n" + state)
+    assert newest(tmp_path).stdout == f"{tmp_path / 'ckpt_10.pt'}\n"

@@ -16,6 +16,7 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from typing import Any, Final
 
 from trainspec_validate.checkpoints.allowed import is_allowed
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
 
 _OF_OTHER_VERSIONS: Final = frozenset(
     {"annotationlib", "asynchat", "asyncore", "binhex", "compression", "crypt", "distutils", "dummy_threading"}
@@ -82,7 +83,7 @@ _REBUILDS: Final = re.compile(
     r"torch(\._utils|\._tensor|\.nn\.parameter|\.nested\._internal\.nested_tensor|\.sparse\w*)?\._?rebuild\w*"
     r"|torch\.jit\._pickle\.\w+"
     r"|numpy\.random\.(\w+\.)?__(\w+_ctor|pyx_unpickle_\w+)|numpy\.ma\.(core|mrecords)\._m\w*reconstruct"
-    r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\._?core\.records\.(recarray|record)"
+    r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\.(rec|_?core\.records)\.(recarray|record)"
     r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
     r"|(numpy|torch)\.((u|q|qu|c|b)?(int|float|complex)\d*\w*|(str|bytes|object|void|bool|datetime|timedelta|half|double)\w*)"
 )
@@ -96,6 +97,14 @@ _KINDS: Final = re.compile(
 )
 """Classes of PyTorch and NumPy that hold layers, optimizers and values, and do nothing but that when they are made."""
 RETURNED: Final = "a function that another call returns"
+STORED: Final = "a function that is stored under a name which loaders call"
+_HIDDEN: Final = re.compile(r"(?:^|\.)__\w*__(?:\.|$)")
+"""A part of a name that leads from a module or class to how it was made, and so to every function."""
+_OF_FRAMEWORKS: Final = frozenset({"torch", "torchgen", "functorch", "numpy"})
+"""Packages that come with PyTorch and NumPy."""
+_BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
+"""Modules whose objects have methods that write files."""
+_MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
 
 
 def runs_by_name(module: str, name: str) -> bool:
@@ -111,7 +120,7 @@ def runs_by_name(module: str, name: str) -> bool:
         return False
     if _is_of_python(module):
         return not _is_inert(module, name)
-    return "." in name and _is_of_python(name)
+    return _HIDDEN.search(name) is not None or ("." in name and _is_of_python(name))
 
 
 def _is_of_python(module: str) -> bool:
@@ -138,26 +147,81 @@ def runs_when_called(module: str, name: str) -> bool:
     (True, False)
     """
     module, name = _of_today(module, name)
-    if name in _ON_VALUES.get(module, ()):
+    if name in _ON_VALUES.get(module, ()) or (module, name) in _MAKES_CLASSES:
         return True
-    if module.partition(".")[0] not in {"torch", "numpy"} or is_allowed(module, name):
+    first = module.partition(".")[0]
+    if is_allowed(module, name) or (_is_of_python(module) and _is_inert(module, name)):
         return False
+    if first not in _OF_FRAMEWORKS:
+        return "." in name and not name.rpartition(".")[2].lstrip("_")[:1].isupper()
     is_class = name.rpartition(".")[2].lstrip("_")[:1].isupper()
     return (_KINDS if is_class else _REBUILDS).fullmatch(f"{module}.{name}") is None
 
 
-def fetches_inside(module: str, name: str, arguments: Any) -> bool:
-    """Whether a call fetches a hidden attribute, such as the variables of a module, or one that no reader can name.
+def misuses(function: Name, arguments: Any) -> bool:
+    """Whether a call of a name that makes plain state is one that such state does not need.
 
-    >>> fetches_inside("builtins", "getattr", ("object", "__globals__"))
+    Such calls fetch a hidden attribute, an attribute whose name is computed or a method of a file, make a class, or
+    call a function for each value.
+
+    >>> misuses(Name("builtins", "getattr"), ("object", "__globals__"))
     True
-    >>> fetches_inside("builtins", "getattr", ("object", "name"))
+    >>> misuses(Name("builtins", "getattr"), ("object", "name"))
     False
     """
-    if _of_today(module, name) != ("builtins", "getattr"):
+    called = _of_today(function.module, function.name)
+    given = arguments if isinstance(arguments, tuple) else (arguments,) * 3
+    if called == ("builtins", "getattr"):
+        fetched = given[1] if len(given) > 1 else None
+        return not isinstance(fetched, str) or fetched.startswith("__") or _writes_files(given[0])
+    if called in {("builtins", "type"), ("builtins", "iter")}:
+        return len(given) > 1
+    return called[0] in {"operator", "_operator"} and called[1] == "getitem" and not isinstance(given[0], Name)
+
+
+def _writes_files(target: Any) -> bool:
+    made = target.function if isinstance(target, Inert) else target
+    return isinstance(made, Name) and made.module.partition(".")[0] in _BOUND_TO_FILES
+
+
+def class_inside(function: Any) -> Any:
+    """The name of a class inside another one, or of what makes a time zone, that a call of `getattr` fetches."""
+    if not isinstance(function, Inert) or not isinstance(function.function, Name):
+        return function
+    called, given = function.function, function.arguments
+    is_fetched = _of_today(called.module, called.name) == ("builtins", "getattr")
+    if not is_fetched or not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], Name):
+        return function
+    outer, name = given
+    if not isinstance(name, str):
+        return function
+    module, path = outer.module, f"{outer.name}.{name}"
+    is_own = not _is_of_python(module) and module.partition(".")[0] not in _OF_FRAMEWORKS
+    return Name(module, path) if (is_own and name[:1].isupper()) or _is_inert(module, path) else function
+
+
+_CALLED_BY_LOADERS: Final = frozenset({"__setstate__", "add", "append", "extend"})
+
+
+def stores_function(state: Any, depth: int = 3) -> bool:
+    """Whether the state of an object gives it a function under a name that unpicklers call on objects."""
+    if isinstance(state, Inert):
+        return depth > 0 and any(stores_function(part, depth - 1) for part in (state.arguments, state.items))
+    pairs = state.pairs if isinstance(state, Pairs) else ()
+    if any(_is_called(key) and isinstance(value, Inert | Name) for key, value in pairs):
+        return True
+    if not isinstance(state, tuple | list) or depth == 0:
         return False
-    fetched = arguments[1] if isinstance(arguments, tuple) and len(arguments) > 1 else None
-    return not isinstance(fetched, str) or fetched.startswith("__")
+    if len(state) == 2 and _is_called(state[0]) and isinstance(state[1], Inert | Name):
+        return True
+    return any(stores_function(part, depth - 1) for part in state)
+
+
+def _is_called(key: Any) -> bool:
+    """Whether a key is one of these names, or a text that a call makes and no reader can tell."""
+    made = key.function if isinstance(key, Inert) else None
+    is_made = isinstance(made, Name) and _of_today(made.module, made.name) == ("builtins", "str")
+    return is_made or (isinstance(key, str) and key in _CALLED_BY_LOADERS)
 
 
 def _of_today(module: str, name: str) -> tuple[str, str]:

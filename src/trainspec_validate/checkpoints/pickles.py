@@ -9,7 +9,15 @@ from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
-from trainspec_validate.checkpoints.functions import RETURNED, fetches_inside, runs_by_name, runs_when_called
+from trainspec_validate.checkpoints.functions import (
+    RETURNED,
+    STORED,
+    class_inside,
+    misuses,
+    runs_by_name,
+    runs_when_called,
+    stores_function,
+)
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickle_operations import FETCHES, Fetched, fetched, operations
@@ -71,7 +79,16 @@ class _Mark:
     """Where a group on the stack begins."""
 
 
-_CALLS_ITS_FIRST = Name("torch._tensor", "_rebuild_from_type_v2")
+_CALL_THEIR_FIRST = frozenset(
+    {
+        "_rebuild_from_type_v2",
+        "_rebuild_wrapper_subclass",
+        "__newobj__",
+        "__newobj_ex__",
+        "_reconstructor",
+        "_reconstruct",
+    }
+)
 
 
 class _InertError(ValueError):
@@ -249,12 +266,15 @@ class Machine:
         if not isinstance(arguments, tuple | Inert):
             raise ValueError("the arguments of a call are no tuple")
         self.is_called = True
-        is_handed = function == _CALLS_ITS_FIRST
-        for called in (function, *(arguments[:1] if is_handed and isinstance(arguments, tuple) else ())):
+        is_handed = isinstance(function, Name) and function.name in _CALL_THEIR_FIRST
+        for given in (function, *(arguments[:1] if is_handed and isinstance(arguments, tuple) else ())):
+            called = class_inside(given)
             if not isinstance(called, Name):
                 self.denied[RETURNED] = self.functions[RETURNED] = None
-            elif runs_when_called(called.module, called.name) or fetches_inside(called.module, called.name, arguments):
+            elif runs_when_called(called.module, called.name) or misuses(called, arguments):
                 self.functions[str(called)] = None
+        if stores_function(arguments):
+            self.functions[STORED] = None
         if not isinstance(function, Name):
             return Inert(function, arguments)
         self.misfits.add(misfit_of_call(function, arguments))
@@ -265,6 +285,9 @@ class Machine:
     def build(self, _argument: Any) -> None:
         """State for what is below it."""
         state = self._pop()
+        is_class = isinstance(self.stack[-1], Name) or class_inside(self.stack[-1]) is not self.stack[-1]
+        if is_class or stores_function(state):
+            self.functions[STORED] = None
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state
             self.misfits.add(misfit_of_state(self.stack[-1], state))
