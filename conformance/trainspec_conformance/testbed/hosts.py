@@ -25,7 +25,7 @@ _UNANSWERED_PINGS = 4
 
 
 class OutOfReach:
-    """Stands for a process that nobody knows anything of: for its crew it is dead."""
+    """Process of unknown state, which its crew takes for dead."""
 
     returncode = -9
 
@@ -107,7 +107,7 @@ class HostsRecovery(Recovery):
     _muster: Muster | None = None
 
     def hear(self, worker: Worker, message: FromWorker) -> None:
-        """As `Recovery.hear`, and what a worker tells of its peers."""
+        """As `Recovery.hear`, and reports of a worker on its peers."""
         match message:
             case Bell(address=address):
                 worker.notes["address"] = address

@@ -191,7 +191,7 @@ LEAST_CHANGE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """New shares, and the data rank that made them necessary, where one stands out."""
+    """New shares, and the slow data rank that made them necessary, if there is one."""
 
     shares: tuple[int, ...]
     straggler: int | None

@@ -29,7 +29,7 @@ _COUNTERS = Path("/proc/vmstat")
 
 
 class MemoryKills:
-    """Counts processes of this machine that the kernel has ended for want of memory: the signal alone says nothing."""
+    """Number of processes here that the kernel has killed for lack of memory; the signal does not say why."""
 
     def __init__(self, counters: Path = _COUNTERS) -> None:
         self._counters = counters

@@ -71,7 +71,7 @@ class Recovery:
     # --- signs ----------------------------------------------------------------------------------------------
 
     def hear(self, worker: Worker, message: say.FromWorker) -> None:
-        """A worker tells of its training; what is of an older formation counts no more."""
+        """Take a worker's report of its training; reports of an older formation are dropped."""
         team = self._team
         rank = team.rank_of(worker.number) if team else None
         if team is None or rank is None or getattr(message, "formation", team.number) != team.number:

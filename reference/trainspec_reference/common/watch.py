@@ -195,7 +195,7 @@ class Team:
             member.tell(message)
 
     def progress(self, number: int, message: say.FromWorker) -> None:
-        """A worker tells of an update.
+        """Take a worker's report of an update.
 
         Raises:
             DivergedError: replicas hold different states.
@@ -220,7 +220,7 @@ class Team:
                 self.save(number, message)
 
     def save(self, number: int, message: say.FromWorker) -> None:
-        """A worker tells of a save.
+        """Take a worker's report of a save.
 
         Raises:
             DivergedError: replicas hold different states.

@@ -54,7 +54,7 @@ def hierarchical(tensor_N: torch.Tensor, groups: Groups) -> None:
     """Sum inside each host first, so that the fabric carries each byte once per host and not once per rank.
 
     With as many ranks in each host: reduce-scatter in the host, all-reduce of each piece between hosts, all-gather in
-    the host. Otherwise the first rank of each host stands for it.
+    the host. Otherwise the first rank of each host represents it.
     """
     if groups.leaders is None and groups.in_host is None:
         dist.all_reduce(tensor_N, group=groups.sharers)
