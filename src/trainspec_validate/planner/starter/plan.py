@@ -7,7 +7,6 @@ from trainspec_validate.planner.starter import cluster
 from trainspec_validate.planner.starter.sizing import (
     RESERVE_BYTES,
     STATE_BYTES,
-    UTILISATION,
     Sizes,
 )
 
@@ -161,7 +160,7 @@ def _memory(sizes: Sizes) -> Lines:
 
 def _job(sizes: Sizes) -> Lines:
     tokens = sizes.num_steps * sizes.global_sequences * sizes.layout.sequence
-    share = f"{UTILISATION:.0%}"
+    share = f"{sizes.build.utilisation:.0%}"
     return [
         ("telemetry:", ""),
         ("  profile: core", "replace"),

@@ -22,7 +22,6 @@ SAVED_BYTES = 14
 RESERVE_BYTES = 4e9
 FAILURES = 6.5
 """Failures per 1000 node-days that stop a job: arXiv:2410.21680."""
-UTILISATION = 0.35
 _PLANNED_SECONDS = 30 * 86400.0
 _MOST_STEPS = 1_000_000
 _TOKENS_PER_PARAMETER = 20
@@ -129,7 +128,7 @@ class Sizes:
 
     def _step_seconds(self, num_sequences: int) -> float:
         operations = 6.0 * self.layout.preset.num_parameters * num_sequences * self.layout.sequence
-        return operations / (self.world * self.peak_flops_per_second * UTILISATION)
+        return operations / (self.world * self.peak_flops_per_second * self.build.utilisation)
 
     @property
     def num_steps(self) -> int:
@@ -205,7 +204,7 @@ def _domain(build: Build, num_nodes: int) -> tuple[int, int]:
 
 def _layout(accelerator: CatalogAccelerator, build: Build, num_nodes: int) -> Layout:
     """The largest preset that fits and steps fast enough, with as little recomputation as it then needs."""
-    flops = accelerator.peak_flops_per_second[build.format] / build.num_ranks * UTILISATION
+    flops = accelerator.peak_flops_per_second[build.format] / build.num_ranks * build.utilisation
     world = num_nodes * build.num_per_node * build.num_ranks
     capacity = 0.9 * accelerator.memory_bytes / build.num_ranks
     if has_reserve(accelerator):
