@@ -88,7 +88,7 @@ _MOST_KEY_LEVELS = 500
 
 
 def items_of(value: Any, kind: str) -> list[Any]:
-    """What a value holds, to put more into: values of a `list`, items of a `set` or pairs of a `mapping`.
+    """The values of a `list`, the items of a `set` or the pairs of a `mapping`, to put more into.
 
     Raises:
         InertError: the value is another one.

@@ -159,6 +159,7 @@ def _is_of_joblib(checkpoint: Checkpoint, path: str) -> bool:
     if _JOBLIB not in code.denied:
         return False
     tell_code(checkpoint, path, code)
+    checkpoint.note_functions(path, ["what follows its first array, which is not read"])
     checkpoint.unread[path] = (
         "is a file of joblib with arrays inside of its pickle, and nothing after the first is read"
     )
