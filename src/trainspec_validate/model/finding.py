@@ -250,7 +250,7 @@ class Coverage:
     incidents: tuple[str, ...] = ()
     """Faults of the run by its own streams, such as a fault or the status `failed`."""
     notes: tuple[str, ...] = ()
-    """What was left out of files of other programs, such as values without a name in the catalog and lines of ranks."""
+    """Parts of files of other programs that were left out: values without a name in the catalog, and lines of ranks."""
 
     @property
     def seconds(self) -> float:

@@ -57,8 +57,7 @@ def coverage_line(coverage: Coverage) -> str:
     return (
         f"coverage of {_name(coverage)}: {len(coverage.metrics_seen)} metrics{absent}; "
         f"ranks {ranks}; devices {devices}; {_length(coverage)}{coverage.num_records:,} records; "
-        f"{len(coverage.not_judged)} not judged{_stated(coverage)}"
-        + "".join(f"; {note}" for note in coverage.notes)
+        f"{len(coverage.not_judged)} not judged{_stated(coverage)}" + "".join(f"; {note}" for note in coverage.notes)
     )
 
 

@@ -7,9 +7,10 @@ from typing import Final
 
 from trainspec_validate.telemetry.formats.items import Refusal
 
+_HELP: Final = "write each run, and each rank, to a file of its own"
 MIXED: Final = Refusal(
     "the lines of two runs are mixed: the step changes between two courses that both continue; the rest is left out",
-    "write each run, and each rank, to a file of its own",
+    _HELP,
     "step",
 )
 _LEAST_TURNS: Final = 5
@@ -55,7 +56,7 @@ class Courses:
             self._num_pairs += 1
             if self._num_pairs == _LEAST_PAIRS:
                 message = f"steps up to {step:,} are each reported again with other values"
-                refusal = Refusal(message, "write each step once, by one rank, and each run to a file of its own", "step")
+                refusal = Refusal(message, _HELP, "step")
         elif not is_again and not self._is_paired:
             self._num_pairs = 0
         self._is_paired, self._values = is_again, values
