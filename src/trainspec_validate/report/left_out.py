@@ -31,7 +31,9 @@ def sentences(report: Report) -> Sequence[str]:
     found += [printable(str(entry)) for entry in report.passed_over]
     if report.never_fails:
         found.append(printable(f"nothing can fail: fail-on is never in {report.settings}"))
-    elif report.settings and not any(entry.settings for entry in (*report.left_out, *report.passed_over)):
+    elif report.settings and report.settings not in {entry.settings for entry in report.left_out}.union(
+        entry.settings for entry in report.passed_over
+    ):
         found.append(printable(f"settings of {report.settings}"))
     return found
 
