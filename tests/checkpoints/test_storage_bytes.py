@@ -228,3 +228,14 @@ def test_an_array_with_other_bytes_is_damaged(tmp_path: Path, protocol: int) -> 
     (tmp_path / "step-10" / "rng.pkl").write_bytes(content.replace(b"K\x07K\x03\x86", b"K\x08K\x03\x86"))
     (message,) = files_of(tmp_path)
     assert "an array of shape [8, 3] has 84 of 96 bytes" in message
+
+
+def test_a_tensor_of_pickle_is_called_one(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    root = tmp_path / "step-5"
+    root.mkdir()
+    (root / "model.pkl").write_bytes(pickle.dumps({"w": torch.ones(3)}))
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(root)])
+    assert result.exit_code == 1
+    assert "_load_from_bytes, which unpickles a tensor once more" in result.stderr
+    assert "attribute" not in result.stderr

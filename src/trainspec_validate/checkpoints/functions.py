@@ -13,7 +13,8 @@ import operator
 import re
 import sys
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, Literal
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
@@ -102,6 +103,27 @@ _HIDDEN: Final = re.compile(r"(?:^|\.)__\w*__(?:\.|$)")
 """A part of a name that leads from a module or class to how it was made, and so to every function."""
 _OF_FRAMEWORKS: Final = frozenset({"torch", "torchgen", "functorch", "numpy"})
 """Packages that come with PyTorch and NumPy."""
+_OF_ENVIRONMENTS: Final = frozenset(
+    {"sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
+    | {"yaml", "joblib", "cloudpickle", "dill"}
+)
+"""Requirements of PyTorch, and pickling libraries, which evaluate (`sympy.sympify`) or load what they are given."""
+_REBUILDS_OF_PROGRAMS: Final = re.compile(
+    r"_*(pyx_)?(re(build|construct|store|create)|unpickle|new_\w*Index$)\w*", re.ASCII
+)
+"""Functions that programs give to `__reduce__`, by their names: they make one object of its parts."""
+_VALUES_OF_PROGRAMS: Final = {
+    "pyarrow.lib": {"chunked_array", "field", "py_buffer", "schema", "type_for_alias"},
+    "pytz": {"_p"},
+}
+_OF_PROCESSES: Final = frozenset(
+    {"Popen", "Process", "Pool", "Thread", "Timer", "ThreadPool", "ProcessPoolExecutor", "ThreadPoolExecutor"}
+    | {"FileIO", "FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "NamedTemporaryFile", "TarFile"}
+    | {"SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile", "ZipFile", "PyZipFile", "GzipFile", "BZ2File"}
+    | {"LZMAFile", "Unpickler", "InteractiveConsole", "InteractiveInterpreter", "CDLL", "PyDLL", "FileFinder"}
+    | {"SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "SimpleQueue", "Connection", "Client"}
+)
+"""Classes of Python that start or open something when they are made, which modules of programs import."""
 _BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
 """Modules whose objects have methods that write files."""
 _MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
@@ -136,8 +158,12 @@ def _is_inert(module: str, name: str) -> bool:
     return module in _CLASSES_ALONE and name[:1].isupper() and "." not in name
 
 
-def runs_when_called(module: str, name: str) -> bool:
-    """Whether a name of Python, PyTorch or NumPy makes no plain state; classes begin with a capital letter.
+Way = Literal["called", "made", "bare"]
+"""How a pickle uses a name: as a function, as a class of a new object, or as one that is made without arguments."""
+
+
+def runs_when_called(module: str, name: str, way: Way = "called") -> bool:
+    """Whether a name makes no plain state; classes begin with a capital letter.
 
     >>> runs_when_called("torch.storage", "_load_from_bytes"), runs_when_called("torch._C", "PyTorchFileWriter")
     (True, True)
@@ -145,6 +171,8 @@ def runs_when_called(module: str, name: str) -> bool:
     (False, False)
     >>> runs_when_called("builtins", "pow"), runs_when_called("builtins", "getattr")
     (True, False)
+    >>> runs_when_called("sympy", "sympify"), runs_when_called("sympy", "Poly"), runs_when_called("my", "Settings")
+    (True, True, False)
     """
     module, name = _of_today(module, name)
     if name in _ON_VALUES.get(module, ()) or (module, name) in _MAKES_CLASSES:
@@ -152,10 +180,40 @@ def runs_when_called(module: str, name: str) -> bool:
     first = module.partition(".")[0]
     if is_allowed(module, name) or (_is_of_python(module) and _is_inert(module, name)):
         return False
-    if first not in _OF_FRAMEWORKS:
-        return "." in name and not name.rpartition(".")[2].lstrip("_")[:1].isupper()
-    is_class = name.rpartition(".")[2].lstrip("_")[:1].isupper()
-    return (_KINDS if is_class else _REBUILDS).fullmatch(f"{module}.{name}") is None
+    if _is_of_python(module):
+        return "." in name and not _is_class(name)
+    if first in _OF_FRAMEWORKS:
+        return (_KINDS if _is_class(name) else _REBUILDS).fullmatch(f"{module}.{name}") is None
+    if first in _OF_ENVIRONMENTS and way != "bare":
+        return True
+    if _is_class(name):
+        return name.rpartition(".")[2] in _OF_PROCESSES
+    return "." in name or (way == "called" and not is_rebuilt(module, name))
+
+
+def is_rebuilt(module: str, name: str) -> bool:
+    """Whether a function of a program, by its name, makes an object of its parts; it may call the first of them.
+
+    >>> is_rebuilt("jax._src.array", "_reconstruct_array"), is_rebuilt("my.trainer", "start")
+    (True, False)
+    """
+    return name in _VALUES_OF_PROGRAMS.get(module, ()) or _REBUILDS_OF_PROGRAMS.fullmatch(name) is not None
+
+
+def _is_class(name: str) -> bool:
+    return name.rpartition(".")[2].lstrip("_")[:1].isupper()
+
+
+def names_in(value: Any, depth: int = 4) -> Iterator[Name]:
+    """The names of code in the arguments of a call, without those that other calls are made with."""
+    if isinstance(value, Name):
+        yield value
+    elif depth and isinstance(value, Inert):
+        for part in (value.arguments, value.items, value.state):
+            yield from names_in(part, depth - 1)
+    elif depth and isinstance(value, tuple | list):
+        for part in value:
+            yield from names_in(part, depth - 1)
 
 
 def misuses(function: Name, arguments: Any) -> bool:

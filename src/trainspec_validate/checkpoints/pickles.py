@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
+from trainspec_validate.checkpoints.calls import run_by_call
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
-from trainspec_validate.checkpoints.functions import (
-    RETURNED,
-    STORED,
-    class_inside,
-    misuses,
-    runs_by_name,
-    runs_when_called,
-    stores_function,
-)
+from trainspec_validate.checkpoints.functions import RETURNED, STORED, Way, class_inside, runs_by_name, stores_function
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickle_operations import FETCHES, Fetched, fetched, operations
@@ -77,18 +70,6 @@ class Content:
 
 class _Mark:
     """Where a group on the stack begins."""
-
-
-_CALL_THEIR_FIRST = frozenset(
-    {
-        "_rebuild_from_type_v2",
-        "_rebuild_wrapper_subclass",
-        "__newobj__",
-        "__newobj_ex__",
-        "_reconstructor",
-        "_reconstruct",
-    }
-)
 
 
 class _InertError(ValueError):
@@ -257,24 +238,24 @@ class Machine:
         arguments, function = self._pop(), self._pop()
         self.stack.append(self._call(function, arguments))
 
+    def newobj(self, _argument: Any) -> None:
+        """A new object of a class, which is not made."""
+        arguments, function = self._pop(), self._pop()
+        self.stack.append(self._call(function, arguments, "bare" if arguments == () else "made"))
+
     def newobj_ex(self, _argument: Any) -> None:
         """A call with named arguments, which is not made."""
         named, arguments, function = self._pop(), self._pop(), self._pop()
-        self.stack.append(self._call(function, (arguments, named)))
+        self.stack.append(self._call(function, (arguments, named), "made"))
 
-    def _call(self, function: Any, arguments: Any) -> Inert:
+    def _call(self, function: Any, arguments: Any, way: Way = "called") -> Inert:
         if not isinstance(arguments, tuple | Inert):
             raise ValueError("the arguments of a call are no tuple")
         self.is_called = True
-        is_handed = isinstance(function, Name) and function.name in _CALL_THEIR_FIRST
-        for given in (function, *(arguments[:1] if is_handed and isinstance(arguments, tuple) else ())):
-            called = class_inside(given)
-            if not isinstance(called, Name):
-                self.denied[RETURNED] = self.functions[RETURNED] = None
-            elif runs_when_called(called.module, called.name) or misuses(called, arguments):
-                self.functions[str(called)] = None
-        if stores_function(arguments):
-            self.functions[STORED] = None
+        for run in run_by_call(function, arguments, way):
+            self.functions[run] = None
+            if run == RETURNED:
+                self.denied[run] = None
         if not isinstance(function, Name):
             return Inert(function, arguments)
         self.misfits.add(misfit_of_call(function, arguments))
@@ -450,7 +431,8 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), Machine.extension),
     "INST": Machine.inst,
     "OBJ": Machine.obj,
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), Machine.reduce),
+    "REDUCE": Machine.reduce,
+    "NEWOBJ": Machine.newobj,
     "NEWOBJ_EX": Machine.newobj_ex,
     "BUILD": Machine.build,
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), Machine.put),
