@@ -75,16 +75,15 @@ def test_many_are_counted() -> None:
         ("ERROR:torch.x.api:failed (exitcode: -9) local_rank: 1 (pid: 14447) of binary: /bin/python", "exitcode: -9"),
         ("  traceback : Signal 6 (SIGABRT) received by PID 2385923", "SIGABRT"),
         (
-            "[rank0]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: "
-            "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE) ran for 600060 milliseconds before timing out.",
-            "before timing out. (fault class: hang)",
+            "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(S=1)",
+            "WorkNCCL(S=1) (fault class: hang)",
         ),
         (
-            "[E ProcessGroupNCCL.cpp:737] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4",
+            "[E ProcessGroupNCCL.cpp:737] [Rank 1] Watchdog caught collective operation timeout: W(S",
             "Rank 1",
         ),
         (
-            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory",
             "EXHAUSTED",
         ),
         ("Killed", "Killed (fault class: process)"),
