@@ -75,7 +75,7 @@ def test_many_are_counted() -> None:
         ("ERROR:torch.x.api:failed (exitcode: -9) local_rank: 1 (pid: 14447) of binary: /bin/python", "exitcode: -9"),
         ("  traceback : Signal 6 (SIGABRT) received by PID 2385923", "SIGABRT"),
         (
-            "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(S=1)",
+            "[rank0]:[E321 NCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(S=1)",
             "WorkNCCL(S=1) (fault class: hang)",
         ),
         (

@@ -19,7 +19,7 @@ _FORMS: Final = (
     (_CANCELLED + rb" DUE TO TIME LIMIT[\w ]{0,60}", "attempt reason: time_limit"),
     (_CANCELLED + rb"[\w ]{0,60}", "attempt reason: operator"),
     (
-        rb"srun: error: .{0,200}(?:Killed|Terminated|Out Of Memory|Exited with exit code [1-9]\d{0,2}|Segmentation fault)",
+        rb"srun: error: .{0,200}(?:Killed|Terminated|Out Of Memory|Segmentation fault|Exited with exit code [1-9]\d*)",
         _PROCESS,
     ),
     (rb"oom_kill event|oom-kill event", _PROCESS),
