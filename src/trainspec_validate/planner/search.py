@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import log2
+from math import log2, pow  # noqa: A004 - the builtin returns any type
 
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
@@ -108,7 +108,7 @@ def charged_seconds(choice: Choice, seconds: float) -> float:
     """
     context = choice.layout.context
     used = choice.complexity[0] - (context > 1)
-    return seconds * (1 + INDIFFERENCE) ** used * (1 + CONTEXT_INDIFFERENCE) ** log2(context)
+    return seconds * pow(1 + INDIFFERENCE, used) * pow(1 + CONTEXT_INDIFFERENCE, log2(context))
 
 
 def _simplest(candidates: Iterable[Scored]) -> Scored | None:
