@@ -251,6 +251,8 @@ class Coverage:
     """Why the streams are no complete account of a run, such as `no completed step`; empty where nothing says so."""
     incidents: tuple[str, ...] = ()
     """Faults of the run by its own streams, such as a fault or the status `failed`."""
+    notes: tuple[str, ...] = ()
+    """Parts of files of other programs that were left out: values without a name in the catalog, and lines of ranks."""
 
     @property
     def seconds(self) -> float:
