@@ -141,6 +141,7 @@ def settings() -> Any:
         none=type(None),
         nested=(Outer.Inner(), Outer.Kind.large),
         when=dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
+        unions=(int | None, Settings | list[int], operator.attrgetter("a.b"), operator.methodcaller("item")),
         records=np.rec.array([(1, 2.0)]),
         table=collections.defaultdict(list, {"a": [1]}),
     )
@@ -252,6 +253,22 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
         b"\x80\x02c_operator\ngetitem\n(ccollections\ndefaultdict\n(cmy\nwrite\ntRX\x01\x00\x00\x00xtR."
     ),
     "class that is made": lambda: pickle.dumps(Calling(type, "A", (object,), {})),
+    "function of a requirement of PyTorch": lambda: _named("sympy", "sympify"),
+    "class that evaluates a text": lambda: _named("sympy", "Poly"),
+    "new object that evaluates a text": lambda: b"\x80\x02csympy\nPoly\n(X\x01\x00\x00\x00xt\x81.",
+    "new object by copyreg": lambda: b"\x80\x02ccopyreg\n__newobj__\n(csympy\nPoly\nX\x01\x00\x00\x00xtR.",
+    "loader of YAML": lambda: _named("yaml", "unsafe_load"),
+    "loader of joblib": lambda: _named("joblib", "load"),
+    "function of a program": lambda: _named("__main__", "start"),
+    "function of a module of a program": lambda: _named("my_trainer.tools", "open_stream"),
+    "function that a program imports": lambda: _named("my_trainer.tools", "update_wrapper"),
+    "function that a rebuilding one calls": lambda: (
+        b"\x80\x02cjax._src.array\n_reconstruct_array\n(cmy.tools\nstart\nX\x01\x00\x00\x00x\x85tR."
+    ),
+    "function for pairs of values": lambda: pickle.dumps(Calling(functools.reduce, operator.mul, [9, 9])),
+    "function of a program for pairs": lambda: b"\x80\x02c_functools\nreduce\n(cmy\nwrite\n](K\x01K\x02etR.",
+    "method that is called": lambda: b"\x80\x02coperator\nmethodcaller\n(X\x01\x00\x00\x00xtR(K\x01tR.",
+    "class of Python that a program imports": lambda: _named("my_trainer.tools", "Popen"),
     "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
     "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",
     "after others": lambda: b"".join(

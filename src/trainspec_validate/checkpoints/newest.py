@@ -64,6 +64,8 @@ _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
 Code = Literal["listed", "classes", "any"]
 """Names that pickles may contain: plain state; also classes, which are noted; or anything, which is noted."""
+_AGAIN = ", which unpickles a tensor once more; torch.save writes it without"
+"""Of a tensor that `pickle.dump` wrote."""
 _COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
 _COMMON_STATE = "recipe_state"
@@ -375,7 +377,8 @@ def _is_plain(part: str) -> bool:
 def _functions(checkpoint: Checkpoint) -> Iterator[str]:
     """Functions that a loader would run, which may do anything."""
     for path, name in checkpoint.functions:
-        yield f"{checkpoint.place(path)}: loading it would run {name} ({_CODE}); --code any takes it all the same"
+        why = _AGAIN if name == "torch.storage._load_from_bytes" else ""
+        yield f"{checkpoint.place(path)}: loading it would run {name}{why} ({_CODE}); --code any takes it all the same"
 
 
 def _unknown(checkpoint: Checkpoint) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.types import KINDS
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
 from trainspec_validate.pipeline.claims import (
     claimed,
@@ -23,6 +24,7 @@ from trainspec_validate.pipeline.claims import (
     is_in_toml,
     names_kind,
 )
+from trainspec_validate.pipeline.data_sets import DATA_SET, holds_tokens
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     NO_STREAM,
@@ -122,7 +124,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             tree.scan()
             found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state(), *tree.submodules()]
         else:
-            found = [(match, link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
+            links = [link for link in linked_matches(argument) if _is_ours_by_name(link.name)]
+            found = [(link, link_reason(link)) for link in links if not excluded.takes(link)]
         for file, reason in found:
             real = os.path.realpath(file)
             if real not in told:
@@ -145,9 +148,11 @@ def is_passed_over(name: str) -> bool:
         return is_foreign(name)
     try:
         path = Path(name)
-        if not name or is_stream_name(name) or not path.is_file() or is_checkpoint(name):
+        if not name or not path.is_file() or is_checkpoint(name):
             return False
         source = detect(File(path, name, argument=name))
+        if is_stream_name(name):
+            return source.unread == DATA_SET
         return source.kind == "other" and not (source.unread or _reason(path))
     except (InputError, OSError, ValueError):
         return False  # whoever reads it says why
@@ -186,7 +191,8 @@ def _reason(file: Path) -> str:
     """Why a file that no search takes is left out, by its name and its content; empty for that of another program."""
     from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
 
-    return left_out(file.name) or _state_reason(file) or _stream_reason(file) or _document_reason(file)
+    by_name = "" if holds_tokens(file) else left_out(file.name)
+    return by_name or _state_reason(file) or _stream_reason(file) or _document_reason(file)
 
 
 @dataclass(slots=True)
@@ -221,6 +227,8 @@ class _Tree:
                 for entry in _entries(parent) if level <= _MOST_LEVELS else ():
                     num_entries.add(1)
                     is_hidden = hidden or _is_passed_by(entry.name)
+                    if not entry.is_dir(follow_symlinks=False) and excluded.takes(entry.path):
+                        continue
                     if entry.is_symlink():
                         self.links += [] if hidden or real in self.judged else [Path(parent, entry.name)]
                     elif entry.is_dir(follow_symlinks=False):
@@ -253,7 +261,8 @@ class _Tree:
     def submodules(self) -> Iterator[tuple[Path, str]]:
         """Submodules of Git that are not checked out, so that nobody can say what they hold."""
         for place in sorted(self.absent):
-            yield place, NO_SUBMODULE
+            if not excluded.covers(place):
+                yield place, NO_SUBMODULE
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Files that claim to be ours, hidden or in directories of packages."""
