@@ -14,7 +14,7 @@ from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
-HELD = ("integrations", "record", "reference", "src", "tools")
+HELD = ("benchmarks", "integrations", "record", "reference", "src", "tools")
 """Folders whose public docstrings and messages use the terms of the field."""
 FIGURATIVE = re.compile(
     r"\b(stands?|standing|stood|owe[sd]?|owing|tells?|telling|told|mend(s|ed|ing)?|beside|want of|lies?|lying"
@@ -28,7 +28,7 @@ CLAUSE = re.compile(r"(?:^|[.!?;:]\s+)(?:What|Who|Whoever|Whatever|Whichever)\b(
 HEADING = re.compile(r"#+ (?:\d+\. )?(?P<words>(?:What|Who|Whoever|Whatever|Whichever)\b[^?]*)$")
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md")),
-    *(page for glob in ("changes/*.md", "integrations/**/*.md", "reference/*.md", "spec/**/*.md") for page in ROOT.glob(glob)),
+    *(page for folder in ("changes", "integrations", "reference", "spec") for page in (ROOT / folder).rglob("*.md")),
 ]
 
 
