@@ -73,7 +73,8 @@ def refuse_shared_devices(backend: str, job: Job) -> None:
         fewer = f"give --ranks {num_devices}, or " if num_devices else ""
         raise NotTrainableError(
             f"{backend} does not support parallelism.num_accelerators of this plan: {num_ranks} ranks need a device"
-            f" each, and JAX sees {num_devices}; {fewer}train with torch, whose ranks share one, or on --device cpu"
+            f" each, and JAX sees {num_devices} here;"
+            f" {fewer}train with torch, whose ranks share a device, or on --device cpu"
         )
 
 
