@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import pickle
 import zlib
 from pathlib import Path
 
 import pytest
 
+from tests.checkpoints.test_bounded import lowered
 from tests.checkpoints.test_zip_readings import EVIL, STATE, container
 from tests.trees import build, call, name, pickled, short_text
 from trainspec_validate import validate
 from trainspec_validate.checkpoints import pickle_code
+from trainspec_validate.checkpoints.limits import UNPACKED_BYTES
 from trainspec_validate.checkpoints.read import read_checkpoint
 
 OLD = b"cposix\nsystem\n(S'true'\ntR."
@@ -25,6 +30,13 @@ HIDDEN = {
     "grouped": b"(S'true'\niposix\nsystem\n.",
     "fails-later": OLD[:-1] + b"\xff",
 }
+PACKED = {"gzip": gzip.compress, "zlib": zlib.compress, "bz2": bz2.compress, "xz": lzma.compress}
+PACKED["lzma"] = lambda content: lzma.compress(content, lzma.FORMAT_ALONE)
+HIDDEN |= {name: pack(EVIL) for name, pack in PACKED.items()}
+HIDDEN["gzip in parts"] = gzip.compress(EVIL[:9]) + gzip.compress(EVIL[9:])
+HIDDEN["behind a long line"] = b"V" + b"a " * 100_000 + b"\n0" + OLD
+HIDDEN["behind a long number"] = b"NV" + b"a " * 100_000 + b"\np" + b"0" * 70_000 + b"1\n0" + OLD
+HIDDEN["behind a long text"] = gzip.compress(b"\x80\x02X" + (200_000).to_bytes(4, "little") + b"a" * 200_000 + OLD)
 NAMES = ["m.PT", "m.Pth", "m.joblib", "m.dat", "m.model", "model", "m.json", "m.bin", "m.PKL", "m.npz", "sub/x.txt"]
 
 
@@ -36,6 +48,14 @@ def test_code_is_told_under_any_name(tmp_path: Path, way: str, file: str) -> Non
     (tmp_path / file).write_bytes(HIDDEN[way])
     found = {(one.requirement, one.path) for one in validate([tmp_path]).findings}
     assert ("TS-SEC-001", f"{tmp_path.as_posix()}/{file}") in found
+
+
+def test_what_unpacks_to_more_than_a_limit_is_reported(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / "state.dat").write_bytes(gzip.compress(b"B" + (1 << 20).to_bytes(4, "little") + bytes(1 << 20) + OLD))
+    with lowered(UNPACKED_BYTES, 100_000):
+        found = {(one.requirement, one.path) for one in validate([tmp_path]).findings}
+    assert ("TS-SEC-003", f"{tmp_path.as_posix()}/state.dat") in found
 
 
 @pytest.mark.parametrize("file", ["m.PT", "m.Bin"])

@@ -141,6 +141,7 @@ def settings() -> Any:
         none=type(None),
         nested=(Outer.Inner(), Outer.Kind.large),
         when=dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
+        unions=(int | None, Settings | list[int], operator.attrgetter("a.b"), operator.methodcaller("item")),
         records=np.rec.array([(1, 2.0)]),
         table=collections.defaultdict(list, {"a": [1]}),
     )
@@ -264,6 +265,9 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "function that a rebuilding one calls": lambda: (
         b"\x80\x02cjax._src.array\n_reconstruct_array\n(cmy.tools\nstart\nX\x01\x00\x00\x00x\x85tR."
     ),
+    "function for pairs of values": lambda: pickle.dumps(Calling(functools.reduce, operator.mul, [9, 9])),
+    "function of a program for pairs": lambda: b"\x80\x02c_functools\nreduce\n(cmy\nwrite\n](K\x01K\x02etR.",
+    "method that is called": lambda: b"\x80\x02coperator\nmethodcaller\n(X\x01\x00\x00\x00xtR(K\x01tR.",
     "class of Python that a program imports": lambda: _named("my_trainer.tools", "Popen"),
     "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
     "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",

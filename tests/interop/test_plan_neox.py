@@ -64,7 +64,7 @@ def test_what_a_configuration_leaves_open_stays_open() -> None:
     assert {"model.family", "model.experts"} <= unknown_keys(experts)
     assert at(neox(FILE.replace('size": 2,', 'size": 0,')), "parallelism", "pipeline") == 1
     odd = neox(FILE.replace('"gas"', '"attention-config": [[["mamba"], 16]], "tune-this": 1, "gas"'))
-    assert at(odd, "model", "family") == "other"
+    assert at(odd, "model", "family") == "state-space"
     assert "this reader does not know it: tune-this" in remarks_of(odd)
 
 
@@ -127,10 +127,10 @@ def test_nothing_overlaps_in_a_module_of_pipeline_stages(stages: int, *, overlap
 
 def test_layers_that_are_no_attention_have_no_heads() -> None:
     text = FILE.replace('"seq-length"', '"attention-config": [[["mamba"], 16]],\n  "seq-length"')
-    open_keys = {
-        f"model.{key}" for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "attention")
-    }
-    assert open_keys <= unknown_keys(neox(text))
+    open_keys = {f"model.{key}" for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size")}
+    alone = neox(text)
+    assert open_keys <= unknown_keys(alone)
+    assert (at(alone, "model", "family"), at(alone, "model", "attention")) == ("state-space", "none")
     mixed = neox(text.replace('"mamba"', '"mamba", "global"'))
     assert at(mixed, "model", "num_attention_heads") == 8
     assert "model.attention" in unknown_keys(mixed)

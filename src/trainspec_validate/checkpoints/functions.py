@@ -47,8 +47,8 @@ _ON_VALUES["ntpath"] = _ON_VALUES["posixpath"]
 _INERT: Final = {
     "builtins": {"Ellipsis", "NotImplemented", "classmethod", "enumerate", "getattr", "iter", "memoryview", "property"}
     | {"reversed", "staticmethod", "super", "type", "zip"},
-    "_operator": {"getitem", "itemgetter"},
-    "operator": {"getitem", "itemgetter"},
+    "_operator": {"attrgetter", "getitem", "itemgetter", "methodcaller"},
+    "operator": {"attrgetter", "getitem", "itemgetter", "methodcaller"},
     "_random": {"Random"},
     "_struct": {"Struct"},
     "array": {"_array_reconstructor", "array"},
@@ -56,7 +56,8 @@ _INERT: Final = {
     "copyreg": {"__newobj__", "__newobj_ex__", "_reconstructor"},
     "dataclasses": {"Field", "MISSING", "_HAS_DEFAULT_FACTORY_CLASS", "_MISSING_TYPE"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone", "tzinfo"},
-    "functools": {"partial", "partialmethod"},
+    "functools": {"partial", "partialmethod", "reduce"},
+    "_functools": {"reduce"},
     "http": {"HTTPMethod", "HTTPStatus"},
     "inspect": {"Parameter", "Signature", "_ParameterKind", "_empty"},
     "io": {"BytesIO", "StringIO"},
@@ -124,6 +125,7 @@ _OF_PROCESSES: Final = frozenset(
     | {"SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "SimpleQueue", "Connection", "Client"}
 )
 """Classes of Python that start or open something when they are made, which modules of programs import."""
+_OR: Final = (Name("operator", "or_"), Name("_operator", "or_"))
 _BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
 """Modules whose objects have methods that write files."""
 _MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
@@ -220,7 +222,7 @@ def misuses(function: Name, arguments: Any) -> bool:
     """Whether a call of a name that makes plain state is one that such state does not need.
 
     Such calls fetch a hidden attribute, an attribute whose name is computed or a method of a file, make a class, or
-    call a function for each value.
+    call a function for each value, other than for the union of types.
 
     >>> misuses(Name("builtins", "getattr"), ("object", "__globals__"))
     True
@@ -232,9 +234,18 @@ def misuses(function: Name, arguments: Any) -> bool:
     if called == ("builtins", "getattr"):
         fetched = given[1] if len(given) > 1 else None
         return not isinstance(fetched, str) or fetched.startswith("__") or _writes_files(given[0])
+    if called in {("functools", "reduce"), ("_functools", "reduce")}:
+        return not _is_union(given)
     if called in {("builtins", "type"), ("builtins", "iter")}:
         return len(given) > 1
     return called[0] in {"operator", "_operator"} and called[1] == "getitem" and not isinstance(given[0], Name)
+
+
+def _is_union(given: tuple[Any, ...]) -> bool:
+    """Whether the arguments of `reduce` make one type of several, as `int | None` is pickled: the or of classes."""
+    if len(given) != 2 or given[0] not in _OR or not isinstance(given[1], list | tuple):
+        return False
+    return all(isinstance(one.function if isinstance(one, Inert) else one, Name) for one in given[1])
 
 
 def _writes_files(target: Any) -> bool:

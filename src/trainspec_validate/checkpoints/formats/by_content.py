@@ -13,6 +13,7 @@ from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
+from trainspec_validate.checkpoints.unpacked import unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.repository import TOOLS
@@ -25,6 +26,7 @@ _COMPRESSED = (
     *(b"x\x01", b"x\x9c", b"x\xda"),
 )
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
+_PACKED = "is compressed, and its content is looked into for code alone"
 _BLANK = "holds zero bytes alone, which an interrupted write or a full disk leaves, and no state"
 _HDF5_START = b"\x89HDF"
 _START_BYTES = 512
@@ -58,7 +60,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
                 code = Content(None, [])
             else:
                 file.seek(0)
-                code = code_of(file)
+                code = code_of(unpacked(file, start) or file)
             is_zeroed = not start[:1].strip(b"\0") and is_blank(file, path) and not _is_known(checkpoint, path)
     except OSError as error:
         if is_named:
@@ -70,6 +72,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         raise UnreadableError(_BLANK)
     if code.denied or code.limit or code.damage:
         torch_zip.tell_code(checkpoint, path, code)
+        checkpoint.unread |= {path: _PACKED} if start.startswith(_COMPRESSED) else {}
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
         torch_zip.read_archive(checkpoint, Archive(path), lambda _, __: None)
@@ -96,7 +99,7 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     if start.startswith((NUMPY_START, _HDF5_START)):
         return
     if start.startswith(_COMPRESSED):
-        checkpoint.unread[path] = "is compressed, and its content is not looked into"
+        checkpoint.unread[path] = _PACKED
     elif path.lower().endswith(STATE_SUFFIXES):
         reason = "has the name of a file of state, and is of no format that is judged"
         checkpoint.unread[path] = unread_container(path) or reason

@@ -86,8 +86,8 @@ Examples:
 def command(cluster: str, model: str, **options: Any) -> None:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
-    Every layout that fits into memory is compared by its predicted step time. Plan 1 is the simplest of those that
-    predictions do not distinguish from the fastest; the others differ in kind. The band is the one that eight of ten
+    Every layout that the framework runs and memory holds is compared by its predicted step time. In plan 1 each
+    dimension saves more than predictions miss; the others differ in kind. The band is the one that eight of ten
     published runs kept to. Nothing is written before the search is over.
     """
     from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
