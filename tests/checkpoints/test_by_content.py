@@ -40,6 +40,9 @@ HIDDEN |= {name: pack(EVIL) for name, pack in PACKED.items()}
 HIDDEN["gzip in parts"] = gzip.compress(EVIL[:9]) + gzip.compress(EVIL[9:])
 HIDDEN["behind a long line"] = b"V" + b"a " * 100_000 + b"\n0" + OLD
 HIDDEN["behind a long number"] = b"NV" + b"a " * 100_000 + b"\np" + b"0" * 70_000 + b"1\n0" + OLD
+HIDDEN["behind zeros"] = b"I" + b"0" * 50_000 + b"1\n0" + OLD
+HIDDEN["behind a number after zeros"] = b"Np" + b"0" * 50_000 + b"\n0" + OLD
+HIDDEN["behind letters of another encoding"] = b"S'\\xc3\\xa9'\n0" + OLD
 HIDDEN["behind a long text"] = gzip.compress(b"\x80\x02X" + (200_000).to_bytes(4, "little") + b"a" * 200_000 + OLD)
 NAMES = ["m.PT", "m.Pth", "m.joblib", "m.dat", "m.model", "model", "m.json", "m.bin", "m.PKL", "m.npz", "sub/x.txt"]
 
