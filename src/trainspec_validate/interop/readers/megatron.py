@@ -23,6 +23,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
+from trainspec_validate.interop.readers._rollouts import put_rollouts
 from trainspec_validate.interop.readers._shell_choices import Alternatives
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_found import PROGRAM, Option, Options
@@ -121,6 +122,7 @@ def read(text: ForeignText) -> Fragment:
         drop_after_exit(draft)
         drop_from_checkpoint(draft)
         count_biases(draft)
+        put_rollouts(draft)
         complete(draft, *started_ranks(draft, text.text))
         leave_foreign_model_open(draft)
         return draft
