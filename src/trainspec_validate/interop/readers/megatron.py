@@ -127,9 +127,8 @@ def read(text: ForeignText) -> Fragment:
         leave_foreign_model_open(draft)
         return draft
 
-    # The name of a file that the script itself writes needs no directory.
-    named_here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}
-    draft = settled({**started.values, **named_here}, make)
+    here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}  # needs no directory
+    draft = settled({**started.values, **here}, make)
     leave_frozen_open(draft, started.values)
     leave_unread_open(draft, started)
     leave_configuration_open(draft)
