@@ -59,7 +59,7 @@ from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
 
 _HEAD = 256 * 1024
-_MODEL = re.compile(r'"model_type"\s*:')
+_MODEL = re.compile(r'"(?:model_type|ssm_cfg)"\s*:')
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
