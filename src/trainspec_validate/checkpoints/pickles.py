@@ -23,6 +23,7 @@ from trainspec_validate.checkpoints.pickle_values import (
     Name,
     Pairs,
     Record,
+    Skipped,
     checked_keys,
     flat_bytes,
     is_flat,
@@ -143,6 +144,8 @@ class Machine:
                     value_bytes.used += sys.getsizeof(argument)
                 PICKLE_VALUE_BYTES.check(value_bytes.used)
                 if name in _LITERALS:
+                    if type(argument) is Skipped and name in {"INT", "LONG"} and not self.is_tolerant:
+                        raise ValueError("a number has more digits than loaders read")
                     stack.append(argument)
                     continue
                 if name in {"STOP", "FRAME"}:
