@@ -76,7 +76,7 @@ def local_us(text: str, offset_seconds: int | None) -> int | None:
     return fit.time_us(since // timedelta(microseconds=1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Line:
     """A line that reports an iteration."""
 
