@@ -102,10 +102,12 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def percentiles(found: Sequence[Residual]) -> ErrorBand:
-    """10th and 90th percentile of published over predicted time."""
+    """10th and 90th percentile of published over predicted time, and the prediction itself."""
     ratios = [one.ratio for one in found]
     low, high = (quantile(ratios, share) for share in (0.1, 0.9))
-    return ErrorBand(low, high, mean_error(found), len(found), len({one.run.dataset for one in found}))
+    return ErrorBand(
+        min(low, 1.0), max(high, 1.0), mean_error(found), len(found), len({one.run.dataset for one in found})
+    )
 
 
 def sources(found: Sequence[Residual]) -> list[list[Residual]]:

@@ -39,7 +39,7 @@ FIELDS = {
     ],
     "Report": [
         *("findings", "suppressed", "documents", "outcomes"),
-        *("specification_version", "tool_version", "coverage", "unjudged", "settings", "left_out"),
+        *("specification_version", "tool_version", "coverage", "unjudged", "settings", "left_out", "passed_over"),
         "never_fails",
     ],
     "Selection": ["profile", "select", "ignore"],

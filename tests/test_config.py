@@ -231,6 +231,7 @@ def test_what_can_be_set_is_decided() -> None:
             "color",
             "dependents",
             "engine",
+            "exclude",
             "fail-on",
             "format",
             "ignore",

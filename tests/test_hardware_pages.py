@@ -42,7 +42,7 @@ def test_every_link_has_its_row() -> None:
 def test_figures_are_those_of_the_table() -> None:
     (row,) = [row for row in rows("Accelerators") if row[0] == "`nvidia-h100-sxm-80gb`"]
     assert row[1:7] == [
-        "80 GB",
+        "85.52 GB",
         "3.35 TB/s",
         "bf16 989, fp16 989, fp8 1,979, tf32 494.5",
         "794.5",

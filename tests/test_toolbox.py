@@ -213,7 +213,7 @@ def test_catalog() -> None:
     assert [line.split()[0] for line in lines[1:]] == list(accelerators())
     assert "source" in invoke("catalog", "nvidia-h100-sxm-80gb").stdout
     data = json.loads(invoke("catalog", "nvidia-h100-sxm-80gb", "--format", "json").stdout)
-    assert data[0]["memory_bytes"] == 80e9
+    assert data[0]["memory_bytes"] == 81559 * 2**20
     assert "did you mean 'nvidia-h100-sxm-80gb'?" in invoke("catalog", "nvidia-h100-sxn-80gb").stderr
 
 

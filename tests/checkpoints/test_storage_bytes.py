@@ -228,3 +228,100 @@ def test_an_array_with_other_bytes_is_damaged(tmp_path: Path, protocol: int) -> 
     (tmp_path / "step-10" / "rng.pkl").write_bytes(content.replace(b"K\x07K\x03\x86", b"K\x08K\x03\x86"))
     (message,) = files_of(tmp_path)
     assert "an array of shape [8, 3] has 84 of 96 bytes" in message
+
+
+def test_a_tensor_of_pickle_is_called_one(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    root = tmp_path / "step-5"
+    root.mkdir()
+    (root / "model.pkl").write_bytes(pickle.dumps({"w": torch.ones(3)}))
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(root)])
+    assert result.exit_code == 1
+    assert "_load_from_bytes, which unpickles a tensor once more" in result.stderr
+    assert "attribute" not in result.stderr
+
+
+def _text(words: str) -> bytes:
+    return b"X" + struct.pack("<I", len(words)) + words.encode()
+
+
+def _calls(module: str, called: str, *given: bytes) -> bytes:
+    return b"c" + f"{module}\n{called}\n".encode() + b"(" + b"".join(given) + b"tR"
+
+
+UNLOADABLE: dict[str, bytes] = {
+    "set of a list": b"\x8f(]\x90",
+    "frozen set of a list": b"(]\x91",
+    "key is a set": b"}\x8fNs",
+    "key holds a list": b"}]\x85Ns",
+    "key is an array of bytes": b"}\x96\x01\0\0\0\0\0\0\0aNs",
+    "key is a mapping": b"}ccollections\nOrderedDict\n)RNs",
+    "values of a set": b"\x8f(K\x01e",
+    "items of a list": b"](K\x01\x90",
+    "values of a mapping": b"ccollections\nOrderedDict\n)RK\x01a",
+    "negative number": b"Np-1\n",
+    "number that is not remembered": b"g7\n",
+    "nothing to take": b"00",
+    "mark twice": b"(2",
+    "mark remembered": b"(p0\nN",
+    "odd pairs": b"}(K\x01u",
+    "reference without a container": b"K\x01\x85Q",
+    "no text": b"X\x01\0\0\0\xff",
+    "too many arguments": _calls("collections", "OrderedDict", b"K\x01", b"K\x02"),
+    "argument that is no mapping": _calls("collections", "OrderedDict", b"K\x01"),
+    "factory": _calls("collections", "defaultdict", b"K\x01"),
+    "bytes of a time": _calls("datetime", "datetime", b"C\x0a" + b"\xff" * 10),
+    "day": _calls("datetime", "date", b"K\x01", b"K\x0d", b"K\x01"),
+    "type of NumPy": _calls("numpy", "dtype", _text("zz9")),
+    "identifier": _calls("uuid", "UUID", _text("zz")),
+    "decimal": _calls("decimal", "Decimal", _text("zz")),
+    "device": _calls("torch", "device", _text("no device")),
+    "size": _calls("torch", "Size", _text("zz")),
+    "tensor": _calls("torch._utils", "_rebuild_tensor_v2", b"K\x01"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(UNLOADABLE))
+def test_what_no_loader_takes_is_not_whole(case: str, tmp_path: Path) -> None:
+    state = b"\x80\x04}X\x01\0\0\0s" + UNLOADABLE[case] + b"s."
+    pytest.importorskip("torch")
+    with pytest.raises((pickle.UnpicklingError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)):
+        pickle.loads(state)
+    for root, content in ((tmp_path / "step-5", pickle.dumps({"s": 1})), (tmp_path / "step-7", state)):
+        root.mkdir()
+        (root / "optimizer.pt").write_bytes(content)
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-5'}\n"), result.stderr
+    assert "has no attribute" not in result.stderr
+
+
+def test_a_key_that_is_hashed_for_ever_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "optimizer.pt").write_bytes(b"\x80\x04})" + b"2\x86" * 60 + b"Ns.")
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "a key holds too many values in values" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("record", "content"),
+    [
+        ("byteorder", b"weird"),
+        ("byteorder", b"little\n"),
+        ("version", b"many"),
+        ("version", b"0"),
+        ("version", b"11"),
+        (".storage_alignment", b"wide"),
+    ],
+)
+def test_a_record_that_no_loader_takes_is_reported(record: str, content: bytes, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.ones(3)}, tmp_path / "ckpt_10.pt")
+    whole = (tmp_path / "ckpt_10.pt").read_bytes()
+    (tmp_path / "ckpt_20.pt").write_bytes(
+        rewritten(whole, lambda name, old: content if name.endswith(f"/{record}") else old)
+    )
+    with pytest.raises((RuntimeError, ValueError)):
+        torch.load(tmp_path / "ckpt_20.pt")
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'ckpt_10.pt'}\n"), result.stderr
+    assert f"/{record}' " in result.stderr

@@ -9,6 +9,7 @@ from trainspec_validate.performance.costs.step_errors import (
     LARGE_NUM_RANKS,
     LEAST_RUNS,
     UNNAMED,
+    ErrorBand,
     band_of,
     family_of,
 )
@@ -43,3 +44,9 @@ def test_what_nobody_measured_has_none(accelerator: str) -> None:
         assert band_of(family_of("google-tpu-v5p", ROUTED, narrow=True, num_ranks=8), named=named) is None
     assert UNNAMED.keys() == BANDS.keys()
     assert all(band.num_runs >= LEAST_RUNS for band in BANDS.values())
+
+
+def test_every_band_holds_the_prediction_that_it_is_printed_with() -> None:
+    assert all(band.low <= 1 <= band.high for bands in (BANDS, UNNAMED) for band in bands.values())
+    with pytest.raises(ValueError, match="leaves out the prediction"):
+        ErrorBand(1.069, 1.547, 0.2, 4, 2)

@@ -36,7 +36,7 @@ def test_a_clear_description() -> None:
     assert value(fragment, "metadata", "name") == "Example-system-4x8-H100"
     assert (value(fragment, "num_nodes"), value(fragment, "num_accelerators")) == (4, 32)
     group = value(fragment, *GROUP)
-    assert group["accelerator"] == {"model": "nvidia-h100-sxm-80gb", "memory_bytes": 80e9}
+    assert group["accelerator"] == {"model": "nvidia-h100-sxm-80gb"}  # 80 GB is rounded: the catalog has 81,559 MiB
     assert group["host"] == {"num_sockets": 2, "num_cores": 112, "memory_bytes": 2e12}
     assert group["host_link"] == {"technology": "pcie", "generation": 5, "num_lanes": 16}
     assert group["scale_up"] == {
@@ -79,7 +79,7 @@ def test_a_rate_that_fits_nothing_stays_open() -> None:
 def test_a_generation_of_another_accelerator_is_told() -> None:
     fragment = changed(accelerator_model_name="NVIDIA Blackwell GPU (GB200)")
     assert "but NVIDIA GB200 has nvlink generation 5" in told(fragment)
-    assert "80 GB, but NVIDIA GB200 has 186 GB" in told(fragment)
+    assert "80 GB, but NVIDIA GB200 has 198.7 GB" in told(fragment)
     assert "domain_num_accelerators" not in value(fragment, *GROUP, "scale_up")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from plan_files import at, remarks_of, unknown_keys
 
-from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.neox import read
 from trainspec_validate.interop.recognise import recognise
 
@@ -64,7 +64,7 @@ def test_what_a_configuration_leaves_open_stays_open() -> None:
     assert {"model.family", "model.experts"} <= unknown_keys(experts)
     assert at(neox(FILE.replace('size": 2,', 'size": 0,')), "parallelism", "pipeline") == 1
     odd = neox(FILE.replace('"gas"', '"attention-config": [[["mamba"], 16]], "tune-this": 1, "gas"'))
-    assert at(odd, "model", "family") == "other"
+    assert at(odd, "model", "family") == "state-space"
     assert "this reader does not know it: tune-this" in remarks_of(odd)
 
 
@@ -127,10 +127,10 @@ def test_nothing_overlaps_in_a_module_of_pipeline_stages(stages: int, *, overlap
 
 def test_layers_that_are_no_attention_have_no_heads() -> None:
     text = FILE.replace('"seq-length"', '"attention-config": [[["mamba"], 16]],\n  "seq-length"')
-    open_keys = {
-        f"model.{key}" for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "attention")
-    }
-    assert open_keys <= unknown_keys(neox(text))
+    open_keys = {f"model.{key}" for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size")}
+    alone = neox(text)
+    assert open_keys <= unknown_keys(alone)
+    assert (at(alone, "model", "family"), at(alone, "model", "attention")) == ("state-space", "none")
     mixed = neox(text.replace('"mamba"', '"mamba", "global"'))
     assert at(mixed, "model", "num_attention_heads") == 8
     assert "model.attention" in unknown_keys(mixed)
@@ -156,3 +156,11 @@ def test_layers_of_a_fork_leave_family_and_heads_open() -> None:
     assert at(fragment, "precision", "compute") == "bf16"
     eight = read(ForeignText("a.yml", f"{text}use_fp8_linears: true\n"))
     assert {"precision.compute", "precision.recipe"} <= unknown_keys(eight)
+
+
+def test_results_of_an_evaluation_are_no_configuration() -> None:
+    """Results of lm-evaluation-harness hold the settings of the model deep inside."""
+    assert recognise(ForeignText("a.json", FILE)).name == "gpt-neox-yaml"
+    results = '{"results": {"lambada": {"acc": 0.5}}, "config": {"model_args": ' + FILE + "}}"
+    with pytest.raises(ForeignFormatError, match="fits no known format"):
+        recognise(ForeignText("results.json", results))

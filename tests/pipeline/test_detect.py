@@ -90,13 +90,16 @@ def test_patterns_take_any_name() -> None:
 def test_listing_names_what_is_judged() -> None:
     result = invoke("run", "--list-files")
     assert sorted(result.stdout.split()) == sorted(judged("run"))
-    assert result.stderr == "left out: run/data.jsonl: it is no stream of a known format\n"
+    assert result.stderr == "left out: run/data.jsonl: it is a data set in JSON Lines\n"
 
 
 def test_what_is_of_no_known_format_is_named() -> None:
     result = invoke("run", "--format", "json")
-    left = {entry["path"]: entry["reason"] for entry in json.loads(result.stdout)["unjudged"]}
-    assert left["run/data.jsonl"] == "is no stream of a known format"
+    report = json.loads(result.stdout)
+    assert "run/data.jsonl" not in {entry["path"] for entry in report["unjudged"]}
+    assert {entry["reason"]: entry["paths"] for entry in report["passed_over"]} == {
+        "is a data set in JSON Lines": ["run/data.jsonl"]
+    }
     assert "run/data.jsonl" in invoke("run", "--format", "concise").stdout
     alone = invoke("run/data*")
     assert alone.exit_code == 2
@@ -202,7 +205,7 @@ def test_following_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> 
     Path("run/native.jsonl").write_text(NATIVE + end)
     Path("run/native.json").unlink()
     result = invoke("run", "--follow")
-    assert "run/data.jsonl: it is no stream of a known format" in result.stderr
+    assert "run/data.jsonl: it is a data set in JSON Lines" in result.stderr
     assert "run/titan.jsonl: its format is torchtitan" in result.stderr
     assert "run/train.log: its format is megatron-log" in result.stderr
     assert result.stdout.splitlines()[-1] == invoke("run/native.jsonl").stdout.splitlines()[-1]

@@ -8,6 +8,7 @@ import pytest
 from reading import read_text
 
 from tests.streams_made.foreign_logs import DEEPSPEED, MAXTEXT, NEMO, deepspeed_lines
+from trainspec_validate import validate
 from trainspec_validate.pipeline.detect import detect as detect_file
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.telemetry.fold.engine import run_file
@@ -185,6 +186,53 @@ def test_lines_of_torchtitan() -> None:
 def test_a_step_of_torchtitan_is_read_once_whoever_reports_it(rank: str) -> None:
     lines = [titan(step, step, rank=rank.format(n), tps=f"{n},000") for step in (1, 2, 3) for n in range(4)]
     assert read_text("".join(lines)).values("train.step.count") == [1.0, 2.0, 3.0]
+
+
+def test_lines_of_other_ranks_are_counted_and_a_loss_that_is_not_finite_is_reported(tmp_path: Path) -> None:
+    lines = [titan(step, step, rank=f"[rank{n}]:") for step in range(1, 13) for n in range(3)]
+    text = "".join(line.replace("loss:  7.", "loss:  nan ") if "[rank2]" in line else line for line in lines)
+    found = read_text(text)
+    assert found.lost["rank", "rank 1"] == found.lost["rank", "rank 2"] == 12
+    (refusal,) = found.refusals
+    assert (refusal.requirement, refusal.message) == ("TS-TEL-055", "the loss of rank 2 is NaN at step 11")
+    (tmp_path / "train.log").write_text(text)
+    result = validate([str(tmp_path / "train.log")])
+    assert "TS-TEL-055" in {finding.requirement for finding in result.findings}
+    assert result.coverage[0].notes == ("lines of rank 1 left out (12)", "lines of rank 2 left out (12)")
+
+
+def test_a_step_of_torchtitan_with_another_loss_is_of_another_run() -> None:
+    lines = [titan(n, n) + titan(n, n).replace("loss:  ", "loss:  1") for n in range(1, 13)]
+    assert [refusal.requirement for refusal in read_text("".join(lines)).refusals] == ["TS-TEL-031"]
+
+
+def test_steps_that_are_skipped_at_the_start_leave_the_interval_of_deepspeed(tmp_path: Path) -> None:
+    lines = deepspeed_lines(*range(10, 60, 10))
+    found = read_text(lines)
+    assert {head.report_interval_steps for head in found.heads} == {10}
+    (tmp_path / "train.log").write_text(lines)
+    assert "TS-TEL-031" not in {finding.requirement for finding in validate([str(tmp_path / "train.log")]).findings}
+
+
+def test_a_count_of_skipped_steps_that_falls_is_no_restart(tmp_path: Path) -> None:
+    lines = deepspeed_lines(*range(10, 60, 10)).replace("step=30, skipped=2", "step=30, skipped=0")
+    found = read_text(lines)
+    assert found.values("train.step.count") == [float(step - 2) for step in range(10, 60, 10)]
+    assert len(found.heads) == 1
+    (tmp_path / "train.log").write_text(lines)
+    requirements = {finding.requirement for finding in validate([str(tmp_path / "train.log")]).findings}
+    assert "TS-TEL-024" in requirements
+    assert "TS-TEL-031" not in requirements
+
+
+def test_values_that_are_not_read_and_steps_from_0_are_named(tmp_path: Path) -> None:
+    line = "completed step: {}, seconds: 2.5, loss: {}, moe_lb_loss: 0.1, total_weights: 7\n"
+    (tmp_path / "train.log").write_text("".join(line.format(n, 3.5 - n / 10) for n in range(12)))
+    (coverage,) = validate([str(tmp_path / "train.log")]).coverage
+    assert coverage.notes == (
+        "values not read: moe_lb_loss, total_weights",
+        "the log counts steps from 0, so that its step 0 is step 1 here",
+    )
 
 
 def test_a_step_of_torchtitan_that_falls_begins_an_attempt() -> None:

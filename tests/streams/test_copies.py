@@ -12,6 +12,8 @@ from trainspec_validate import validate
 from trainspec_validate.documents.types.stream import Event, Head, Sample, encode_record
 from trainspec_validate.telemetry.formats import FORMATS, Given, Losses, Refusal, SourceError, parquet, pieces, read
 from trainspec_validate.telemetry.formats.copies import COPY, without_copies
+from trainspec_validate.telemetry.formats.courses import MIXED
+from trainspec_validate.telemetry.formats.row_copies import PASTED
 
 EPOCH = 1_700_000_000
 
@@ -153,3 +155,86 @@ def test_parquet_that_another_was_appended_to_is_refused(number: int, tmp_path: 
     path.write_bytes(alone * number)
     with pytest.raises(SourceError, match="another Parquet file was appended to it"):
         list(parquet.read(path))
+
+
+BUILD = "step {:5d} | loss: {:.6f} | lr 6.0000e-04 | norm: 0.5000 | dt: {:.2f}ms | tok/sec: 1277966.93\n"
+DEEP = (
+    "[2024-05-31 12:{:02d}:{:02d},500] [INFO] [logging.py:96:log_dist] [Rank 0] step={}, skipped={}, "
+    "lr=[0.001], mom=[0.9]\n"
+)
+
+
+def built(first: int, last: int, seconds: float = 0.0, loss: float = 3.0) -> str:
+    return "".join(BUILD.format(n, loss - n / 1000, 400 + n / 8 + seconds) for n in range(first, last))
+
+
+def deep(first: int, last: int) -> str:
+    return "".join(DEEP.format(n // 60, n % 60, 10 * n, 2) for n in range(first, last))
+
+
+def refusals_of(name: str, text: str) -> tuple[list[int | None], list[Refusal]]:
+    records, refused = items(name, text.encode())
+    return [record.step for record in records if isinstance(record, Sample)], refused
+
+
+@pytest.mark.parametrize(
+    ("name", "once", "part"),
+    [
+        ("build-nanogpt-log", built(0, 60), built(20, 40)),
+        ("deepspeed-log", deep(1, 60), deep(20, 40)),
+        ("megatron-log", iterations(1, 500.0).decode(), iterations(1, 500.0).decode().split("\n", 2)[2]),
+    ],
+)
+def test_a_part_that_was_pasted_again_is_a_copy_and_no_restart(name: str, once: str, part: str) -> None:
+    steps, refused = refusals_of(name, once + part)
+    assert steps == refusals_of(name, once)[0]
+    assert [(one.requirement, one.message) for one in refused] == [("TS-TEL-019", PASTED.message)]
+
+
+@pytest.mark.parametrize("more", [0.0625, 30.0])
+def test_steps_that_are_executed_again_have_other_times(more: float) -> None:
+    records, refused = items("build-nanogpt-log", (built(0, 60) + built(20, 60, seconds=more)).encode())
+    assert not refused
+    assert [record.att for record in records if isinstance(record, Head)] == [0, 1]
+
+
+def test_a_log_without_times_that_repeats_is_a_restart() -> None:
+    """A program that computes the same again prints the same lines."""
+    once = "".join(f"s:{n} trl:{9 - n / 100:.4f} lr:0.000100 norm:0.5\n" for n in range(60))
+    again = "".join(once.splitlines(keepends=True)[20:])
+    records, refused = items("llmc-log", (once + again).encode())
+    assert not refused
+    assert [record.att for record in records if isinstance(record, Head)] == [0, 1]
+
+
+@pytest.mark.parametrize("apart", [1, 7, 40])
+def test_lines_of_two_runs_that_are_mixed_are_reported(apart: int) -> None:
+    one = built(apart, 300 + apart).splitlines(keepends=True)
+    other = built(0, 300, seconds=3.0, loss=4.0).splitlines(keepends=True)
+    text = "".join(a + b for a, b in zip(one, other, strict=True))
+    records, refused = items("build-nanogpt-log", text.encode())
+    assert [(each.requirement, each.message) for each in refused] == [("TS-TEL-031", MIXED.message)]
+    assert len([record for record in records if isinstance(record, Head)]) < 10
+
+
+def test_lines_of_megatron_of_two_runs_that_are_mixed_are_reported() -> None:
+    one, other = iterations(5, 500.0).splitlines(), iterations(1, 700.0).splitlines()
+    text = b"\n".join(line for both in zip(one, other, strict=True) for line in both)
+    refused = items("megatron-log", text)[1]
+    assert [each.message for each in refused if each.requirement == "TS-TEL-031"] == [MIXED.message]
+
+
+def test_steps_that_each_come_twice_with_other_values_are_reported_once() -> None:
+    lines = [built(n, n + 1) + built(n, n + 1, loss=4.0) for n in range(30)]
+    refused = items("build-nanogpt-log", "".join(lines).encode())[1]
+    assert [(each.requirement, each.message) for each in refused] == [
+        ("TS-TEL-031", "steps up to 9 are each reported again with other values")
+    ]
+
+
+def test_restarts_of_one_run_are_not_mixed() -> None:
+    starts = [0, 40, 90, 130, 180, 230, 270, 310, 350, 390]
+    text = "".join(built(start, start + 70, seconds=number) for number, start in enumerate(starts))
+    records, refused = items("build-nanogpt-log", text.encode())
+    assert not refused
+    assert len([record for record in records if isinstance(record, Head)]) == len(starts)

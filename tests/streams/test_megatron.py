@@ -190,3 +190,9 @@ def test_iterations_that_fall_without_a_restart_are_no_attempt(shown: str, tmp_p
 def test_a_start_before_the_first_line_or_without_a_fall_is_no_restart() -> None:
     assert [head.att for head in read_text(STARTS["all"] + lines(1, 30)).heads] == [0]
     assert [head.att for head in read_text(lines(1, 2) + STARTS["world size"] + lines(3, 30)).heads] == [0]
+
+
+def test_hyphens_in_names_of_megatron_deepspeed_are_blanks() -> None:
+    found = read_text(line(1, "lm-loss: 1.25E+01", "grad_norm: 2.5") + line(2, "lm-loss: 1.15E+01", "grad_norm: 2.5"))
+    assert found.values("train.loss.mean{train.loss.name=lm}") == [12.5, 11.5]
+    assert found.values("train.gradient.norm") == [2.5, 2.5]

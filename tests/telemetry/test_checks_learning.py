@@ -151,3 +151,9 @@ def test_a_loss_that_explodes_in_its_first_reports_is_found(first: list[float]) 
     assert f"from step {len(first) + 1} on" in found
     for values in ([0.0, 0.01, 0.02, *[0.05] * 9], [*first, 5e4, 9e4, *GOOD]):
         assert not any("stays above" in message for message in messages("TS-TEL-055", view(losses(values))))
+
+
+@pytest.mark.parametrize(("num", "is_judged"), [(15, False), (25, False), (40, False), (41, True), (60, True)])
+def test_an_end_above_the_start_is_judged_after_40_updates(num: int, is_judged: bool) -> None:
+    values = [2.5 + 0.02 * step for step in range(num)]
+    assert any("ends at" in message for message in messages("TS-TEL-055", view(losses(values)))) is is_judged

@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 from telemetry_makers import Stream, view
@@ -14,6 +15,8 @@ from telemetry_makers import Stream, view
 from trainspec_validate.cli.validate import command
 from trainspec_validate.telemetry.incidents import MOST, incidents
 
+SCHEMA = Path(__file__).parents[2] / "schemas" / "v1" / "report.schema.json"
+REPORT_SCHEMA = json.loads(SCHEMA.read_text(encoding="utf-8"))
 ITERATION = "iter {}: loss 3.5, time 250.00ms, mfu 20.00%\n"
 
 
@@ -67,7 +70,29 @@ def test_many_are_counted() -> None:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "CUDA out of memory"),
         ("RuntimeError: CUDA error: device-side assert triggered", "device-side assert"),
         ("KeyboardInterrupt", "KeyboardInterrupt"),
-        ("[rank0]: KeyboardInterrupt", "KeyboardInterrupt"),
+        ("[rank0]: KeyboardInterrupt", "KeyboardInterrupt (attempt reason: operator)"),
+        ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO PREEMPTION ***", "preempted)"),
+        ("W1130 12:13:49.388000 124326 x/api.py:723] Received 15 death signal, shutting down workers", "15 death"),
+        ("WARNING:torch.distributed.elastic.server.api:Received 1 death signal, shutting down workers", "1 death"),
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 9 got signal: 15", "got signal: 15"),
+        ("ERROR:torch.x.api:failed (exitcode: -9) local_rank: 1 (pid: 14447) of binary: /bin/python", "exitcode: -9"),
+        ("  traceback : Signal 6 (SIGABRT) received by PID 2385923", "SIGABRT"),
+        (
+            "[rank0]:[E321 NCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(S=1)",
+            "WorkNCCL(S=1) (fault class: hang)",
+        ),
+        (
+            "[E ProcessGroupNCCL.cpp:737] [Rank 1] Watchdog caught collective operation timeout: W(S",
+            "Rank 1",
+        ),
+        (
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory",
+            "EXHAUSTED",
+        ),
+        ("Killed", "Killed (fault class: process)"),
+        ("Segmentation fault (core dumped)", "Segmentation fault (core dumped)"),
+        ("./run.sh: line 12: 12345 Killed                  python train.py", "line 12: 12345 Killed"),
+        ("Fatal Python error: Segmentation fault", "Fatal Python error"),
     ],
 )
 def test_a_log_in_which_the_program_was_ended_says_so(line: str, said: str, tmp_path: Path) -> None:
@@ -81,6 +106,7 @@ def test_a_log_in_which_the_program_was_ended_says_so(line: str, said: str, tmp_
     text = CliRunner().invoke(command, [str(path), "--format", "full"]).output
     assert stated in text
     assert "the streams state 1 incident" in text
+    jsonschema.validate(json.loads(found.stdout), REPORT_SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +118,14 @@ def test_a_log_in_which_the_program_was_ended_says_so(line: str, said: str, tmp_
         "handle_sigterm: no signal Received yet",
         "step 5: rror rate 0.1, exit soon",
         "max_oom_kills 0",
+        "> W1130 12:13:49 api.py:723] Received 15 death signal, shutting down workers",
+        "# Segmentation fault: see the page on errors",
+        "    'Watchdog caught collective operation timeout',",
+        "Watchdog caught collective operation timeout is what NCCL prints",
+        '"torch.OutOfMemoryError: CUDA out of memory"',
+        "Killed the last worker of the pool",
+        "the text says that Segmentation fault",
+        "process exited (exitcode: 0) local_rank: 0",
     ],
 )
 def test_other_lines_state_nothing(line: str, tmp_path: Path) -> None:
@@ -116,4 +150,4 @@ def test_the_last_lines_of_a_cut_file_count_too(tmp_path: Path) -> None:
     path = tmp_path / "train.log.gz"
     path.write_bytes(packed[: len(packed) - 9_000])
     (coverage,) = json.loads(CliRunner().invoke(command, [str(path), "--format", "json"]).stdout)["coverage"]
-    assert coverage["incidents"] == ["the log says: exits with return code = -9"]
+    assert coverage["incidents"] == ["the log says: exits with return code = -9 (fault class: process)"]

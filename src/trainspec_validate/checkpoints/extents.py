@@ -76,7 +76,7 @@ def _of_tensor(function: Name, arguments: tuple[Any, ...]) -> str:
     if not all(type(one) is int for one in (offset, *size, *stride)):
         return ""
     held = _held_bytes(storage)
-    width = _element_bytes(function, arguments)
+    width = _element_bytes(function, arguments) if held is not None else None
     if held is None or width is None:
         return ""
     key, num_bytes = held

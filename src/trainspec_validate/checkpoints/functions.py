@@ -13,7 +13,8 @@ import operator
 import re
 import sys
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, Literal
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
@@ -46,8 +47,8 @@ _ON_VALUES["ntpath"] = _ON_VALUES["posixpath"]
 _INERT: Final = {
     "builtins": {"Ellipsis", "NotImplemented", "classmethod", "enumerate", "getattr", "iter", "memoryview", "property"}
     | {"reversed", "staticmethod", "super", "type", "zip"},
-    "_operator": {"getitem", "itemgetter"},
-    "operator": {"getitem", "itemgetter"},
+    "_operator": {"attrgetter", "getitem", "itemgetter", "methodcaller"},
+    "operator": {"attrgetter", "getitem", "itemgetter", "methodcaller"},
     "_random": {"Random"},
     "_struct": {"Struct"},
     "array": {"_array_reconstructor", "array"},
@@ -55,7 +56,8 @@ _INERT: Final = {
     "copyreg": {"__newobj__", "__newobj_ex__", "_reconstructor"},
     "dataclasses": {"Field", "MISSING", "_HAS_DEFAULT_FACTORY_CLASS", "_MISSING_TYPE"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone", "tzinfo"},
-    "functools": {"partial", "partialmethod"},
+    "functools": {"partial", "partialmethod", "reduce"},
+    "_functools": {"reduce"},
     "http": {"HTTPMethod", "HTTPStatus"},
     "inspect": {"Parameter", "Signature", "_ParameterKind", "_empty"},
     "io": {"BytesIO", "StringIO"},
@@ -85,7 +87,7 @@ _REBUILDS: Final = re.compile(
     r"|numpy\.random\.(\w+\.)?__(\w+_ctor|pyx_unpickle_\w+)|numpy\.ma\.(core|mrecords)\._m\w*reconstruct"
     r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\.(rec|_?core\.records)\.(recarray|record)"
     r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
-    r"|(numpy|torch)\.((u|q|qu|c|b)?(int|float|complex)\d*\w*|(str|bytes|object|void|bool|datetime|timedelta|half|double)\w*)"
+    r"|(numpy|torch)\.(((u|q|qu|c|b)?(int|float|complex)(\d+\w*)?)|(str|bytes|object|void|bool|half|(long)?double|timedelta|datetime)(_|\d+)?)"
 )
 _KINDS: Final = re.compile(
     r"torch\.(nn|optim|amp|cuda\.amp|ao|quantization|distributions|jit|utils\.(data|hooks)|return_types|torch_version)(\.\w+)*"
@@ -102,6 +104,46 @@ _HIDDEN: Final = re.compile(r"(?:^|\.)__\w*__(?:\.|$)")
 """A part of a name that leads from a module or class to how it was made, and so to every function."""
 _OF_FRAMEWORKS: Final = frozenset({"torch", "torchgen", "functorch", "numpy"})
 """Packages that come with PyTorch and NumPy."""
+_OF_ENVIRONMENTS: Final = frozenset(
+    {"sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
+    | {"yaml", "joblib", "cloudpickle", "dill"}
+)
+"""Requirements of PyTorch, and pickling libraries, which evaluate (`sympy.sympify`) or load what they are given."""
+_REBUILDS_OF_PROGRAMS: Final = re.compile(
+    r"_*(pyx_)?(re(build|construct|store|create)|unpickle|new_\w*Index$)\w*", re.ASCII
+)
+"""Functions that programs give to `__reduce__`, by their names: they make one object of its parts."""
+_VALUES_OF_PROGRAMS: Final = {
+    "pyarrow.lib": {"chunked_array", "field", "py_buffer", "schema", "type_for_alias"},
+    "pytz": {"_p"},
+}
+_OF_PROCESSES: Final = frozenset(
+    {"Popen", "Process", "Pool", "Thread", "Timer", "ThreadPool", "ProcessPoolExecutor", "ThreadPoolExecutor"}
+    | {"FileIO", "FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "NamedTemporaryFile", "TarFile"}
+    | {"SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile", "ZipFile", "PyZipFile", "GzipFile", "BZ2File"}
+    | {"LZMAFile", "Unpickler", "InteractiveConsole", "InteractiveInterpreter", "CDLL", "PyDLL", "FileFinder"}
+    | {"SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "SimpleQueue", "Connection", "Client"}
+)
+"""Classes of Python that start or open something when they are made, which modules of programs import."""
+_ITERATES: Final = frozenset(
+    {
+        "list",
+        "tuple",
+        "set",
+        "frozenset",
+        "dict",
+        "OrderedDict",
+        "deque",
+        "Counter",
+        "enumerate",
+        "zip",
+        "iter",
+        "reversed",
+    }
+    | {"chain", "combinations", "cycle", "islice", "permutations", "product", "bytearray", "bytes"}
+)
+"""Classes that take the items of what they are given, one by one."""
+_OR: Final = (Name("operator", "or_"), Name("_operator", "or_"))
 _BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
 """Modules whose objects have methods that write files."""
 _MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
@@ -136,8 +178,12 @@ def _is_inert(module: str, name: str) -> bool:
     return module in _CLASSES_ALONE and name[:1].isupper() and "." not in name
 
 
-def runs_when_called(module: str, name: str) -> bool:
-    """Whether a name of Python, PyTorch or NumPy makes no plain state; classes begin with a capital letter.
+Way = Literal["called", "made", "bare"]
+"""How a pickle uses a name: as a function, as a class of a new object, or as one that is made without arguments."""
+
+
+def runs_when_called(module: str, name: str, way: Way = "called") -> bool:
+    """Whether a name makes no plain state; classes begin with a capital letter.
 
     >>> runs_when_called("torch.storage", "_load_from_bytes"), runs_when_called("torch._C", "PyTorchFileWriter")
     (True, True)
@@ -145,24 +191,58 @@ def runs_when_called(module: str, name: str) -> bool:
     (False, False)
     >>> runs_when_called("builtins", "pow"), runs_when_called("builtins", "getattr")
     (True, False)
+    >>> runs_when_called("sympy", "sympify"), runs_when_called("sympy", "Poly"), runs_when_called("my", "Settings")
+    (True, True, False)
     """
     module, name = _of_today(module, name)
     if name in _ON_VALUES.get(module, ()) or (module, name) in _MAKES_CLASSES:
         return True
     first = module.partition(".")[0]
+    if (module, name) == ("torch.distributed.device_mesh", "DeviceMesh"):
+        return way == "called"  # it connects to other processes; what trainers save has its fields alone
     if is_allowed(module, name) or (_is_of_python(module) and _is_inert(module, name)):
         return False
-    if first not in _OF_FRAMEWORKS:
-        return "." in name and not name.rpartition(".")[2].lstrip("_")[:1].isupper()
-    is_class = name.rpartition(".")[2].lstrip("_")[:1].isupper()
-    return (_KINDS if is_class else _REBUILDS).fullmatch(f"{module}.{name}") is None
+    if _is_of_python(module):
+        return "." in name and not _is_class(name)
+    if first in _OF_FRAMEWORKS:
+        return (_KINDS if _is_class(name) else _REBUILDS).fullmatch(f"{module}.{name}") is None
+    if first in _OF_ENVIRONMENTS and way != "bare":
+        return True
+    if _is_class(name):
+        return name.rpartition(".")[2] in _OF_PROCESSES
+    return "." in name or (way == "called" and not is_rebuilt(module, name))
+
+
+def is_rebuilt(module: str, name: str) -> bool:
+    """Whether a function of a program, by its name, makes an object of its parts; it may call the first of them.
+
+    >>> is_rebuilt("jax._src.array", "_reconstruct_array"), is_rebuilt("my.trainer", "start")
+    (True, False)
+    """
+    return name in _VALUES_OF_PROGRAMS.get(module, ()) or _REBUILDS_OF_PROGRAMS.fullmatch(name) is not None
+
+
+def _is_class(name: str) -> bool:
+    return name.rpartition(".")[2].lstrip("_")[:1].isupper()
+
+
+def names_in(value: Any, depth: int = 4) -> Iterator[Name]:
+    """The names of code in the arguments of a call, without those that other calls are made with."""
+    if isinstance(value, Name):
+        yield value
+    elif depth and isinstance(value, Inert):
+        for part in (value.arguments, value.items, value.state):
+            yield from names_in(part, depth - 1)
+    elif depth and isinstance(value, tuple | list):
+        for part in value:
+            yield from names_in(part, depth - 1)
 
 
 def misuses(function: Name, arguments: Any) -> bool:
     """Whether a call of a name that makes plain state is one that such state does not need.
 
     Such calls fetch a hidden attribute, an attribute whose name is computed or a method of a file, make a class, or
-    call a function for each value.
+    call a function for each value, other than for the union of types.
 
     >>> misuses(Name("builtins", "getattr"), ("object", "__globals__"))
     True
@@ -174,9 +254,26 @@ def misuses(function: Name, arguments: Any) -> bool:
     if called == ("builtins", "getattr"):
         fetched = given[1] if len(given) > 1 else None
         return not isinstance(fetched, str) or fetched.startswith("__") or _writes_files(given[0])
+    if called in {("functools", "reduce"), ("_functools", "reduce")}:
+        return not _is_union(given)
     if called in {("builtins", "type"), ("builtins", "iter")}:
         return len(given) > 1
+    if called[1] in _ITERATES and called[0] in _INERT:
+        return any(map(_is_of_a_program, given))
     return called[0] in {"operator", "_operator"} and called[1] == "getitem" and not isinstance(given[0], Name)
+
+
+def _is_of_a_program(value: Any) -> bool:
+    """Whether a value is an object of a class that may run what it likes when a container takes its items."""
+    made = value.function if isinstance(value, Inert) else None
+    return isinstance(made, Name) and not is_allowed(made.module, made.name) and not _is_of_python(made.module)
+
+
+def _is_union(given: tuple[Any, ...]) -> bool:
+    """Whether the arguments of `reduce` make one type of several, as `int | None` is pickled: the or of classes."""
+    if len(given) != 2 or given[0] not in _OR or not isinstance(given[1], list | tuple):
+        return False
+    return all(isinstance(one.function if isinstance(one, Inert) else one, Name) for one in given[1])
 
 
 def _writes_files(target: Any) -> bool:

@@ -44,6 +44,7 @@ STATE_LEVELS = Limit(_PICKLE, 1_000, "levels of values in values where the names
 _ZIP = "a zip container"
 ZIP_ENTRIES = Limit(_ZIP, 400_000, "entries")
 ZIP_DIRECTORY_BYTES = Limit(_ZIP, 64_000_000, "bytes of directory")
+UNPACKED_BYTES = Limit("a compressed file of a checkpoint", 1_073_741_824, "bytes of a pickle, unpacked")
 _TABLE = "an index of TensorFlow"
 TABLE_BYTES = Limit(_TABLE, 268_435_456, "bytes")
 TABLE_ENTRIES = Limit(_TABLE, 500_000, "entries")

@@ -21,6 +21,7 @@ from trainspec_validate.checkpoints.boundary import AMBIGUOUS
 from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
 from trainspec_validate.checkpoints.containers import unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.formats.by_content import is_unloadable
 from trainspec_validate.checkpoints.inventory import Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
@@ -64,6 +65,8 @@ _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
 Code = Literal["listed", "classes", "any"]
 """Names that pickles may contain: plain state; also classes, which are noted; or anything, which is noted."""
+_AGAIN = ", which unpickles a tensor once more; torch.save writes it without"
+"""Of a tensor that `pickle.dump` wrote."""
 _COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
 """Pointers that their programs write once a save is complete."""
 _COMMON_STATE = "recipe_state"
@@ -375,11 +378,15 @@ def _is_plain(part: str) -> bool:
 def _functions(checkpoint: Checkpoint) -> Iterator[str]:
     """Functions that a loader would run, which may do anything."""
     for path, name in checkpoint.functions:
-        yield f"{checkpoint.place(path)}: loading it would run {name} ({_CODE}); --code any takes it all the same"
+        why = _AGAIN if name == "torch.storage._load_from_bytes" else ""
+        yield f"{checkpoint.place(path)}: loading it would run {name}{why} ({_CODE}); --code any takes it all the same"
 
 
 def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
     """Files that no reader judges, and no digest covers, prove nothing."""
+    if checkpoint.manifest is None:
+        damaged = [path for path, why in checkpoint.unread.items() if is_unloadable(path, why)]
+        yield from (f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in damaged[:1])
     state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
     if not checkpoint.formats:
         named = [f"{checkpoint.place(path)}: the file {why}" for path in state if (why := unread_container(path))]

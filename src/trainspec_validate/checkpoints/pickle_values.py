@@ -63,6 +63,94 @@ class Skipped:
     num_bytes: int
 
 
+class Items(list[Any]):
+    """The items of a set, in order."""
+
+
+class InertError(ValueError):
+    """An inert value does not take what the object of a program takes."""
+
+
+_MUTABLE = frozenset(
+    {"list", "dict", "set", "bytearray", "OrderedDict", "defaultdict", "Counter", "deque", "SimpleNamespace"}
+)
+"""Classes of Python whose objects are no keys."""
+_FILLED = {
+    "list": {"list", "deque", "bytearray"},
+    "set": {"set"},
+    "mapping": {"list", "dict", "bytearray", "OrderedDict", "defaultdict", "Counter", "deque"},
+}
+"""Those of them that operations put values, items or pairs into."""
+_OF_PYTHON = frozenset({"builtins", "__builtin__", "collections", "types"})
+_MOST_IN_A_KEY = 10_000
+_MOST_KEY_LEVELS = 500
+"""Python hashes tuples in tuples by calls of its own, which overrun its stack, and each as often as it is held."""
+
+
+def items_of(value: Any, kind: str) -> list[Any]:
+    """The values of a `list`, the items of a `set` or the pairs of a `mapping`, to put more into.
+
+    Raises:
+        InertError: the value is another one.
+    """
+    if isinstance(value, Inert):
+        made = value.function
+        is_known = isinstance(made, Name) and made.module in _OF_PYTHON and made.name in _MUTABLE
+        if not is_known or made.name in _FILLED[kind]:
+            return value.items
+    elif kind == "mapping" and isinstance(value, Pairs):
+        return value.pairs
+    elif isinstance(value, list) and isinstance(value, Items) == (kind == "set") and kind != "mapping":
+        return value
+    raise InertError(f"something is put into what is no {kind}")
+
+
+def checked_keys(values: list[Any]) -> list[Any]:
+    """Keys of a mapping, or items of a set.
+
+    Raises:
+        ValueError: Python cannot hash one, or not in bounded time.
+    """
+    for value in values:
+        _check_key(value)
+    return values
+
+
+def pairs_of(values: list[Any]) -> Pairs:
+    """The mapping of keys and values that follow each other.
+
+    Raises:
+        ValueError: one has no hash, or no value.
+    """
+    if len(values) % 2:
+        raise ValueError("a key has no value")
+    checked_keys(values[::2])
+    return Pairs(list(zip(values[::2], values[1::2], strict=True)))
+
+
+def _check_key(key: Any) -> None:
+    if type(key) is str or type(key) is int:
+        return
+    level, num_values = [key], 0
+    for _ in range(_MOST_KEY_LEVELS):
+        num_values += len(level)
+        if not level or num_values > _MOST_IN_A_KEY:
+            break
+        if any(_is_mutable(value) for value in level):
+            raise ValueError("a key or an item of a set is a list, a set or a mapping, which has no hash")
+        level = [inner for value in level if type(value) is tuple for inner in value]
+    if level:
+        raise ValueError("a key holds too many values in values, which a loader would hash one by one")
+
+
+def _is_mutable(value: Any) -> bool:
+    if isinstance(value, Inert):
+        made = value.function
+        is_array = isinstance(made, Name) and made.name == "_reconstruct" and made.module.startswith("numpy.")
+        return is_array or (isinstance(made, Name) and made.module in _OF_PYTHON and made.name in _MUTABLE)
+    return isinstance(value, list | Pairs | bytearray)
+
+
 def is_flat(value: Any) -> bool:
     """Whether a value holds no more than a few numbers or one text."""
     if isinstance(value, Inert):

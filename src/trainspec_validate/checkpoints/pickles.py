@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
+from trainspec_validate.checkpoints.calls import run_by_call
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
-from trainspec_validate.checkpoints.functions import (
-    RETURNED,
-    STORED,
-    class_inside,
-    misuses,
-    runs_by_name,
-    runs_when_called,
-    stores_function,
-)
+from trainspec_validate.checkpoints.functions import RETURNED, STORED, Way, class_inside, runs_by_name, stores_function
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pickle_operations import FETCHES, Fetched, fetched, operations
+from trainspec_validate.checkpoints.pickle_operations import COSTS, FETCHES, Fetched, fetched, operations
 from trainspec_validate.checkpoints.pickle_values import (
     MOST_FIELDS,
     SLOT_BYTES,
     Inert,
+    InertError,
+    Items,
     Name,
     Pairs,
     Record,
+    Skipped,
+    checked_keys,
     flat_bytes,
     is_flat,
+    items_of,
+    pairs_of,
     size_of,
 )
+from trainspec_validate.checkpoints.signatures import misfit_of_arguments
 from trainspec_validate.system.budget import Count
 
 _MAX_PROTOCOL = 5
@@ -46,14 +46,6 @@ _PAIR_BYTES = 72
 _FREE_NUMBERS = 1_000
 _NUMBERS_AN_OPERATION = 10
 """Numbers of the memo that are plausible; CPython reserves 16 bytes for each up to the largest, used or not."""
-# What Python takes for a value of each operation, at most, with its slots on the stack; measured with 3.11.
-_COSTS = {
-    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 104),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), 152),
-    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "BUILD"), 216),
-    **dict.fromkeys(("PERSID", "BINPERSID"), 416),
-    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 216),
-}
 
 
 @dataclass(slots=True)
@@ -77,22 +69,6 @@ class Content:
 
 class _Mark:
     """Where a group on the stack begins."""
-
-
-_CALL_THEIR_FIRST = frozenset(
-    {
-        "_rebuild_from_type_v2",
-        "_rebuild_wrapper_subclass",
-        "__newobj__",
-        "__newobj_ex__",
-        "_reconstructor",
-        "_reconstruct",
-    }
-)
-
-
-class _InertError(ValueError):
-    """An inert value does not take what the object of a program takes."""
 
 
 _MARK = _Mark()
@@ -158,16 +134,16 @@ class Machine:
             OverLimitError: the pickle has more operations or values than the limits.
             UnreadableError: it breaks the format.
         """
-        frame_end, stack, value_bytes = 0, self.stack, self.value_bytes
+        frame_end, stack, value_bytes, name = 0, self.stack, self.value_bytes, ""
         try:
             for number, (name, argument) in enumerate(operations(file), start=int(self.operations.used) + 1):
                 self.operations.used = number
                 PICKLE_OPERATIONS.check(number)
-                value_bytes.used += _COSTS.get(name, SLOT_BYTES)
+                value_bytes.used += COSTS.get(name, SLOT_BYTES)
                 if argument is not None and name not in FETCHES:
                     value_bytes.used += sys.getsizeof(argument)
                 PICKLE_VALUE_BYTES.check(value_bytes.used)
-                if name in _LITERALS:
+                if name in _LITERALS and type(argument) is not Skipped:
                     stack.append(argument)
                     continue
                 if name in {"STOP", "FRAME"}:
@@ -177,21 +153,29 @@ class Machine:
                     if name == "STOP":
                         return self._pop()
                 self._take(name, argument)
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
-            raise UnreadableError(f"is no pickle that can be followed: {error or type(error).__name__}") from error
+        except ValueError as error:
+            raise UnreadableError(f"is no pickle that can be followed: {error}") from error
+        except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            words = f"the operation {name} is not given what it takes"
+            raise UnreadableError(f"is no pickle that can be followed: {words}") from error
         raise UnreadableError("is no pickle that can be followed: it has no end")
 
     def _take(self, name: str, argument: Any) -> None:
         try:
             self._step(name, argument)
-        except (TypeError, AttributeError, _InertError):
+        except (TypeError, AttributeError, InertError):
             if not self.is_tolerant or name not in _FILLING:
                 raise
 
+    def _top(self) -> Any:
+        """The top; a mark is no value."""
+        if not self.stack or self.stack[-1] is _MARK:
+            raise ValueError("a value is taken where there is none")
+        return self.stack[-1]
+
     def _pop(self) -> Any:
-        """The top, taken away; a mark is no value."""
-        if self.stack[-1] is _MARK:
-            raise ValueError("a mark is taken as a value")
+        """The top, taken away."""
+        self._top()
         return self.stack.pop()
 
     def _step(self, name: str, argument: Any) -> None:
@@ -199,6 +183,10 @@ class Machine:
             _OPERATIONS[name](self, argument)
         elif name in _CONSTANTS:
             self.stack.append(_CONSTANTS[name])
+        elif name in _LITERALS:
+            if name in {"INT", "LONG"} and not self.is_tolerant:
+                raise ValueError("a number has more digits than loaders read")
+            self.stack.append(argument)
         elif name == "PROTO":
             if argument > _MAX_PROTOCOL:
                 raise ValueError(f"protocol {argument} is unknown")
@@ -216,7 +204,7 @@ class Machine:
 
     def _name(self, module: Any, name: Any) -> Name:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise TypeError("a name of code is no text")
+            raise ValueError("a name of code is no text")
         if len(module) + len(name) > _MAX_NAME_CHARACTERS:
             raise ValueError("a name of code is longer than any")
         found = Name(module, name)
@@ -257,27 +245,29 @@ class Machine:
         arguments, function = self._pop(), self._pop()
         self.stack.append(self._call(function, arguments))
 
+    def newobj(self, _argument: Any) -> None:
+        """A new object of a class, which is not made."""
+        arguments, function = self._pop(), self._pop()
+        self.stack.append(self._call(function, arguments, "bare" if arguments == () else "made"))
+
     def newobj_ex(self, _argument: Any) -> None:
         """A call with named arguments, which is not made."""
         named, arguments, function = self._pop(), self._pop(), self._pop()
-        self.stack.append(self._call(function, (arguments, named)))
+        self.stack.append(self._call(function, (arguments, named), "made"))
 
-    def _call(self, function: Any, arguments: Any) -> Inert:
+    def _call(self, function: Any, arguments: Any, way: Way = "called") -> Inert:
         if not isinstance(arguments, tuple | Inert):
             raise ValueError("the arguments of a call are no tuple")
         self.is_called = True
-        is_handed = isinstance(function, Name) and function.name in _CALL_THEIR_FIRST
-        for given in (function, *(arguments[:1] if is_handed and isinstance(arguments, tuple) else ())):
-            called = class_inside(given)
-            if not isinstance(called, Name):
-                self.denied[RETURNED] = self.functions[RETURNED] = None
-            elif runs_when_called(called.module, called.name) or misuses(called, arguments):
-                self.functions[str(called)] = None
-        if stores_function(arguments):
-            self.functions[STORED] = None
+        for run in run_by_call(function, arguments, way):
+            self.functions[run] = None
+            if run == RETURNED:
+                self.denied[run] = None
         if not isinstance(function, Name):
             return Inert(function, arguments)
         self.misfits.add(misfit_of_call(function, arguments))
+        if way == "called":
+            self.misfits.add(misfit_of_arguments(function, arguments))
         if function.name in self.records and arguments == ():
             return Inert(function, arguments, before=(self.value_bytes.used - _INERT_BYTES, self.held_bytes))
         return Inert(function, arguments)
@@ -294,7 +284,7 @@ class Machine:
             if self.stack[-1].before is not None:
                 self._make_smaller(self.stack[-1])
         else:
-            raise _InertError("state is given to what has none")
+            raise InertError("state is given to what has none")
 
     def _make_smaller(self, made: Inert) -> None:
         """Replace the object at the top by its fields alone, and give back the bytes of what is dropped so."""
@@ -321,9 +311,15 @@ class Machine:
             self.held_bytes += _MEMO_BYTES + flat_bytes(value)
         return self.texts.setdefault(value, value)
 
+    def drop(self) -> None:
+        """Take the top away, a mark too."""
+        if not self.stack:
+            raise ValueError("a value is taken where there is none")
+        self.stack.pop()
+
     def duplicate(self, _argument: Any) -> None:
         """The top once more."""
-        top = self.stack[-1]
+        top = self._top()
         if isinstance(top, Inert):
             top.before = None
         self.floor_bytes = self.value_bytes.used + 1
@@ -339,18 +335,21 @@ class Machine:
         self._remember(in_order + len(others))
 
     def _remember(self, number: int) -> None:
+        top = self._top()
+        if number < 0:
+            raise ValueError("it remembers a value under a negative number")
         if number > _FREE_NUMBERS + _NUMBERS_AN_OPERATION * self.operations.used:
             raise ValueError(f"it remembers a value under the number {number}, for which a loader reserves memory")
         if self.records:
             self._hold(number)
         elif number == len(self.memo):
-            self.memo.append(self.stack[-1])
+            self.memo.append(top)
             self.sparse_memo.pop(number, None)  # numbered twice, it would shift the next one
-        elif 0 <= number < len(self.memo):
-            self.memo[number] = self.stack[-1]
+        elif number < len(self.memo):
+            self.memo[number] = top
         else:
             self.value_bytes.add(_MEMO_BYTES)
-            self.sparse_memo[number] = self.stack[-1]
+            self.sparse_memo[number] = top
 
     def _hold(self, number: int) -> None:
         """Remember the top only where it is fetched again."""
@@ -380,6 +379,8 @@ class Machine:
         """Value that was remembered under a number."""
         number = int(argument)
         is_listed = 0 <= number < len(self.memo)
+        if not is_listed and number not in self.sparse_memo:
+            raise ValueError(f"it fetches a value under the number {number}, and there is none")
         found = self.memo[number] if is_listed else self.sparse_memo[number]
         if self.records and not isinstance(found, Name) and not is_flat(found):
             self.floor_bytes = self.value_bytes.used + 1  # more may be put into it, which stays
@@ -390,23 +391,30 @@ class Machine:
         self.stack.append(kind(self._group() if size is None else self.take(size)))
 
     def extend(self, taken: list[Any]) -> None:
-        """Put values into the list or set at the top."""
-        _list_of(self.stack[-1]).extend(taken)
+        """Put values into the list at the top."""
+        items_of(self._top(), "list").extend(taken)
+
+    def include(self, taken: list[Any]) -> None:
+        """Put values into the set at the top."""
+        items_of(self._top(), "set").extend(checked_keys(taken))
+
+    def freeze(self) -> None:
+        """The group as a set that does not change."""
+        self.stack.append(tuple(checked_keys(self._group())))
 
     def assign(self, taken: list[Any]) -> None:
         """Put pairs into the mapping at the top."""
         self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
-        pairs = _pairs(taken).pairs
-        top = self.stack[-1]
-        (top.pairs if isinstance(top, Pairs) else top.items).extend(pairs)
+        pairs = pairs_of(taken).pairs
+        items_of(self._top(), "mapping").extend(pairs)
 
     def take(self, size: int) -> list[Any]:
         """The topmost values, taken away."""
         if size > len(self.stack):
-            raise IndexError("the stack is empty")
+            raise ValueError("a value is taken where there is none")
         taken = self.stack[len(self.stack) - size :]
         if any(one is _MARK for one in taken):
-            raise ValueError("a mark is taken as a value")
+            raise ValueError("a value is taken where there is none")
         del self.stack[len(self.stack) - size :]
         return taken
 
@@ -418,30 +426,16 @@ class Machine:
         """The group as a mapping."""
         taken = self._group()
         self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
-        self.stack.append(_pairs(taken))
+        self.stack.append(pairs_of(taken))
 
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""
         said = argument if argument is not None else self._pop()
-        if not isinstance(said, tuple | list):
+        if not isinstance(said, tuple):
             raise ValueError("a persistent id is no tuple")
         self.floor_bytes = self.value_bytes.used + 1
         self.references.append(said)
         self.stack.append(Inert(Name("persistent", "id"), (said,)))
-
-
-def _list_of(value: Any) -> list[Any]:
-    found = value.items if isinstance(value, Inert) else value
-    if not isinstance(found, list):
-        raise TypeError("values are added to what holds none")
-    return found
-
-
-def _pairs(taken: Iterable[Any]) -> Pairs:
-    values = taken if isinstance(taken, list) else list(taken)
-    if any(isinstance(key, list | Pairs) for key in values[::2]):
-        raise ValueError("a key is a list or a mapping")
-    return Pairs(list(zip(values[::2], values[1::2], strict=True)))
 
 
 _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
@@ -450,7 +444,8 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), Machine.extension),
     "INST": Machine.inst,
     "OBJ": Machine.obj,
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), Machine.reduce),
+    "REDUCE": Machine.reduce,
+    "NEWOBJ": Machine.newobj,
     "NEWOBJ_EX": Machine.newobj_ex,
     "BUILD": Machine.build,
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), Machine.put),
@@ -458,21 +453,22 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine.get),
     **dict.fromkeys(("PERSID", "BINPERSID"), Machine.persist),
     "MARK": lambda machine, _: machine.stack.append(_MARK),
-    "POP": lambda machine, _: machine.stack.__delitem__(-1),
+    "POP": lambda machine, _: machine.drop(),
     "POP_MARK": lambda machine, _: machine.group().clear(),
     "DUP": Machine.duplicate,
     "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
     "EMPTY_DICT": lambda machine, _: machine.stack.append(Pairs()),
-    "EMPTY_SET": lambda machine, _: machine.stack.append([]),
+    "EMPTY_SET": lambda machine, _: machine.stack.append(Items()),
     "LIST": lambda machine, _: machine.stack.append(machine.group()),
     "TUPLE": lambda machine, _: machine.make(None, tuple),
     "TUPLE1": lambda machine, _: machine.make(1, tuple),
     "TUPLE2": lambda machine, _: machine.make(2, tuple),
     "TUPLE3": lambda machine, _: machine.make(3, tuple),
-    "FROZENSET": lambda machine, _: machine.make(None, tuple),
+    "FROZENSET": lambda machine, _: machine.freeze(),
     "DICT": lambda machine, _: machine.map_group(),
     "APPEND": lambda machine, _: machine.extend(machine.take(1)),
-    **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.extend(machine.group())),
+    "APPENDS": lambda machine, _: machine.extend(machine.group()),
+    "ADDITEMS": lambda machine, _: machine.include(machine.group()),
     "SETITEM": lambda machine, _: machine.assign(machine.take(2)),
     "SETITEMS": lambda machine, _: machine.assign(machine.group()),
 }

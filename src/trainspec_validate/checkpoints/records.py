@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -17,6 +18,11 @@ _STATE = "data.pkl"
 _SKIPPED = "traced_inputs.pkl"
 """TorchScript writes the storages of its examples without bytes."""
 _VERSIONS = ("version", ".data/version")
+_VERSION = re.compile(rb"\s*\+?0*(?:[1-9]|10)(?!\d)")
+"""Versions of the format that PyTorch reads; https://github.com/pytorch/pytorch/blob/v2.9.0/caffe2/serialize/versions.h."""
+_ORDER = "byteorder"
+_ALIGNMENT = ".storage_alignment"
+_MOST_RECORD_BYTES = 64
 _NUMBER_BYTES = 8
 """Of the number of elements before each storage in a file of `_legacy_save`."""
 _SHOWN = 3
@@ -68,6 +74,9 @@ def contradictions(references: Iterable[Any]) -> Iterator[str]:
 def lacks_of_container(container: Zip, pickle: str, references: Iterable[Any]) -> Iterator[str]:
     """Storages of one pickle in a container that are missing, in words."""
     references = list(references)
+    folder = pickle.removesuffix(_STATE)
+    if folder != pickle:
+        yield from _odd_records(container, folder)
     wanted = storage_bytes(references)
     if not wanted or not pickle.lower().endswith(_PICKLE) or pickle.endswith(_SKIPPED):
         return
@@ -86,9 +95,32 @@ def lacks_of_container(container: Zip, pickle: str, references: Iterable[Any]) -
         yield f"storages that {pickle!r} refers to are missing: {absent}"
     if other.number:
         yield f"storages that {pickle!r} refers to have another size: {other}"
-    folder = pickle.removesuffix(_STATE)
     if folder != pickle and not any(f"{folder}{name}" in names for name in _VERSIONS):
         yield f"the record {folder + _VERSIONS[0]!r} is missing, without which PyTorch loads nothing"
+
+
+def _odd_records(container: Zip, folder: str) -> Iterator[str]:
+    """Records next to a state without which, or with whose content, PyTorch loads nothing; in words."""
+    names = set(container.names())
+    version = next((folder + name for name in _VERSIONS if folder + name in names), None)
+    if version is not None and not _VERSION.match(_content(container, version)):
+        yield f"the record {version!r} has no version of the format that PyTorch reads"
+    if folder + _ORDER in names and _content(container, folder + _ORDER) not in {b"little", b"big"}:
+        yield f"the record {folder + _ORDER!r} is neither little nor big, and PyTorch reads no other order of bytes"
+    if folder + _ALIGNMENT in names and not _is_number(_content(container, folder + _ALIGNMENT)):
+        yield f"the record {folder + _ALIGNMENT!r} has no number, without which PyTorch loads nothing"
+
+
+def _content(container: Zip, name: str) -> bytes:
+    return container.read(name, _MOST_RECORD_BYTES) if container.size(name) <= _MOST_RECORD_BYTES else b""
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def state_is_missing(container: Zip) -> str:

@@ -46,7 +46,7 @@ def _of_container(container: Zip, archive: Archive, budget: Count) -> Iterator[P
     for state in [name for name in container.pickles() if name.endswith(_STATE)]:
         folder = state.removesuffix(_STATE)
         order = f"{folder}byteorder"
-        if order in names and container.read(order, _MAX_WORD_BYTES).strip() != b"little":
+        if order in names and container.read(order, _MAX_WORD_BYTES) != b"little":
             continue
         seen: set[str] = set()
         with container.stream(state) as file:

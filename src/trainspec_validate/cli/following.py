@@ -15,6 +15,7 @@ from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import CheckResult, Finding, Report
 from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline.data_sets import DATA_SET
 from trainspec_validate.pipeline.detect import NO_STREAM, Source, detect, search
 from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.streams import documents_beside, with_account
@@ -287,8 +288,8 @@ def _streams(request: Request, told: _Told) -> Iterator[Path]:
 
 def _why_not_followed(source: Source) -> str:
     """Why a file that was found is left out; empty for any other."""
-    if source.unread == NO_STREAM:
-        return f"it {NO_STREAM}"
+    if source.unread in {NO_STREAM, DATA_SET}:
+        return f"it {source.unread}"
     if source.kind == "stream" and source.file.found and source.format not in {"", NATIVE, "parquet"}:
         return f"its format is {source.format}, and only metric streams in plain JSON Lines can be followed"
     return ""

@@ -50,6 +50,7 @@ class Request:
     rules_engine: Engine = "duckdb"
     values: bool = False
     dependents: bool = False
+    exclude: tuple[str, ...] = ()
     left_out: tuple[Unjudged, ...] = ()
     """Changed files that cannot be judged."""
     settings_from: str | None = None

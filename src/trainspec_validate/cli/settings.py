@@ -94,6 +94,8 @@ def settings_file(context: click.Context) -> str:
 def _kind(option: click.Option) -> Kind:
     if option.name == "formats":
         return "outputs"
+    if isinstance(option.type, Files):
+        return "files"
     if isinstance(option.type, click.Path):
         return "data" if option.multiple else "path"
     return "flag" if option.is_flag else "list" if option.multiple else "text"
@@ -113,6 +115,20 @@ class FailOn(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The words that begin so."""
         return FAIL_ON.shell_complete(ctx, param, incomplete)
+
+
+class Files(click.ParamType[str]):
+    """A pattern of files."""
+
+    name = "pattern"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The pattern as it is, once it is known to be one."""
+        from trainspec_validate.pipeline.excluded import problem_of  # noqa: PLC0415 - start-up
+
+        if problem := problem_of(value):
+            self.fail(f"{value!r} {problem}", param, ctx)
+        return value
 
 
 def complete_format(_context: click.Context, _option: click.Parameter, start: str) -> list[CompletionItem]:

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from trainspec_validate.model.suggest import hint
+from trainspec_validate.pipeline.excluded import anchored
 from trainspec_validate.system.boundary import open_regular, untrusted, words_of
 from trainspec_validate.system.budget import Limit, OverLimitError
 from trainspec_validate.system.repository import TOOLS
 
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
-Kind = Literal["text", "list", "flag", "path", "data", "outputs"]
+Kind = Literal["text", "list", "flag", "path", "data", "outputs", "files"]
 """Kind of value of a setting; a `path` is relative to its file and stays below it, `outputs` are formats without FILE.
 
-`data` are paths of files that are read and never run.
+`data` are paths of files that are read and never run. `files` are patterns, relative to the directory of the file; to
+the working directory in a file of `--config`.
 """
 
 _FORMS: Mapping[Kind, str] = {
@@ -30,10 +32,12 @@ _FORMS: Mapping[Kind, str] = {
     "flag": "{key} = true or {key} = false",
     "path": 'a path relative to this file, such as {key} = "..."',
     "data": 'a path or a list of paths relative to this file, such as {key} = ["..."]',
+    "files": 'a pattern or a list of patterns, such as {key} = ["tests/**"]',
     "outputs": 'text or a list of texts, such as {key} = "full"',
 }
 
 
+_LISTS: Final = frozenset({"list", "data", "outputs", "files"})
 _MOST_BYTES: Final = Limit("a settings file", 1_000_000, "bytes")
 _MOST_KEYS: Final = Limit("a settings file", 50_000, "keys and parts of keys")
 _MOST_PARTS: Final = Limit("a settings file", 32, "parts of one dotted key")
@@ -87,15 +91,18 @@ def load(
         path = Path(explicit)
         return _settings(path, _read(path), kinds)
     found = _first(_nearest(start or Path.cwd()) if tree is None else _nearest_in(tree, home or Path.cwd()))
-    if tree is not None and found is not None and not _is_inside(found[0], tree):
+    if found is None:
+        return None
+    if tree is not None and not _is_inside(found[0], tree):
         raise ConfigError(f"{found[0]}: this is a link out of {tree}; put the settings themselves there")
-    return None if found is None else _settings(*found, kinds)
+    here = start or Path.cwd() if tree is None else tree / _inner(home or Path.cwd())
+    return _settings(*found, kinds, os.path.relpath(found[0].parent, here))
 
 
-def _settings(path: Path, content: bytes, kinds: Mapping[str, Kind]) -> Settings:
-    """What a file says; it is written by whoever wrote what is judged."""
+def _settings(path: Path, content: bytes, kinds: Mapping[str, Kind], directory: str = ".") -> Settings:
+    """What a file says; it is written by whoever wrote what is judged. `directory` is its own, from the working one."""
     with untrusted(_unreadable(path)):
-        return _checked(path, _table(path, content), kinds)
+        return _checked(path, _table(path, content), kinds, directory)
 
 
 def _unreadable(path: Path) -> Callable[[str, str], ConfigError]:
@@ -189,9 +196,14 @@ def _nearest(start: Path) -> Iterator[Path]:
 
 def _nearest_in(tree: Path, home: Path) -> Iterator[Path]:
     """Files of a copy of `home` that may hold settings, from what corresponds to the working directory upwards."""
-    inner = Path(os.path.relpath(os.path.realpath(Path.cwd()), os.path.realpath(home)))
+    inner = _inner(home)
     for part in (inner, *inner.parents):
         yield from _files(tree / part)
+
+
+def _inner(home: Path) -> Path:
+    """The working directory, from `home`."""
+    return Path(os.path.relpath(os.path.realpath(Path.cwd()), os.path.realpath(home)))
 
 
 def _is_inside(path: Path, tree: Path) -> bool:
@@ -248,14 +260,14 @@ def _bounded(text: str) -> None:
         raise OverLimitError(_MOST_PARTS)
 
 
-def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Settings:
+def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind], directory: str) -> Settings:
     values = {}
     for key, value in table.items():
         if key not in kinds:
             nearest = hint(key, kinds) or f"one of: {', '.join(kinds)}"
             raise ConfigError(f"{path}: unknown setting {key!r}; {nearest}")
         kind = kinds[key]
-        if kind in {"list", "data", "outputs"} and isinstance(value, str):
+        if kind in _LISTS and isinstance(value, str):
             value = [value]  # noqa: PLW2901
         if not _fits(kind, value):
             raise ConfigError(f"{path}: {key} is {_FORMS[kind].format(key=key)}")
@@ -265,6 +277,8 @@ def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) ->
             value = _below(path, key, value)  # noqa: PLW2901
         if kind == "data":
             value = [_data(path, key, item) for item in value]  # noqa: PLW2901
+        if kind == "files":
+            value = [anchored(item, directory) for item in value]  # noqa: PLW2901
         values[key] = value
     return Settings(path, values)
 
@@ -288,7 +302,7 @@ def _data(path: Path, key: str, value: str) -> str:
 def _fits(kind: Kind, value: Any) -> bool:
     if kind == "flag":
         return isinstance(value, bool)
-    if kind in {"list", "data", "outputs"}:
+    if kind in _LISTS:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, str)
 

@@ -11,7 +11,15 @@ import click
 from click.core import ParameterSource
 
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.settings import PROGRAM, SETTINGS_FROM, FailOn, complete_format, configure, settings_file
+from trainspec_validate.cli.settings import (
+    PROGRAM,
+    SETTINGS_FROM,
+    FailOn,
+    Files,
+    complete_format,
+    configure,
+    settings_file,
+)
 from trainspec_validate.cli.terminal import Failure
 
 _EPILOG = """\b
@@ -181,6 +189,14 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     "--dependents",
     is_flag=True,
     help="Judge documents of the tree too that name one of these, or one that is not there.",
+)
+@click.option(
+    "--exclude",
+    type=Files(),
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave files that fit PATTERN, such as tests/** or *.jsonl, out of searches and of changed files; they are "
+    "counted. A file that is named is judged all the same. Repeatable.",
 )
 @click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="Name of standard input (PATH -) in findings.")

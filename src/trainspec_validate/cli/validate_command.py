@@ -23,6 +23,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, holds_document, search
+from trainspec_validate.pipeline.excluded import EXCLUDED, excluding, passed_over, takes
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by, why_left_out
@@ -46,6 +47,11 @@ def run(request: Request) -> int:
     Raises:
         Failure: wrong use, or nothing could be read.
     """
+    with excluding(request.exclude, request.settings if "exclude" in request.from_settings else ""):
+        return _run(request)
+
+
+def _run(request: Request) -> int:
     paths = request.paths or (".",)
     _refuse_command(paths[0])
     if request.stdin_filename is not None and STDIN not in paths:
@@ -84,7 +90,11 @@ def run(request: Request) -> int:
 
 def _without_left_out(request: Request, paths: Sequence[str]) -> tuple[tuple[str, ...], Request]:
     """Changed files without those of other programs, and the request with what is not judged of them."""
-    own = _without_foreign(paths, UNJUDGED in words_of(request.fail_on))
+    kept = [path for path in paths if not takes(path)]
+    for path in paths:
+        if path not in set(kept):
+            terminal.tell(f"passed over: {path}: {EXCLUDED}")
+    own = _without_foreign(kept, UNJUDGED in words_of(request.fail_on))
     reasons = {path: why_left_out(path) for path in own}
     left_out = tuple(Unjudged(path, reason, "", ()) for path, reason in reasons.items() if reason)
     return tuple(path for path, reason in reasons.items() if not reason), replace(request, left_out=left_out)
@@ -329,6 +339,7 @@ def _text(report: Report, output: Output, index: Index, *, color: bool = False) 
 
 def _print(report: Report, output: Output, request: Request, index: Index) -> None:
     told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
+    told = told or any(entry.settings for entry in report.passed_over)
     told = told or ("quiet" in request.from_settings and bool(report.suppressed))
     silent = request.quiet and not told
     if silent and output.format in FOR_PEOPLE:
@@ -398,6 +409,8 @@ def _list_files(paths: Sequence[str], request: Request) -> int:
         terminal.tell(f"left out: {entry.path}: it {entry.reason}")
     for path, reason, _ in passed_by(kept, found, names):
         terminal.tell(f"left out: {path}: it {reason}")
+    for kept_out in passed_over():
+        terminal.tell(f"left out: {kept_out}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
         raise Failure(*failures)

@@ -92,7 +92,7 @@ _CLUSTER: Final[dict[str, tuple[str, str]]] = {
     "nnodes": ("num_nodes", ""),
     "num_gpus_per_node gpus_per_node n_gpus_per_node devices_per_node": ("node_groups.num_accelerators_per_node", ""),
     "gpu gpus": ("node_groups.accelerator", "a mapping, with the keys model and memory_bytes"),
-    "gpu_memory gpu_memory_gb vram hbm_bytes": ("node_groups.accelerator.memory_bytes", "in bytes: 80 GB is 80e9"),
+    "gpu_memory gpu_memory_gb vram hbm_bytes": ("node_groups.accelerator.memory_bytes", "in bytes: 80 GiB is 85.9e9"),
     "tdp tdp_watts": ("node_groups.accelerator.power_watts", ""),
     "tflops peak_tflops": ("node_groups.accelerator.peak_rates", "one entry per format: 989 TFLOP/s is 989e12"),
     "nvlink": ("node_groups.scale_up", "a mapping, with technology: nvlink"),

@@ -20,6 +20,7 @@ class CatalogAccelerator:
     title: str
     vendor: str
     memory_bytes: float
+    """Total that the device reports to programs, not the rounded figure of its data sheet."""
     source: str
     peak_flops_per_second: Mapping[str, float]
     memory_bandwidth_bytes_per_second: float | None = None

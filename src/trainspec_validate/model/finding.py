@@ -10,6 +10,8 @@ from typing import Literal
 Pointer = tuple[str | int, ...]
 """A path of keys and list indices from the document root; the empty tuple is the document itself."""
 
+_MOST_NAMED = 5
+
 
 class Severity(StrEnum):
     """How much a finding weighs: as its requirement's level says, and a warning where the node group decides."""
@@ -249,6 +251,8 @@ class Coverage:
     """Why the streams are no complete account of a run, such as `no completed step`; empty where nothing says so."""
     incidents: tuple[str, ...] = ()
     """Faults of the run by its own streams, such as a fault or the status `failed`."""
+    notes: tuple[str, ...] = ()
+    """Parts of files of other programs that were left out: values without a name in the catalog, and lines of ranks."""
 
     @property
     def seconds(self) -> float:
@@ -287,6 +291,39 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Files that a search found and left out on purpose, which leaves nothing unjudged."""
+
+    reason: str
+    paths: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    """The patterns that exclude them; empty where their content shows that they are no input."""
+    settings: str = ""
+    """The settings file that has the patterns; empty where the command line does."""
+
+    def __str__(self) -> str:
+        """How many, and by what, or the first of them.
+
+        >>> str(PassedOver("is excluded", ("tests/a.yaml",), ("tests",), "trainspec.toml"))
+        '1 file excluded by exclude tests in trainspec.toml'
+        >>> str(PassedOver("is a data set in JSON Lines", ("a.jsonl", "b.jsonl")))
+        '2 files passed over: a.jsonl, b.jsonl: each is a data set in JSON Lines'
+        """
+        number = f"{len(self.paths):,} file{'' if len(self.paths) == 1 else 's'}"
+        words = _first_of(self.words)
+        if not words:
+            each = ": each" if len(self.paths) > 1 else ""
+            return f"{number} passed over: {_first_of(self.paths)}{each} {self.reason}"
+        by = f"exclude {words} in {self.settings}" if self.settings else f"--exclude {words}"
+        return f"{number} excluded by {by}"
+
+
+def _first_of(words: tuple[str, ...]) -> str:
+    more = f" and {len(words) - _MOST_NAMED:,} more" if len(words) > _MOST_NAMED else ""
+    return f"{', '.join(words[:_MOST_NAMED])}{more}"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything one run found; the only argument of a reporter."""
 
@@ -304,6 +341,8 @@ class Report:
     """The settings file that was in force; empty where there was none."""
     left_out: tuple[LeftOut, ...] = ()
     """Requirements that were not to be judged."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """Files that were excluded, and data sets."""
     never_fails: bool = False
     """Whether the settings file keeps every finding from failing the run."""
 

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
+from trainspec_validate.pipeline.data_sets import DATA_SET, is_data_set
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.pipeline.run_tables import is_run_table
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.blanks import is_blank
-from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
+from trainspec_validate.system.boundary import InputError, UnreadableError, open_regular, unreadable, untrusted
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.system.packings import unpacked_name
 
@@ -125,7 +127,7 @@ def search(arguments: Iterable[str]) -> Search:
         if not listed and argument not in with_checkpoints:
             words = "the directory holds no YAML or JSON file, no stream and no checkpoint"
             failures.append(InputError(f"{argument}: {words}"))
-        for file in listed:
+        for file in filter(_is_searched, listed):
             if isinstance(file, InputError):
                 failures.append(file)
             elif not file.found or os.path.realpath(file.path) not in files:
@@ -179,10 +181,27 @@ def _checkpoints(argument: str) -> Iterator[Group | InputError]:
         yield error
         return
     for group in groups:
+        group.deep = [place for place in group.deep if not excluded.covers(place)]
+        group.members = [member for member in group.members if not _is_excluded(group, member)]
         if group.cut:
             yield InputError(f"{group.cut}; not all was searched for checkpoints, name their directories")
         if group.members or group.deep:
             yield group
+
+
+def _is_searched(file: File | InputError) -> bool:
+    """Whether no pattern excludes a file that was found, or one that cannot be searched."""
+    if isinstance(file, InputError):
+        return not (isinstance(file, UnreadableError) and excluded.covers(file.name))
+    return not (file.found and excluded.takes(file.path))
+
+
+def _is_excluded(group: Group, member: Path) -> bool:
+    """Whether a checkpoint is excluded: its directory, or all of its files where it has none of its own."""
+    names = group.files.get(member, [])
+    if names and all(excluded.covers(member.parent / name) for name in names):
+        return True
+    return excluded.takes(member)
 
 
 def _too_deep(group: Group) -> tuple[str, str, str]:
@@ -286,8 +305,9 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("other", file, unread=SACCT)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
-        is_stream = bool(not file.found or is_own) or is_blank(start) or _has_record(start)
-        return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
+        if not file.found or is_own or is_blank(start) or _has_record(start):
+            return Source("stream", file)
+        return Source("other", file, unread=DATA_SET if is_data_set(start) else NO_STREAM)
     if not file.found:
         return _of_named(file, start, is_compressed=is_compressed)
     if not is_document_name(file.name):

@@ -15,6 +15,7 @@ from pathlib import Path
 from trainspec_validate.documents.load import LoadError, read_file
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.model.suggest import did_you_mean, meant
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import NO_TEXT, NO_VERSION, claims, hidden_claims, is_in_ebcdic
 from trainspec_validate.pipeline.detect import why_unread
 from trainspec_validate.pipeline.files import is_document_name, walk
@@ -161,7 +162,8 @@ class Trees:
         if key not in self._passed_over:
             self._passed_over[key] = []
             try:
-                self._passed_over[key] += passed_over(root, tree.read)
+                passed = passed_over(root, tree.read)
+                self._passed_over[key] += [entry for entry in passed if not excluded.covers(entry.path)]
             except OverLimitError as error:
                 tree.refusal = tree.refusal or str(error)
         return self._passed_over[key]
@@ -192,9 +194,9 @@ def _search(place: Path, *, deep: bool) -> _Tree:
     climbs = ".." in place.parts
     try:
         for file in walk(place, is_document_name, entries.add, deep=deep):
-            if isinstance(file, UnreadableError):
+            if isinstance(file, UnreadableError) and not excluded.covers(file.name):
                 tree.unread.append((file.name, file.reason, file.help))
-            elif isinstance(file, Path):
+            elif isinstance(file, Path) and not excluded.covers(file):
                 _read(tree, Path(os.path.relpath(file)) if climbs else file, num_bytes)
     except OverLimitError as error:
         tree.refusal = str(error)

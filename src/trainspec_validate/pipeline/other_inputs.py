@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainspec_validate.documents.types import API_VERSION
-from trainspec_validate.model.finding import Unjudged
+from trainspec_validate.model.finding import PassedOver, Unjudged
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import NO_VERSION
+from trainspec_validate.pipeline.data_sets import DATA_SET
 from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, POINTER, SACCT
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
@@ -38,6 +40,8 @@ class Inputs:
     """Files whose names are those of documents or streams and whose content is neither."""
     failures: tuple[str, ...] = ()
     """Inputs that could not be read."""
+    data_sets: tuple[str, ...] = ()
+    """Files whose names are those of streams and whose content is a data set, which leaves nothing unjudged."""
     looked_at: tuple[File, ...] = ()
     """Files that are judged, or reported as failures or as left out."""
 
@@ -50,11 +54,13 @@ def inputs_of(
     left_out = [source for source in sources if source.unread]
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
+    unjudged = [_unread(source) for source in left_out if source.unread != DATA_SET]
     return Inputs(
         (*streams, *(source.file for source in sources if source.kind == "stream")),
         found.checkpoints,
-        (*map(_unread, left_out), *(Unjudged(*entry, ()) for entry in found.unsearched)),
+        (*unjudged, *(Unjudged(*entry, ()) for entry in found.unsearched)),
         tuple(told),
+        tuple(source.file.name for source in left_out if source.unread == DATA_SET),
         tuple(source.file for source in sources if source.kind != "other" or source.unread),
     )
 
@@ -80,6 +86,12 @@ def left_out_of(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs
     judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
     for path, reason, remedy in overlooked(arguments, judged | members):
         yield Unjudged(path, reason, remedy, ())
+
+
+def passed_over_of(inputs: Inputs) -> tuple[PassedOver, ...]:
+    """Files that were excluded, and data sets; what was left out has to be looked for before."""
+    data_sets = tuple(sorted(inputs.data_sets))
+    return (*excluded.passed_over(), *([PassedOver(DATA_SET, data_sets)] if data_sets else []))
 
 
 def lines_on(left_out: Sequence[Unjudged]) -> Iterator[str]:

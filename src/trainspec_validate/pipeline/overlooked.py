@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.documents.types import KINDS
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.archives import packed_documents, unpacked_text
 from trainspec_validate.pipeline.claims import (
     claimed,
@@ -22,7 +23,9 @@ from trainspec_validate.pipeline.claims import (
     is_in_ebcdic,
     is_in_toml,
     names_kind,
+    start_of,
 )
+from trainspec_validate.pipeline.data_sets import DATA_SET, holds_tokens
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     NO_STREAM,
@@ -47,7 +50,7 @@ from trainspec_validate.pipeline.files import (
 )
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, NotFollowedError, TooDeepError
-from trainspec_validate.pipeline.scripts import IN_SCRIPT, writes_document
+from trainspec_validate.pipeline.scripts import IN_SCRIPT, PACKED_IN_SCRIPT, is_script, writes_document
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
 from trainspec_validate.system.boundary import InputError, open_regular
@@ -71,6 +74,7 @@ _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 PACKED_DOCUMENT: Final = "is a compressed document"
 UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here, or is damaged"
+_TABLES: Final = frozenset({".csv", ".tsv"})
 _YAML: Final = (".yaml", ".yml")
 _NOTEBOOK: Final = ".ipynb"
 _TOML: Final = "is a document in TOML, which is not read"
@@ -86,6 +90,7 @@ _OWN_FILE: Final = "write the document to a file of its own"
 _USUAL: Final = {
     HELD: _OWN_FILE,
     IN_SCRIPT: _OWN_FILE,
+    PACKED_IN_SCRIPT: _OWN_FILE,
     PACKED_DOCUMENT: _UNPACK,
     UNREAD_DOCUMENT: _UNPACK,
     TOO_DEEP: _UNPACK,
@@ -122,7 +127,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             tree.scan()
             found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state(), *tree.submodules()]
         else:
-            found = [(match, link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
+            links = [link for link in linked_matches(argument) if _is_ours_by_name(link.name)]
+            found = [(link, link_reason(link)) for link in links if not excluded.takes(link)]
         for file, reason in found:
             real = os.path.realpath(file)
             if real not in told:
@@ -145,9 +151,11 @@ def is_passed_over(name: str) -> bool:
         return is_foreign(name)
     try:
         path = Path(name)
-        if not name or is_stream_name(name) or not path.is_file() or is_checkpoint(name):
+        if not name or not path.is_file() or is_checkpoint(name):
             return False
         source = detect(File(path, name, argument=name))
+        if is_stream_name(name):
+            return source.unread == DATA_SET
         return source.kind == "other" and not (source.unread or _reason(path))
     except (InputError, OSError, ValueError):
         return False  # whoever reads it says why
@@ -186,7 +194,8 @@ def _reason(file: Path) -> str:
     """Why a file that no search takes is left out, by its name and its content; empty for that of another program."""
     from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
 
-    return left_out(file.name) or _state_reason(file) or _stream_reason(file) or _document_reason(file)
+    by_name = "" if holds_tokens(file) else left_out(file.name)
+    return by_name or _state_reason(file) or _stream_reason(file) or _document_reason(file)
 
 
 @dataclass(slots=True)
@@ -221,6 +230,8 @@ class _Tree:
                 for entry in _entries(parent) if level <= _MOST_LEVELS else ():
                     num_entries.add(1)
                     is_hidden = hidden or _is_passed_by(entry.name)
+                    if not entry.is_dir(follow_symlinks=False) and excluded.takes(entry.path):
+                        continue
                     if entry.is_symlink():
                         self.links += [] if hidden or real in self.judged else [Path(parent, entry.name)]
                     elif entry.is_dir(follow_symlinks=False):
@@ -253,7 +264,8 @@ class _Tree:
     def submodules(self) -> Iterator[tuple[Path, str]]:
         """Submodules of Git that are not checked out, so that nobody can say what they hold."""
         for place in sorted(self.absent):
-            yield place, NO_SUBMODULE
+            if not excluded.covers(place):
+                yield place, NO_SUBMODULE
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Files that claim to be ours, hidden or in directories of packages."""
@@ -417,9 +429,17 @@ def _document_reason(file: Path) -> str:
             return _CLAIMS
         if content and writes_document(file.name, content):
             return IN_SCRIPT
-        return HELD if may_be_renamed(file.name) and holds_encoded(file) else ""
+        return _encoded_reason(file)
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
+
+
+def _encoded_reason(file: Path) -> str:
+    """Why a text is left out that holds a document in base64; empty for programs, which hold examples."""
+    if may_be_renamed(file.name) or file.suffix.lower() in _TABLES:
+        return HELD if holds_encoded(file) else ""
+    is_of_shell = is_script(file.name, start_of(file))
+    return PACKED_IN_SCRIPT if is_of_shell and holds_encoded(file) else ""
 
 
 def _is_whole_document(file: Path, content: bytes) -> bool:

@@ -83,7 +83,7 @@ def is_run_table(content: bytes) -> bool:
 
 
 def _is_of_run(names: Sequence[str], columns: _Columns) -> bool:
-    kinds = [_words(name) for name in names]
+    kinds = [words_of(name) for name in names]
     named = {n: found for n, words in enumerate(kinds) if (found := _metric(words))}
     if not named:
         return {name.lower() for name in names} == _OF_TENSORBOARD
@@ -144,7 +144,8 @@ def _cells(line: str, separator: str | None) -> list[str]:
     return [cell.strip("'\" \r") for cell in bare.split(separator)]
 
 
-def _words(name: str) -> tuple[str, ...]:
+def words_of(name: str) -> tuple[str, ...]:
+    """The words that the name of a column or key is made of, in small letters."""
     return tuple(_WORD.findall(_HUMP.sub(" ", name).lower()))
 
 

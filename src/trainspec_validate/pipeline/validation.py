@@ -25,6 +25,7 @@ from trainspec_validate.model.finding import (
     sort_findings,
 )
 from trainspec_validate.model.requirements import Index, load_index
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.alike import merged
 from trainspec_validate.pipeline.checkpoints import judge_stored
 from trainspec_validate.pipeline.completion import complete
@@ -32,6 +33,7 @@ from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.detect import detect, of_content, search
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
+from trainspec_validate.pipeline.importable import hint_of
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.other_inputs import (
     NOTHING,
@@ -40,6 +42,7 @@ from trainspec_validate.pipeline.other_inputs import (
     inputs_of,
     left_out_of,
     lines_on,
+    passed_over_of,
 )
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.outside import without_links_out
@@ -204,6 +207,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         tool_version=__version__,
         coverage=both.coverage,
         unjudged=unexplained(open_, findings),
+        passed_over=passed_over_of(inputs),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
@@ -214,7 +218,9 @@ def _refuse_nothing(arguments: Sequence[str], terms: Terms, documents: DocumentS
         return
     named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
     left_out = lines_on([*left_out_of(arguments, documents, inputs)])
-    raise InputError(*(inputs.failures or [NOTHING + named]), *left_out)
+    kept_out = map(str, excluded.passed_over())
+    told = [*(inputs.failures or [NOTHING + named]), *left_out, *kept_out]
+    raise InputError(*told, *filter(None, [hint_of(arguments)]))
 
 
 def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:

@@ -13,11 +13,12 @@ from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.precision import LossScaling, LowPrecisionRecipe, Precision
 from trainspec_validate.model.units import bytes_, number
-from trainspec_validate.performance.costs.software import RELEASES, is_known
+from trainspec_validate.performance.costs.software import RELEASES, is_known, is_version, release_of
 from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.performance.forecast.facts import MachineFacts, machine_facts, model_facts
+from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
@@ -90,6 +91,8 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     fabric = _fabric(cluster, nodes)
     if wishes.sequence_length:
         model = changed(model, sequence_length=wishes.sequence_length)
+    if model.sequence_length == 1:
+        raise Impossible("a sequence of one token has nothing to predict; ask for a longer --sequence-length")
     if model.sequence_length is None:
         raise Impossible(f"{model.name} has no sequence length; ask for one")
     if (layers := model.num_layers or 0) > _MAX_LAYERS:
@@ -102,10 +105,16 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     sequences = wishes.global_sequences or batch.usual()
     asked = (num_ranks, sequences, model.sequence_length, wishes.reserve_bytes, _framework(wishes.framework))
     goal = Goal(facts, machine, *asked)
+    assumptions.extend(_software(goal))
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))
     assumptions.extend(_indivisible(goal))
+    if tokens < goal.global_sequences * goal.sequence_length:
+        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
+        raise Impossible(
+            f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
+        )
     return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
 
 
@@ -133,10 +142,12 @@ def _framework(asked: str | None) -> SoftwareComponent | None:
     """
     if asked is None:
         return None
-    name, _, version = asked.partition("==")
+    name, stated, version = asked.partition("==")
     if not is_known(name):
         known = ", ".join(dict.fromkeys(release.name for release in RELEASES))
         raise Impossible(f"kernels and overlap of {name} are not known; known are {known}, or ask for none")
+    if stated and not is_version(version):
+        raise Impossible(f"{version!r} is no version of {name}; write numbers, such as {name}==0.12, or none")
     return SoftwareComponent(name=name.lower(), version=version or None)
 
 
@@ -162,6 +173,9 @@ def _fabric(cluster: ClusterProfile, nodes: JobNodes) -> Fabric | None:
 def _refuse(machine: MachineFacts, reserve_bytes: float) -> None:
     """Say what no layout could mend."""
     topology = machine.topology
+    slices = no_slice(machine.accelerator, topology.num_ranks, topology.domain_num_ranks)
+    if slices:
+        raise Impossible(slices)
     joined = max(topology.domain_num_ranks, topology.ranks_per_node if topology.host else 1)
     if topology.fabric is None and topology.num_ranks > joined:
         absent = f"{topology.group} has no compute NICs on a fabric that joins its domains"
@@ -217,6 +231,14 @@ class _Batch:
         if sequences > self.usual():
             why = "the least power of two times the odd part of the ranks that keeps all of them busy"
         return f"batch: {number(sequences)} sequences, {number(tokens)} tokens, {why}; set --global-sequences"
+
+
+def _software(goal: Goal) -> Iterator[str]:
+    """The release whose kernels are taken where a framework is asked for without a version."""
+    framework = goal.framework
+    if framework is not None and framework.version is None:
+        release = release_of(framework.name, None)
+        yield f"software: kernels and overlap of {release}; set --framework {framework.name}==VERSION"
 
 
 def _indivisible(goal: Goal) -> Iterator[str]:

@@ -11,6 +11,7 @@ from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
 from trainspec_validate.performance.forecast.outlook import Recompute
+from trainspec_validate.planner.frameworks import Abilities, abilities_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Goal:
     reserve_bytes: float
     """Device memory of a rank that a plan leaves free."""
     framework: SoftwareComponent | None = None
-    """Whose kernels and overlap predictions take; None means those of an unnamed recent framework."""
+    """Whose kernels and overlap predictions take, and which has to run the plan; None means any."""
 
     def __post_init__(self) -> None:
         if min(self.num_ranks, self.global_sequences, self.sequence_length) < 1:
@@ -41,6 +42,11 @@ class Goal:
     def memory_budget_bytes(self) -> float:
         """Memory of a rank's device that a plan may use."""
         return self.machine.memory_bytes - self.reserve_bytes
+
+    @property
+    def abilities(self) -> Abilities:
+        """Abilities of the framework of the job."""
+        return abilities_of(self.framework.name if self.framework else None)
 
 
 ORDERS = (
@@ -164,7 +170,12 @@ def even_split(num_layers: int, num_chunks: int) -> tuple[int, ...]:
 
 
 def layouts(goal: Goal) -> Iterator[Layout]:
-    """Every layout that fills the ranks, divides the model and the batch, and keeps a pipeline busy; unsharded."""
+    """Every layout that the framework runs in some form, fills the ranks and keeps a pipeline busy; unsharded."""
+    return (layout for layout in _layouts(goal) if next(shardings(goal, layout), None) is not None)
+
+
+def _layouts(goal: Goal) -> Iterator[Layout]:
+    """Every layout that divides the model and the batch."""
     for tensor in _tensor_degrees(goal):
         for context in _context_degrees(goal, tensor):
             for pipeline in _pipeline_degrees(goal, tensor * context):
@@ -275,8 +286,16 @@ def shardings(goal: Goal, layout: Layout) -> Iterator[tuple[Layout, ...]]:
 
     Within a tuple more is shared from one layout to the next, which sends more and needs less memory. Weights are not
     sharded under a pipeline, which would gather them for each micro-batch (TS-PAR-005). A sharding degree below all
-    copies keeps the traffic of shards inside one domain, or inside one block of a narrow tier.
+    copies keeps the traffic of shards inside one domain, or inside one block of a narrow tier. Only what the framework
+    of the goal runs is there.
     """
+    for forms in _shardings(goal, layout):
+        able = tuple(form for form in forms if goal.abilities.runs(form))
+        if able:
+            yield able
+
+
+def _shardings(goal: Goal, layout: Layout) -> Iterator[tuple[Layout, ...]]:
     yield (layout,)
     if layout.data * layout.context == 1:
         return

@@ -11,6 +11,7 @@ from trainspec_validate.model.finding import (
     Finding,
     LeftOut,
     Outcome,
+    PassedOver,
     Related,
     Report,
     Span,
@@ -22,6 +23,8 @@ from trainspec_validate.report.places import dumps, identified, json_pointer
 from trainspec_validate.report.unjudged import ordered
 
 FORMAT_VERSION = "1"
+MOST_PATHS = 1_000
+"""Files that were passed over for one reason and are listed; all of them are counted."""
 
 
 def render(report: Report, options: Options) -> str:
@@ -48,6 +51,7 @@ def render(report: Report, options: Options) -> str:
             "coverage": [_coverage(entry) for entry in report.coverage],
             "settings": report.settings,
             "left_out": [_left_out(entry) for entry in report.left_out],
+            "passed_over": [_passed_over(entry) for entry in report.passed_over],
             "unjudged": [_unjudged(entry) for entry in ordered(report)],
         }
     )
@@ -90,6 +94,16 @@ def _left_out(entry: LeftOut) -> dict[str, Any]:
         "words": list(entry.words),
         "settings": entry.settings,
         "requirements": requirements,
+    }
+
+
+def _passed_over(entry: PassedOver) -> dict[str, Any]:
+    return {
+        "reason": entry.reason,
+        "words": list(entry.words),
+        "settings": entry.settings,
+        "num_files": len(entry.paths),
+        "paths": list(entry.paths[:MOST_PATHS]),
     }
 
 

@@ -57,7 +57,7 @@ def coverage_line(coverage: Coverage) -> str:
     return (
         f"coverage of {_name(coverage)}: {len(coverage.metrics_seen)} metrics{absent}; "
         f"ranks {ranks}; devices {devices}; {_length(coverage)}{coverage.num_records:,} records; "
-        f"{len(coverage.not_judged)} not judged{_stated(coverage)}"
+        f"{len(coverage.not_judged)} not judged{_stated(coverage)}" + "".join(f"; {note}" for note in coverage.notes)
     )
 
 
@@ -96,6 +96,7 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
         yield f"  time: {stated} in {attempts}"
     yield from (f"  the run states: {text}" for text in coverage.incidents)
     yield f"  metrics: {_metrics(coverage)}"
+    yield from (f"  {note}" for note in coverage.notes)
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
     yield f"  ranks: {ranks}; devices: {devices}; hosts: {coverage.num_hosts_seen:,}"

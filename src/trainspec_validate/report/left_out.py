@@ -28,9 +28,12 @@ def sentence(entry: LeftOut) -> str:
 def sentences(report: Report) -> Sequence[str]:
     """Inputs that were left out, and the settings file where nothing else names it."""
     found = [sentence(entry) for entry in report.left_out]
+    found += [printable(str(entry)) for entry in report.passed_over]
     if report.never_fails:
         found.append(printable(f"nothing can fail: fail-on is never in {report.settings}"))
-    elif report.settings and not any(entry.settings for entry in report.left_out):
+    elif report.settings and report.settings not in {entry.settings for entry in report.left_out}.union(
+        entry.settings for entry in report.passed_over
+    ):
         found.append(printable(f"settings of {report.settings}"))
     return found
 

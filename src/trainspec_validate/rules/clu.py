@@ -23,6 +23,8 @@ _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
 _MOST_TIMES_THE_LARGEST = 10
 _POWER_SHARE = (0.4, 1.25)
+_MEMORY_SHARE = (0.9, 1.08)
+"""From the rounded figure of a data sheet to all memory of the package, before what its checks of errors take."""
 _FLOPS_PER_BYTE = (1, 5000)
 """Operations of a 16-bit peak for each byte of memory bandwidth; a factor of nine outside what makers publish."""
 _SIXTEEN_BITS = frozenset({"bf16", "fp16"})
@@ -262,7 +264,7 @@ def _figures(
     own: Accelerator, known: CatalogAccelerator
 ) -> Iterator[tuple[str, float | None, float | None, float, float]]:
     low, high = 1 - _FIGURE_TOLERANCE, 1 + _FIGURE_TOLERANCE
-    yield "memory_bytes", own.memory_bytes, known.memory_bytes, low, high
+    yield "memory_bytes", own.memory_bytes, known.memory_bytes, *_MEMORY_SHARE
     key = "memory_bandwidth_bytes_per_second"
     yield key, own.memory_bandwidth_bytes_per_second, known.memory_bandwidth_bytes_per_second, low, high
     yield "power_watts", own.power_watts, known.power_watts, *_POWER_SHARE

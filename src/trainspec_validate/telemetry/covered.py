@@ -55,6 +55,7 @@ def coverage_of(
         num_checks_judged=len(answers) - len(not_judged),
         lacks=tuple(_lacks(view, seen)),
         incidents=incidents(view),
+        notes=tuple(_notes(view, seen)),
     )
 
 
@@ -74,14 +75,35 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
     if not _has_step(view):
         yield "no completed step"
     if len(seen) <= 1:
-        unknown = list(dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unknown_names))
-        more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
-        why = f" (the catalog has none for {', '.join(unknown[:_MAX_NAMED])}{more})" if unknown else ""
+        unknown = _unknown(view)
+        why = f" (the catalog has none for {_named(unknown)})" if unknown else ""
         yield f"{len(seen)} readable metric{'s' * (not seen)}{why}"
     ended = last_end(view)
     status = word(ended, "train.run.status") if ended is not None else None
     if status not in {None, "completed"} and not view.events_named("train.fault.detected"):
         yield f"a run that ended as {status}, without the fault"
+
+
+def _unknown(view: RunView) -> list[str]:
+    """Names of values that the catalog has no metric for, those of losses first."""
+    names = dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unknown_names)
+    return sorted(names, key=lambda name: "loss" not in name.casefold())
+
+
+def _named(names: list[str]) -> str:
+    """The first names, and the number of the others."""
+    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{more}"
+
+
+def _notes(view: RunView, seen: set[str]) -> Iterator[str]:
+    """What was left out of files of other programs, or has another number there."""
+    unknown = _unknown(view)
+    if unknown and len(seen) > 1:
+        yield f"values not read: {_named(unknown)}"
+    yield from dict.fromkeys(text for file in view.files for text in file.left_out)
+    if any(file.is_index for file in view.files):
+        yield "the log counts steps from 0, so that its step 0 is step 1 here"
 
 
 def _is_of_a_job(view: RunView) -> bool:

@@ -136,6 +136,9 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
             else:
+                if content.references:
+                    words = "the file refers to values outside of itself, which no loader of a bare pickle finds"
+                    checkpoint.report("files", path, words, _BROKEN)
                 further = code_after(file)
                 further.denied = [name for name in further.denied if name not in content.denied]
                 tell_code(checkpoint, path, further)
@@ -156,6 +159,7 @@ def _is_of_joblib(checkpoint: Checkpoint, path: str) -> bool:
     if _JOBLIB not in code.denied:
         return False
     tell_code(checkpoint, path, code)
+    checkpoint.note_functions(path, ["what follows its first array, which is not read"])
     checkpoint.unread[path] = (
         "is a file of joblib with arrays inside of its pickle, and nothing after the first is read"
     )

@@ -75,16 +75,11 @@ def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
 
 
 def _effective(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    """Share of wall time that makes lasting progress, with spare nodes ready; `advice` says what it is without."""
     figures = policy_figures(request, scored, _UNNAMED)
-    shown = [("effective", figures)]
     better = with_spares(request, figures)
-    if better is not None:
-        shown.append(("with spare nodes", better))
-    return [
-        row
-        for label, each in shown
-        for row in ((label, f"{each.effective_share:.2%}"), (_BAND, _shares(effective_band(request, each), digits=2)))
-    ]
+    label, each = ("progress", figures) if better is None else ("progress, spares", better)
+    return [(label, f"{each.effective_share:.2%}"), (_BAND, _shares(effective_band(request, each), digits=2))]
 
 
 def _seconds(step: float, band: ErrorBand) -> str:
@@ -172,6 +167,7 @@ def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
 
 def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
     step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
+    ready = with_spares(request, figures) or figures
     return {
         "layout": {**asdict(scored.choice.layout), "sharding_degree": scored.choice.layout.num_shards},
         "recompute": scored.choice.recompute,
@@ -192,6 +188,7 @@ def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
         "interval_seconds": figures.interval_seconds,
         "effective_training_time": figures.effective_share,
         "effective_training_time_band": asdict(effective_band(request, figures)),
+        "effective_training_time_with_spares": ready.effective_share,
         "collectives": [
             {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
             for item in collectives_of(request, scored)

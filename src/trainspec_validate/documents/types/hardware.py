@@ -65,7 +65,7 @@ class Accelerator(Record, frozen=True, kw_only=True):
     vendor: Name | None = None
     """Maker, for example `nvidia`, `amd`, `intel`, `google`, `aws`, `graphcore`."""
     memory_bytes: MemoryBytes | None = None
-    """Device memory of one accelerator, in bytes (80 GB is 80e9)."""
+    """Device memory of one accelerator in bytes, as the device reports it: 81,559 MiB of nvidia-smi are 85.5e9."""
     memory_bandwidth_bytes_per_second: MemoryBytesPerSecond | None = None
     """Device memory bandwidth of one accelerator."""
     peak_rates: tuple[PeakRate, ...] = ()

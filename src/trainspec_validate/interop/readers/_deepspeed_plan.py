@@ -90,6 +90,7 @@ def write_plan(draft: Draft, prefix: str = "") -> None:
     _write_communication(draft, prefix)
     _write_offload(draft, prefix)
     _write_elastic(draft, prefix)
+    _leave_curriculum_open(draft, prefix)
     write_deepspeed(draft, prefix)
     steps = draft.count(f"{prefix}scheduler.params.total_num_steps")
     if steps:
@@ -118,6 +119,17 @@ def _write_batch(draft: Draft, prefix: str) -> None:
     if not prefix:
         unknown = "the configuration does not say what else the ranks split; it is in the training program"
         draft.lacks(("parallelism", "pipeline"), unknown)
+
+
+def _leave_curriculum_open(draft: Draft, prefix: str) -> None:
+    """Leave open the tokens of a step where a curriculum trains on shorter sequences first."""
+    for name in ("curriculum_learning", "data_efficiency.data_sampling.curriculum_learning"):
+        if draft.flag(f"{prefix}{name}.enabled"):
+            why = f"{name}: sequences are shorter, or other ones, at first"
+            draft.remark(f"{why}; a plan has no place for it", f"{prefix}{name}.enabled")
+            draft.lacks(("batch", "global_tokens"), why)
+            draft.lacks(("job", "num_tokens"), why)
+            draft.used.update(key for key in draft.values if key.startswith(f"{prefix}{name}."))
 
 
 def _write_formats(draft: Draft, prefix: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainspec_validate.interop.readers._huggingface_count import more_parameters
+from trainspec_validate.interop.readers._huggingface_hybrid import STATE_SPACES, write_own, write_state_space
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of, shown
 
@@ -74,11 +75,12 @@ def write_model(draft: Draft, prefix: str = "") -> None:
     if draft.get("model", "num_attention_heads") is None and draft.get("model", "head_size") is not None:
         told = "head_dim comes without a number of attention heads: it may be the size of other heads, as in mamba2"
         draft.drop([("model", "head_size")], told)
-    hidden = draft.counted("model", "hidden_size")
-    if hidden and kind in _FOURFOLD:
-        how = f"4 times the hidden size, the default of {kind} in {VERSION}"
-        draft.default(("model", "ffn_hidden_size"), 4 * hidden, how, ("model", "hidden_size"))
-    _write_gate(draft, kind, names("tie_word_embeddings"))
+    if not _write_state_space(draft, kind, prefix, names):
+        hidden = draft.counted("model", "hidden_size")
+        if hidden and kind in _FOURFOLD:
+            how = f"4 times the hidden size, the default of {kind} in {VERSION}"
+            draft.default(("model", "ffn_hidden_size"), 4 * hidden, how, ("model", "hidden_size"))
+        _write_gate(draft, kind, names("tie_word_embeddings"))
     _write_attention(draft, kind, names)
     if _has_experts(draft, kind, names):
         _write_experts(draft, names)
@@ -92,6 +94,17 @@ def write_model(draft: Draft, prefix: str = "") -> None:
         draft.remark(
             f"the weights are saved in {_FORMATS.get(saved, saved)[:40]}; how they are trained is set elsewhere"
         )
+
+
+def _write_state_space(draft: Draft, kind: str, prefix: str, names: _Inside) -> bool:
+    """The layers of a model that has a state space; False for any other model."""
+    if kind in STATE_SPACES:
+        write_state_space(draft, kind, names)
+    elif any(name.startswith(f"{prefix}ssm_cfg") for name in draft.values):
+        write_own(draft, prefix)
+    else:
+        return False
+    return True
 
 
 def _count_more(draft: Draft, kind: str, names: _Inside) -> None:
@@ -166,7 +179,7 @@ def _write_experts(draft: Draft, names: _Inside) -> None:
     experts = draft.count(*names(*_EXPERTS))
     if not experts or experts < 2:
         return
-    if draft.get("model", "family"):
+    if draft.get("model", "family") == "dense-transformer":
         draft.put(("model", "family"), "moe-transformer", "there are experts")
     draft.put(("model", "experts", "num_experts"), experts)
     draft.copy(("model", "experts", "num_active_experts"), *names("num_experts_per_tok", "moe_topk"))

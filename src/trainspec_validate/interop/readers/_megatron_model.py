@@ -7,6 +7,7 @@ import re
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of, shown
+from trainspec_validate.interop.readers._state_space_layers import Names, counted, put_layers, put_state
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _BERT_TIES = (
@@ -37,6 +38,8 @@ _OTHER_PROGRAMS = re.compile(
 _SEQUENCE_TO_SEQUENCE = re.compile(r"(?i)(?:^|[_-])t5(?![0-9a-z])|_bart|enc_?dec")
 _VISION = ("vision_model_type", "img_h")
 _TWO_PARTS = "the model has an encoder and a decoder, of which a plan has no shape"
+_PATTERNS = ("hybrid_override_pattern", "hybrid_layer_pattern")
+_TRANSFORMER = "NVIDIA/Megatron-LM:megatron/core/transformer/transformer_config.py"
 _LATENT_NAMES = {"head": "qk_head_dim", "rotary": "qk_pos_emb_head_dim", "value": "v_head_dim"}
 _TERM = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")
 
@@ -68,8 +71,8 @@ def write_model(draft: Draft) -> None:
     if draft.copy(("model", "num_mtp_layers"), "mtp_num_layers", least=0):
         draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
     count = deepspeed.num_experts(draft.look("num_experts", "num_moe_experts"))
-    if family == "moe-transformer" or (family == "other" and count is not None and count != 1):
-        _write_experts(draft, layers)
+    if family == "moe-transformer" or (family in {"other", "hybrid"} and count is not None and count != 1):
+        _write_experts(draft, None if family == "hybrid" else layers)
         if family == "other":
             told = "the pattern of layers is not read; count its layers with experts"
             draft.lacks(("model", "experts", "num_layers"), told)
@@ -146,13 +149,12 @@ def _write_family(draft: Draft) -> str | None:
     for reason in draft.reasons("num_experts", "num_moe_experts"):
         draft.lacks(("model", "family"), reason)
         return None
-    pattern = draft.word("hybrid_override_pattern", "hybrid_layer_pattern")
+    pattern = draft.word(*_PATTERNS)
+    if pattern and not [name for name in several if name != "$program"] and (family := _write_pattern(draft, pattern)):
+        return family
     if pattern:
         told = f"the pattern of layers {pattern[:60]} is not read by this importer; a plan states it in model.family"
-        draft.remark(
-            f"{told} and in counts of layers",
-            "hybrid_override_pattern" if draft.look("hybrid_override_pattern") else "hybrid_layer_pattern",
-        )
+        draft.remark(f"{told} and in counts of layers", next(name for name in _PATTERNS if draft.look(name)))
     hybrid = pattern or draft.flag("is_hybrid_model") or several
     if not hybrid and draft.look("num_layers", "encoder_num_layers") is None and draft.look("hidden_size") is None:
         draft.lacks(("model", "family"), "the source does not describe the model")
@@ -160,6 +162,26 @@ def _write_family(draft: Draft) -> str | None:
     family = "other" if hybrid else "moe-transformer" if experts is not None and experts != 1 else "dense-transformer"
     stated = hybrid or experts is not None
     draft.put(("model", "family"), family, "" if stated else Default(f"no experts, the default of {ARGUMENTS}"))
+    return family
+
+
+def _write_pattern(draft: Draft, pattern: str) -> str | None:
+    """The layers that a pattern counts, and what its state-space layers are; None where it has others."""
+    layers = counted(pattern)
+    if layers is None or not layers.state_space or not layers.attention:
+        return None
+    setting = next(name for name in _PATTERNS if draft.look(name))
+    family = put_layers(draft, layers, setting)
+    how = f"signs of {setting}"
+    draft.put(("model", "num_layers"), layers.whole, how)
+    names = {
+        "state": "mamba_state_dim",
+        "heads": "mamba_num_heads",
+        "head": "mamba_head_dim",
+        "groups": "mamba_num_groups",
+    }
+    usual = {"mamba_state_dim": 128, "mamba_head_dim": 64, "mamba_num_groups": 8}
+    put_state(draft, Names("mamba-2", **names), draft.count("hidden_size"), usual, _TRANSFORMER)
     return family
 
 

@@ -19,6 +19,7 @@ from trainspec_validate.interop.readers._sheet import Sheet, as_label, whole
 from trainspec_validate.model.accelerator_names import meant_by
 from trainspec_validate.model.catalog import CatalogAccelerator, links
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.units import bytes_
 
 _GROUP: Pointer = ("node_groups", 0)
 _MEMORY_TOLERANCE = 0.1
@@ -55,9 +56,14 @@ def put_accelerator(sheet: Sheet, said: Mapping[str, Any]) -> CatalogAccelerator
     else:
         sheet.unknown((*place, "model"), "accelerator_model_name says nothing")
     if size is not None:
+        fits = known is not None and abs(size / known.memory_bytes - 1) <= _MEMORY_TOLERANCE
+        if fits and "i" not in written.casefold():
+            reason = f"left to the catalog, which has what the device reports; the file rounds it to {written}"
+            sheet.unknown((*place, "memory_bytes"), reason)
+            return known
         sheet.put((*place, "memory_bytes"), size, f"accelerator_memory_capacity says {written}")
-        if known and abs(size / known.memory_bytes - 1) > _MEMORY_TOLERANCE:
-            told = f"accelerator_memory_capacity says {written}, but {known.title} has {known.memory_bytes / 1e9:g} GB"
+        if known and not fits:
+            told = f"accelerator_memory_capacity says {written}, but {known.title} has {bytes_(known.memory_bytes)}"
             sheet.remark(told)
     else:
         sheet.unknown((*place, "memory_bytes"), f"accelerator_memory_capacity says {written or 'nothing'}")

@@ -38,9 +38,20 @@ def complete(draft: Draft, world: int | None = None, world_from: str = "") -> No
     `world` is the number of ranks where the source states it, `world_from` the words of the source for it.
     """
     complete_model(draft)
+    _complete_one(draft)
     complete_degrees(draft, world, world_from)
     complete_batch(draft)
     complete_job(draft)
+
+
+def _complete_one(draft: Draft) -> None:
+    """A batch of one micro-batch leaves one data rank and one accumulation step."""
+    whole, micro = draft.counted(*map(str, _WHOLE)), draft.counted(*map(str, _MICRO))
+    if whole is None or whole != micro:
+        return
+    for place in (_DATA, _STEPS):
+        if draft.get(*map(str, place)) is None and place not in draft.unknown:
+            draft.follow(place, 1, "the batch of a step is one micro-batch", _WHOLE, _MICRO)
 
 
 def keep_model(draft: Draft) -> None:

@@ -437,7 +437,7 @@ class Draft:
         remarks.extend(unread_remarks(rest))
         if self.idle:
             idle = listed([self.origins.get(name, name) for name in self.idle])
-            remarks.append(Remark(f"read, and the plan would be the same without it: {idle}"))
+            remarks.append(Remark(f"read, and no value of the plan follows from it: {idle}"))
         if unfit := sorted(self.unfit - {*self.idle}):
             unfit = [f"{self.origins.get(name, name)} is {shown(self.values[name])}" for name in unfit]
             remarks.append(Remark(f"not read, because the value is of another kind: {listed(unfit)}"))

@@ -42,6 +42,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     is_example,
     leave_groups_open,
     leave_unstated_open,
+    put_section_sharding,
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
@@ -59,7 +60,7 @@ from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
 
 _HEAD = 256 * 1024
-_MODEL = re.compile(r'"model_type"\s*:')
+_MODEL = re.compile(r'"(?:model_type|ssm_cfg)"\s*:')
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
@@ -195,6 +196,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         if section:
             drop_unknown_program(draft, f"the reader of the section {section}", own=True)
             _leave_stated_twice_open(draft)
+            put_section_sharding(draft)
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)

@@ -8,6 +8,7 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
+from trainspec_validate.interop.readers._huggingface_hybrid import write_own
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_final, put_rate
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
@@ -25,6 +26,7 @@ _SHAPE = {
     "num_key_value_heads": "num_key_value_heads",
     "ffn_hidden_size": "intermediate_size",
 }
+_RANK = f"{_MODEL}ssm_cfg.dt_rank"
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 _GROUPS = frozenset(
@@ -71,7 +73,10 @@ def read(text: ForeignText) -> Fragment:
         complete(draft)
         return draft
 
-    return settled(flatten(source.data), make).fragment("nanotron-yaml", text)
+    values = flatten(source.data)
+    if values.get(_RANK) == "auto":  # nanotron itself resolves it, and no launcher
+        del values[_RANK]
+    return settled(values, make).fragment("nanotron-yaml", text)
 
 
 def _write_degrees(draft: Draft) -> None:
@@ -114,6 +119,10 @@ def _write_model(draft: Draft) -> None:
         padded = -(-words // multiple) * multiple
         how = "" if padded == words else f"{words}, padded to a multiple of {multiple} ({_SOURCE}/helpers.py)"
         draft.put(("model", "vocabulary_size"), padded, how)
+    if draft.flag(f"{_MODEL}is_mamba_config"):
+        draft.copy(("model", "hidden_size"), f"{_MODEL}d_model")
+        write_own(draft, _MODEL)
+        return
     kinds = [name for name in ("llama", "qwen2", "starcoder2") if draft.flag(f"{_MODEL}is_{name}_config")]
     experts = [name for name in draft.values if name.startswith(_MODEL) and re.search(r"moe|expert", name)]
     given = [name for name in experts if draft.look(name) is not None]

@@ -14,8 +14,9 @@ from trainspec_validate.interop.readers import _deepspeed_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_neox
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
-from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_unread import leave_open
+from trainspec_validate.interop.readers._state_space_layers import Layers, Names, put_layers, put_state
 from trainspec_validate.interop.readers._worlds import settled
 
 SOURCE = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
@@ -57,14 +58,18 @@ _NO_ATTENTION = frozenset({"mamba", "rwkv", "gmlp", "amlp"})
 """Kinds of layers of `attention_config` that have no attention of several heads."""
 _KINDS = re.compile(r"(?:operator|mixer|layers?|blocks?)_(?:config|types?|kinds?|pattern)\Z|hybrid_\w*pattern\Z")
 """Names of settings of forks that list the kinds of layers, as `attention_config` does in GPT-NeoX itself."""
+_MAMBA = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/mamba/mamba.py"
+_MOST_LAYERS = 10_000
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
 
 def looks_like(text: ForeignText) -> bool:
     """Whether a text has the degrees of GPT-NeoX at its top, or what only it has, with other settings of it."""
     head = text.text[:_HEAD]
-    found = _KEY if _BRACE.match(head) else _TOP_KEY
-    keys = {name.replace("-", "_") for name in found.findall(head)}
+    found = (_KEY if _BRACE.match(head) else _TOP_KEY).findall(head)
+    if head.lstrip()[:1] == "{":  # results of evaluations hold the settings of the model deep inside
+        found = [*top_keys(head)] or found
+    keys = {name.replace("-", "_") for name in found}
     if keys & _DEGREES:
         return len(keys & _OWN) >= _FEWEST
     return bool(keys & _SURE) and len(keys & (_SURE | _OWN | _OF_A_PART)) >= _FEWEST
@@ -201,6 +206,17 @@ def _leave_other_layers_open(draft: Draft) -> None:
 def _write_without_attention(draft: Draft, words: set[str]) -> None:
     """The model of a file with layers that are no attention, of which `words` names all or some."""
     why = "attention_config names layers that are no attention"
+    if words & _NO_ATTENTION == {"mamba"} and (layers := _of_mamba(draft)):
+        if put_layers(draft, layers, "attention_config") == "hybrid" and not words <= {
+            "mamba",
+            "global",
+            "flash",
+            "all",
+        }:
+            draft.lacks(("model", "attention"), f"{why}, and others that are not read")
+        names = Names("mamba", "d_state", "d_conv", "expansion_factor", "intermediate_size", rank="dt_rank")
+        put_state(draft, names, draft.count("hidden_size"), {"d_state": 16, "d_conv": 4, "expansion_factor": 2}, _MAMBA)
+        return
     draft.put(("model", "family"), "other", why)
     draft.lacks(("model", "attention"), why)
     if all(word in _NO_ATTENTION for word in words):
@@ -208,6 +224,24 @@ def _write_without_attention(draft: Draft, words: set[str]) -> None:
             draft.look(name)
         for key in ("num_attention_heads", "num_key_value_heads", "ffn_hidden_size", "gated_ffn"):
             draft.lacks(("model", key), f"{why}: every layer is one of {', '.join(sorted(words))}")
+
+
+def _of_mamba(draft: Draft) -> Layers | None:
+    """The layers of `attention_config`, lists of kinds with how often each list is repeated."""
+    config, whole = draft.look("attention_config"), draft.count("num_layers") or 0
+    found: list[str] = []
+    for part in config if isinstance(config, list) and len(config) <= _MOST_LAYERS else ():
+        if not (isinstance(part, list) and len(part) == 2 and isinstance(part[0], list) and part[0]):
+            return None
+        kinds, times = part
+        times = whole / len(kinds) if times == "all" else times
+        if not (isinstance(times, int | float) and times == int(times) and 0 < times * len(kinds) <= _MOST_LAYERS):
+            return None
+        found += [str(kind) for kind in kinds] * int(times)
+    if not found or len(found) != whole:
+        return None
+    attention = sum(kind != "mamba" for kind in found)
+    return Layers(whole, whole - attention, attention, attention)
 
 
 def _write_ffn(draft: Draft, hidden: int | None) -> None:

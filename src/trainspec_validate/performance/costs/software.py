@@ -123,20 +123,56 @@ DEFAULT = Software()
 def software_of(name: str | None, version: str | None = None) -> Software:
     """Defaults of a framework; without a version its newest release, and `DEFAULT` for an unknown one.
 
-    Versions compare by the numbers that they begin with. Source: `RELEASES`, one for each.
+    Versions compare by the numbers that they begin with. Source: `RELEASES`, one for each. Megatron-LM without a
+    version is the present one, which is released by the versions of Megatron Core (core_v0.1.0 and later).
+
+    >>> software_of("megatron-lm") == software_of("megatron-core"), software_of("megatron-lm", "3.0").attention
+    (True, 'unfused')
 
     >>> software_of("megatron-core", "0.8.0").overlap_warm_up, software_of("megatron-core").overlap_warm_up
     (False, True)
     >>> software_of("my-trainer") == DEFAULT
     True
     """
-    releases = [release for release in RELEASES if release.name == (name or "").lower()]
     wanted = _numbers(version or "")
+    called = _core_of((name or "").lower(), wanted)
+    releases = [release for release in RELEASES if release.name == called]
     if not releases:
         return DEFAULT
     if not wanted:
         return releases[-1].software
     return [release for release in releases if release.since <= wanted][-1].software
+
+
+def _core_of(name: str, version: tuple[int, ...]) -> str:
+    """The name that a release goes by: Megatron Core for Megatron-LM since 2023, whose versions begin with 0."""
+    return "megatron-core" if name == "megatron-lm" and (not version or version[0] == 0) else name
+
+
+def release_of(name: str, version: str | None) -> str:
+    """The release whose kernels and overlap predictions take, in words.
+
+    >>> release_of("megatron-lm", None), release_of("maxtext", "0.1")
+    ('megatron-core 0.10 and later', 'maxtext, all versions')
+    """
+    wanted = _numbers(version or "")
+    called = _core_of(name.lower(), wanted)
+    every = [release for release in RELEASES if release.name == called]
+    since = [release.since for release in every if not wanted or release.since <= wanted][-1]
+    after = [release.since for release in every if release.since > since]
+    if after:
+        before = f"before {'.'.join(map(str, after[0]))}"
+        return f"{called} {'.'.join(map(str, since))} and later, {before}" if since else f"{called} {before}"
+    return f"{called} {'.'.join(map(str, since))} and later" if since else f"{called}, all versions"
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version that releases can be compared with.
+
+    >>> is_version("0.12.1"), is_version("core_v0.12.0"), is_version("v3"), is_version("abc")
+    (True, True, True, False)
+    """
+    return bool(_numbers(text))
 
 
 def is_known(name: str) -> bool:
@@ -145,5 +181,5 @@ def is_known(name: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})", version)
+    found = re.match(r"(?:core_)?v?(\d{1,6}(?:\.\d{1,6}){0,3})", version)
     return tuple(int(part) for part in found[1].split(".")) if found else ()

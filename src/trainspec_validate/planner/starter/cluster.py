@@ -43,7 +43,7 @@ def _accelerator(sizes: Sizes) -> Lines:
     else:
         lines.append((f"      model: {known.name}", f"chosen: {known.title}"))
     if "memory_bytes" in missing:
-        lines.append(("      # memory_bytes:", "fill in: device memory of one, 80 GB is 80e9"))
+        lines.append(("      # memory_bytes:", "fill in: total that the device reports, 80 GiB is 85.9e9"))
     else:
         lines.append((f"      memory_bytes: {figure(known.memory_bytes)}", "catalog"))
     if "memory_bandwidth_bytes_per_second" in missing:

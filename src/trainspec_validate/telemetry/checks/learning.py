@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import held_at, stretches
 from trainspec_validate.telemetry.checks._rows import is_restored, refuse_snapshot
-from trainspec_validate.telemetry.checks._words import counted, few, number
+from trainspec_validate.telemetry.checks._words import counted, damaged, few, number
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 LOSS, RATE, SKIPPED = "train.loss.mean", "train.learning_rate", "train.step.skipped"
@@ -34,7 +34,7 @@ EDGE_SHARE = 0.1
 RISEN = 2.0
 """Times the least smoothed loss from which an end counts as risen."""
 FEWEST_UPDATES = 40
-"""Updates from which a loss is expected to fall."""
+"""Updates from which a loss is expected to fall, and not to end above its first reports."""
 FALLEN = 0.05
 """Share of the start by which a tenth of the reports has to be below it."""
 LOWER = 0.55
@@ -61,6 +61,7 @@ def finite_end(run: RunView) -> Iterator[Violation]:
 def loss_course(run: RunView) -> Iterator[Violation]:
     """The loss stays finite, within ten times what it was, and ends below its start."""
     refuse_snapshot(run)
+    yield from damaged(run, "TS-TEL-055")
     judged = [series for series in run.job.values() if series.key.metric == LOSS and len(series) >= FEWEST]
     if not judged:
         raise NotApplicable(f"fewer than {FEWEST} reports of {LOSS}")
@@ -138,7 +139,7 @@ def _course(run: RunView, series: JobSeries, mine: Any, *, counts_skips: bool) -
         message = f"is more than {SPIKE:g} times that of its neighbours in {counted(len(spikes), 'report')}"
         yield _violation(series, kept[spikes], f"{message}, up to {number(largest)}")
     if not explosions or not _stays_exploded(values, explosions[-1][1], floor):
-        ends_above = list(_end_above(series, kept, values, floor))
+        ends_above = list(_end_above(series, kept, values, floor)) if _is_long(series, kept) else []
         yield from ends_above or _stays(run, series, kept, values)
 
 
@@ -200,6 +201,13 @@ def _is_spike(values: Any, floor: float) -> Any:
         np.nanmedian(windows[: len(size)][inner], axis=1), np.nanmedian(windows[NEIGHBOURS + 1 :][inner], axis=1)
     )
     return size > SPIKE * np.maximum(around, floor)
+
+
+def _is_long(series: JobSeries, kept: Any) -> bool:
+    """Whether the reports are of as many updates as a loss needs to fall; where steps are unknown, reports count."""
+    steps = series.step[kept]
+    updates = int(steps.max() - steps.min()) if steps.min() >= 0 else len(kept)
+    return updates >= FEWEST_UPDATES
 
 
 def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Iterator[Violation]:

@@ -17,7 +17,7 @@ from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretc
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
-from trainspec_validate.telemetry.formats.items import Given, Loss
+from trainspec_validate.telemetry.formats.items import INDEX, Given, Loss
 from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
@@ -155,7 +155,7 @@ def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) ->
     )
 
 
-def _lost(facts: FileFacts, *, is_incident: bool) -> list[Loss]:
+def _lost(facts: FileFacts, *, is_incident: bool = False) -> list[Loss]:
     losses = facts.losses.entries if facts.losses else ()
     return [loss for loss in losses if (loss.reason == "incident") == is_incident]
 
@@ -174,8 +174,10 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             tail_bytes=facts.tail[1] if facts.tail else 0,
             tail_offset=facts.tail[0] if facts.tail else -1,
             clock=facts.losses.clock if facts.losses else "utc",
-            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts, is_incident=False)),
-            unknown_names=tuple(loss.what for loss in _lost(facts, is_incident=False) if loss.reason == "unknown-name"),
+            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts)),
+            left_out=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts) if loss.reason == "rank"),
+            is_index=any(loss.message.startswith(INDEX) for loss in _lost(facts)),
+            unknown_names=tuple(loss.what for loss in _lost(facts) if loss.reason == "unknown-name"),
             incidents=tuple(
                 f"{loss.message} ({loss.num:,} times)" if loss.num > 1 else loss.message
                 for loss in _lost(facts, is_incident=True)

@@ -22,7 +22,7 @@ class Console:
 
     def __init__(self, transcript: Transcript, *ecosystems: str, beside: tuple[Alias, ...] = ()) -> None:
         self.transcript = transcript
-        self.rows = StepRows(transcript)
+        self.rows = StepRows(transcript, is_console=True)
         self.names = Names(ecosystems, transcript.tally, dict(transcript.given.quantities), beside)
 
     def take(self, offset: int, told: Mapping[str, str]) -> dict[str, MetricValue]:
@@ -41,8 +41,8 @@ class Console:
         self.transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
 
     def end(self) -> Iterator[Found]:
-        """Nothing: each line is complete."""
-        yield from ()
+        """The last rows, which may wait."""
+        yield from self.rows.end()
 
     def time_of(self, offset: int, found: re.Match[str]) -> int | None:
         """The `time` and `milli` of a line in microseconds; one of no zone by the offset that was given, or as UTC."""

@@ -34,9 +34,12 @@ class Reader(Console):
 
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript, "deepspeed")
+        transcript.takes_skips_off = True
         self._last: tuple[int, int] | None = None
         self._counted = -1
         """Steps of the last line, with those that were skipped."""
+        self._skipped = 0
+        """Steps of the last line that were skipped."""
         self._is_launched = False
         """Whether processes were launched since the last engine was initialized."""
         self._is_of_another = False
@@ -61,7 +64,7 @@ class Reader(Console):
                 # Before the first step of a process it is a further engine, such as a reference model.
                 if _START in text and (self._counted > 0 or self._is_launched):
                     self._is_launched = False
-                    self._counted, self._is_of_another = -1, False
+                    self._counted, self._skipped, self._is_of_another = -1, 0, False
                     self.rows.restart(
                         offset, "DeepSpeed is initialized again; inferred: a restart, which begins an attempt"
                     )
@@ -88,11 +91,13 @@ class Reader(Console):
             message = "the line repeats a step, as for another engine, such as that of a critic, and is left out"
             self.transcript.lose("meaning", "engine", message, offset)
             return
-        self._counted = step
+        # A count of skipped steps that falls is wrong, and no step was executed again.
+        num_skipped = max(skipped, self._skipped) if step > self._counted >= 0 else skipped
+        self._counted, self._skipped = step, num_skipped
         values: dict[str, MetricValue] = {_SKIPPED: float(skipped), **self._rates(offset, found["rates"])}
         self.transcript.lose("step", "step", "step counts skipped ones too; they are taken off", offset)
-        self._last = (time_us, step - skipped)
-        yield from self.rows.row(offset, time_us, step - skipped, values, trained=True)
+        self._last = (time_us, step - num_skipped)
+        yield from self.rows.row(offset, time_us, step - num_skipped, values, trained=True)
 
     def _rates(self, offset: int, text: str) -> dict[str, MetricValue]:
         """The learning rate, or those of groups of parameters that differ."""

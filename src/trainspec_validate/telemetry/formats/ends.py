@@ -9,23 +9,52 @@ from typing import Final
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_SIGNS: Final = re.compile(
-    rb"(?P<said>"
-    rb"\*\*\* (?:JOB|STEP) [\w.+]{1,40} (?:ON [\w.\[\],-]{1,200} )?CANCELLED AT [\w:.-]{1,40}[\w ]{0,60}"
-    rb"|srun: error: .{0,200}(?:Killed|Out Of Memory|Exited with exit code [1-9]\d{0,2}|Segmentation fault)"
-    rb"|oom_kill event|oom-kill event"
-    rb"|exits with return code = -?[1-9]\d{0,2}"
-    rb"|ChildFailedError"
-    rb"|Received (?:Signals\.)?SIG(?:TERM|INT|HUP|QUIT|USR1)\b"
-    rb"|(?<![\w.])(?:torch\.(?:cuda\.)?)?OutOfMemoryError: .{0,100}"
-    rb"|RuntimeError: (?:CUDA|NCCL|HIP) (?:out of memory|error)[^\n]{0,100}"
-    rb"|torch\.distributed\.Dist(?:Backend|Network|Store)?Error[^\n]{0,100}"
-    rb"|^(?:\[?rank\s?\d{1,6}\]?: ?)?KeyboardInterrupt\s*$"
-    rb")",
-    re.MULTILINE,
+_PROCESS, _HANG, _NODE = "fault class: process", "fault class: hang", "fault class: node"
+_SIGNALLED: Final = rb"(?:Killed|Terminated|(?:Segmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
+"""What a shell prints for a process that a signal ended."""
+_CANCELLED: Final = rb"\*\*\* (?:JOB|STEP) [\w.+]{1,40} (?:ON [\w.\[\],-]{1,200} )?CANCELLED AT [\w:.-]{1,40}"
+_FORMS: Final = (
+    (_CANCELLED + rb" DUE TO NODE FAILURE[\w ]{0,60}", _NODE),
+    (_CANCELLED + rb" DUE TO PREEMPTION[\w ]{0,60}", "attempt reason: preempted"),
+    (_CANCELLED + rb" DUE TO TIME LIMIT[\w ]{0,60}", "attempt reason: time_limit"),
+    (_CANCELLED + rb"[\w ]{0,60}", "attempt reason: operator"),
+    (
+        rb"srun: error: .{0,200}(?:Killed|Terminated|Out Of Memory|Segmentation fault|Exited with exit code [1-9]\d*)",
+        _PROCESS,
+    ),
+    (rb"oom_kill event|oom-kill event", _PROCESS),
+    (rb"exits with return code = -?[1-9]\d{0,2}", _PROCESS),
+    (rb"ChildFailedError", _PROCESS),
+    (rb"failed \(exitcode: -?[1-9]\d{0,2}\) local_rank: \d{1,6}", _PROCESS),
+    (rb"Signal \d{1,2} \(SIG[A-Z]{2,8}\) received by PID \d{1,9}", _PROCESS),
+    (rb"Received (?:Signals\.)?SIG(?:TERM|INT|HUP|QUIT|USR1)\b", ""),
+    (rb"(?:(?<=\] )|(?<=:)|^)Received \d{1,2} death signal", ""),
+    (rb"SignalException: Process \d{1,9} got signal: \d{1,2}", ""),
+    (rb"\[(?:[\w ()-]{1,80} )?Rank \d{1,6}\] Watchdog caught collective operation timeout: \w[^\n]{0,100}", _HANG),
+    (rb"(?<![\w.])(?:torch\.(?:cuda\.)?)?OutOfMemoryError: .{0,100}", _PROCESS),
+    (rb"RuntimeError: (?:CUDA|NCCL|HIP) (?:out of memory|error)[^\n]{0,100}", ""),
+    (rb"XlaRuntimeError: (?:RESOURCE_EXHAUSTED|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): [^\n]{0,100}", ""),
+    (rb"torch\.distributed\.Dist(?:Backend|Network|Store)?Error[^\n]{0,100}", ""),
+    (rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
+    (rb"^" + _SIGNALLED + rb"\s*$", _PROCESS),
+    (rb": line \d{1,6}: {1,4}\d{1,9} " + _SIGNALLED + rb"(?= |$)", _PROCESS),
+    (rb"^(?:\[?rank\s?\d{1,6}\]?: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
 )
-"""Forms of Slurm (slurmstepd, srun), the launchers of DeepSpeed and PyTorch, PyTorch itself, and Python."""
-_NEEDLES: Final = (b"CANCELLED", b"rror", b"oom", b"exits with", b"KeyboardI", b"SIG")
+"""Forms of Slurm (slurmstepd, srun), Bash, the launchers of DeepSpeed and PyTorch, PyTorch itself, JAX and Python, and
+what each says in the terms of a stream; nothing where several causes print the same.
+
+Sources: PrimeIntellect-ai/prime-rl, issue 1360; NVlabs/nvdiffrecmc, issue 21; open-mmlab/mmsegmentation, issue 3106;
+hiyouga/LlamaFactory, issue 7396; OFA-Sys/OFA, issue 271; pytorch/pytorch, issue 118369.
+"""
+_SIGNS: Final = re.compile(
+    rb"|".join(rb"(?P<form%d>%s)" % (number, form) for number, (form, _) in enumerate(_FORMS)), re.MULTILINE
+)
+_QUOTED: Final = re.compile(rb"\s*(?:[\"'`#>]|//)")
+"""Begins a line that shows another one: a quotation, a comment, a text."""
+_NEEDLES: Final = (
+    *(b"CANCELLED", b"rror", b"oom", b"exits with", b"KeyboardI", b"SIG", b"death signal", b"got signal"),
+    *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"Segmentation", b"Aborted"),
+)
 """Parts of the signs: a line has one of them where it has a sign."""
 _BYTES_AT_ONCE: Final = 16_384
 _BYTES_OF_A_LINE: Final = 64
@@ -61,7 +90,8 @@ def _note(lines: list[tuple[int, bytes]], transcript: Transcript) -> None:
         return
     for offset, raw in lines:
         found = _SIGNS.search(raw) if any(needle in raw for needle in _NEEDLES) else None
-        if found:
-            said = found["said"].strip()
+        if found and found.lastgroup and not _QUOTED.match(raw):
+            said, meaning = found[0].strip(), _FORMS[int(found.lastgroup.removeprefix("form"))][1]
             alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")
-            transcript.lose("incident", alike, f"the log says: {said[:160].decode('utf-8', 'replace')}", offset)
+            words = f"the log says: {said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}"
+            transcript.lose("incident", alike, words, offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from trainspec_validate.documents.types.stream import Event, Head, Sample
 
@@ -33,12 +33,14 @@ RefusalCode = Literal[
     "duration",
     "several-runs",
     "no-training",
+    "loss",
 ]
 """Rule that is broken: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
 end, a required key, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
 run does, a position that others contradict, a time of updates that the clock contradicts, entries of
-several runs, of which none was chosen, or no optimizer step, as in the log of a prediction."""
+several runs, of which none was chosen, no optimizer step, as in the log of a prediction, or a loss of a rank that is
+left out and is not finite."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "time": "TS-TEL-016",
     "interval": "TS-TEL-043",
@@ -55,10 +57,22 @@ _REQUIREMENTS: Mapping[RefusalCode, str] = {
     "silence": "TS-TEL-023",
     "step": "TS-TEL-031",
     "duration": "TS-TEL-037",
+    "loss": "TS-TEL-055",
 }
 """Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[
-    "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text", "incident"
+    "unknown-name",
+    "unit",
+    "quantity",
+    "attribute",
+    "identity",
+    "value",
+    "time",
+    "step",
+    "meaning",
+    "text",
+    "incident",
+    "rank",
 ]
 
 
@@ -83,6 +97,15 @@ class Refusal:
         return self.code in {"several-runs", "no-training"}
 
 
+def beyond(step: int, total: int) -> Refusal:
+    """The refusal of a step that is above the number of steps which its own line states."""
+    return Refusal(
+        f"step {step:,} is beyond the {total:,} steps that the line states", "state how long it trains", "range"
+    )
+
+
+INDEX: Final = "steps are indices from 0; 1 is added"
+"""Message on a program that counts steps from 0."""
 Found = tuple[int, Record | Refusal]
 """Bytes before the line, and what it gives."""
 

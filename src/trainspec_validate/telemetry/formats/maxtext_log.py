@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types.stream import AttributeValue
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats.console import NUMBER, RATE, Console
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _STEP = re.compile(r"completed step: (?P<step>\d{1,12}), (?P<fields>[^\n]{0,4000})")
@@ -53,6 +53,6 @@ class Reader(Console):
         self._num = self._num + 1 if index > self._last else 1
         self._last = index
         lose = self.transcript.lose
-        lose("step", "step", "steps are indices from 0; 1 is added", offset)
+        lose("step", "step", INDEX, offset)
         warm: dict[str, AttributeValue] = {"train.step.warmup": True} if self._num <= _WARM else {}
         yield from self.rows.row(offset, None, index + 1, values, trained=True, a=warm)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from trainspec_validate.documents.types.stream import MetricValue, Sample
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.courses import MIXED, Courses
+from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.iteration import Iterations
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
+from trainspec_validate.telemetry.formats.row_copies import PastedRows
 from trainspec_validate.telemetry.formats.tally import Tally
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_LINE = re.compile(r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}\d{1,15} \|(?P<fields>.*)", re.DOTALL)
+_LINE = re.compile(
+    r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}(?P<total>\d{1,15}) \|(?P<fields>.*)", re.DOTALL
+)
 _LOADED = re.compile(
     r"(?:successfully loaded|loading) (?:distributed |release )?checkpoint from [^\n]{1,1000} at iteration "
     r"{1,4}(?P<step>\d{1,15})\b"
@@ -71,6 +76,17 @@ def local_us(text: str, offset_seconds: int | None) -> int | None:
     return fit.time_us(since // timedelta(microseconds=1))
 
 
+@dataclass(slots=True)
+class _Line:
+    """A line that reports an iteration."""
+
+    offset: int
+    text: str
+    match: re.Match[str]
+    start: int | None
+    """Iteration of the checkpoint that was loaded since the line before, as in `Reader`."""
+
+
 class Reader:
     """Reads the lines of one log; those that report no iteration are passed over."""
 
@@ -90,13 +106,36 @@ class Reader:
         self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
         self._lacks: dict[str, str] = {}
+        self._is_beyond = False
+        self._pasted = PastedRows[_Line]()
+        self._courses = Courses()
+        self._is_over = False
+        """Whether the log is known to be of several runs, so that nothing more is read."""
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
-        """The record of a line."""
+        """The record of a line, which waits where it repeats an earlier one."""
         match = _LINE.search(text)
         if not match:
             self._note_start(text)
             self._transcript.lose("text", "text", "the file has lines that report no iteration, passed over", offset)
+            return
+        start, self._start = self._start, None
+        is_timed = "elapsed time per" in match["fields"] or _TIME.search(text[: match.start()]) is not None
+        free, copy = self._pasted.take(hash(text.strip()), _Line(offset, text, match, start), is_timed=is_timed)
+        for line in free:
+            yield from self._report(line)
+        if copy:
+            yield offset, copy
+
+    def _report(self, line: _Line) -> Iterator[Found]:
+        """The record of a line that is no copy."""
+        offset, text, match = line.offset, line.text, line.match
+        if self._is_over:
+            self._transcript.lose("meaning", "run", "the rest is of several runs, which are left out", offset)
+            return
+        if self._courses.is_mixed(int(match["step"])):
+            self._is_over = True
+            yield offset, MIXED
             return
         time_us = self._time(text[: match.start()], offset)
         if time_us is None:
@@ -105,8 +144,11 @@ class Reader:
         pairs, rest = self._pairs(offset, match["fields"])
         values = self._values(offset, pairs)
         step = fit.step(int(match["step"]))
+        if step is not None and step > int(match["total"]) > 0 and not self._is_beyond:
+            self._is_beyond = True
+            yield offset, beyond(step, int(match["total"]))
         if step is not None:
-            yield from self._follow(step, time_us, offset)
+            yield from self._follow(step, time_us, offset, line.start)
             values["train.step.count"] = float(step)
         if not self._started:
             self._started = True
@@ -163,10 +205,15 @@ class Reader:
         for part in whole:
             match = _FIELD.fullmatch(part)
             if match:
-                pairs.append((match["name"].strip(" "), match["value"]))
+                pairs.append((self._plain(match["name"].strip(" ")), match["value"]))
             elif part.strip():
                 self._transcript.lose("text", part.strip()[:60], "a part of the line has no name and value", offset)
         return pairs, last.strip()
+
+    def _plain(self, name: str) -> str:
+        """A name as Megatron-LM writes it, where a program of its family has hyphens or underscores for blanks."""
+        plain = name.replace("-", " ").replace("_", " ")
+        return plain if plain != name and not self._names.aliases(name) and self._names.aliases(plain) else name
 
     def _values(self, offset: int, pairs: list[tuple[str, str]]) -> dict[str, MetricValue]:
         self._learn(pairs)
@@ -205,9 +252,8 @@ class Reader:
         elif self._start is None and _STARTED.search(text):
             self._start = -1
 
-    def _follow(self, step: int, time_us: int, offset: int) -> Iterator[Found]:
+    def _follow(self, step: int, time_us: int, offset: int, start: int | None) -> Iterator[Found]:
         """Begin another attempt where the log shows that the program started again before this line."""
-        start, self._start = self._start, None
         is_shown = start is not None and start <= self._last_step and start < step
         if is_shown and (start != -1 or step <= self._last_step) and self._attempt < _MAX_ATTEMPTS:
             yield from self._begin(step) if self._first else ()
@@ -222,6 +268,8 @@ class Reader:
         self._last_step = step
 
     def end(self) -> Iterator[Found]:
-        """Records that wait for a second line."""
+        """Records that wait for a second line, or until they are known to be no copy."""
+        for line in self._pasted.end():
+            yield from self._report(line)
         if self._first:
             yield from self._begin(0)

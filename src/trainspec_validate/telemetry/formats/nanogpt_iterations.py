@@ -9,7 +9,7 @@ from typing import cast
 
 from trainspec_validate.documents.types.stream import AttributeValue, MetricValue
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -34,7 +34,7 @@ class Reader:
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._rows = StepRows(transcript)
+        self._rows = StepRows(transcript, is_console=True)
         self._num_completed = 0
         self._is_first = True
         self._has_evaluated = False
@@ -62,7 +62,7 @@ class Reader:
         lose = self._transcript.lose
         lose("time", "time", "lines have no times; each counts as a second", offset)
         self._transcript.first_step = 1
-        lose("step", "step", "steps are indices from 0; 1 is added", offset)
+        lose("step", "step", INDEX, offset)
         if "mfu" in (match["rest"] or ""):
             lose("meaning", "mfu", "mfu is of the peak of an A100, whatever the accelerator is", offset)
         values: dict[str, MetricValue] = {_LOSS: self._nats(offset, match, loss)}
@@ -101,8 +101,8 @@ class Reader:
         yield from self._rows.row(offset, None, step, losses, trained=False)
 
     def end(self) -> Iterator[Found]:
-        """Nothing: each line is complete."""
-        yield from ()
+        """The last rows, which may wait."""
+        yield from self._rows.end()
 
 
 def _report(text: str) -> str:

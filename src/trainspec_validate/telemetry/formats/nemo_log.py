@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.console import NUMBER, Console
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _BAR = re.compile(r"(?:^|[\r\n ])(?:Epoch|Training epoch) (?P<epoch>\d{1,6})[:,]")
@@ -66,5 +66,5 @@ class Reader(Console):
         if text is None or not isinstance(number, float) or _ROUNDED.search(text):
             lose("step", _GLOBAL, "global_step is absent or rounded to three digits; its record has no step", offset)
             return None
-        lose("step", "step", "steps are indices from 0; 1 is added", offset)
+        lose("step", "step", INDEX, offset)
         return fit.step(number)

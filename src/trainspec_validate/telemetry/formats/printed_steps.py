@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from trainspec_validate.documents.types.stream import AttributeValue, MetricValue
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.line_forms import DURATION, FORMS, NORM, RATE, TOKENS
 from trainspec_validate.telemetry.formats.megatron import local_us
 from trainspec_validate.telemetry.formats.step_rows import StepRows
@@ -40,9 +40,10 @@ class Reader:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._form = FORMS[transcript.format.name]
-        self._rows = StepRows(transcript)
+        self._rows = StepRows(transcript, is_console=True)
         self._block: _Block | None = None
         self._last = -1
+        self._is_beyond = False
         self._has_evaluated = False
         """Whether an evaluation was printed since the last report, whose time is in that of the next one."""
 
@@ -53,20 +54,33 @@ class Reader:
         if part and self._block is not None and len(self._block.told) < _MOST_VALUES:
             self._block.told.setdefault(part["name"], part["value"])
             return
-        yield from self.end()
+        yield from self._report()
         found = [*form.report.finditer(text)] if "'" in form.example else [form.report.search(text)]
         for match in filter(None, found):
+            yield from self._beyond(offset, match)
             told = {each["name"]: each["value"] for fields in form.fields for each in fields.finditer(match["fields"])}
             step = match.groupdict().get("step")
             self._block = _Block(offset, self._time(text), fit.step((step or "").replace(",", "")), told)
             if form.more is None:
-                yield from self.end()
+                yield from self._report()
         if not any(found):
             self._transcript.is_restored |= form.restored in text
             self._has_evaluated |= form.evaluation is not None and form.evaluation.match(text) is not None
             self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
 
+    def _beyond(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
+        """The refusal of the first step beyond the number of steps that the line states."""
+        step, total = (fit.step((match.groupdict().get(name) or "").replace(",", "")) for name in ("step", "total"))
+        if step is not None and total and step > total and not self._is_beyond:
+            self._is_beyond = True
+            yield offset, beyond(step, total)
+
     def end(self) -> Iterator[Found]:
+        """The last report, and rows that wait."""
+        yield from self._report()
+        yield from self._rows.end()
+
+    def _report(self) -> Iterator[Found]:
         """The report that waits for further lines."""
         block, self._block = self._block, None
         if block is None:
@@ -101,7 +115,7 @@ class Reader:
             lose("step", "step", "reports have no step; their records have none", block.offset)
         elif self._form.is_index:
             self._transcript.first_step = 1
-            lose("step", "step", "steps are indices from 0; 1 is added", block.offset)
+            lose("step", "step", INDEX, block.offset)
         return values
 
     def _time(self, text: str) -> int | None:

@@ -14,6 +14,7 @@ from trainspec_validate.telemetry.formats.items import Found
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 STEPS = "train.step.count"
+_SKIPPED = "train.step.skipped"
 _MAX_HELD = 50_000
 """Records that are looked at: the rhythm of a longer log is that of its beginning."""
 _MAX_INTERVAL = 1_000_000
@@ -41,7 +42,7 @@ def with_rhythm(found: Iterable[Found], transcript: Transcript) -> Iterator[Foun
     """The same, with the inferred reporting interval and cadence in each stream header."""
     rest = iter(found)
     held = list(islice(rest, _MAX_HELD))
-    seen = _seen(held, transcript.emitter)
+    seen = _seen(held, transcript)
     for offset, item in held:
         if isinstance(item, Head):
             item = _stated(item, seen.get(item.emitter, _Seen()), transcript, offset)  # noqa: PLW2901
@@ -50,19 +51,25 @@ def with_rhythm(found: Iterable[Found], transcript: Transcript) -> Iterator[Foun
     yield from rest
 
 
-def _seen(held: Sequence[Found], emitter: str) -> dict[str, _Seen]:
+def _seen(held: Sequence[Found], transcript: Transcript) -> dict[str, _Seen]:
     found: dict[str, _Seen] = {}
     timed = {name for name in catalog().metrics if _class_of(name)}
     for _, item in held:
         if not isinstance(item, Sample):
             continue
-        mine = found.setdefault(item.emitter or emitter, _Seen())
+        mine = found.setdefault(item.emitter or transcript.emitter, _Seen())
+        skipped = _skipped(item) if transcript.takes_skips_off else 0
         for key, value in item.m.items():
             if key == STEPS and isinstance(value, float):
-                mine.steps.append(int(value))
+                mine.steps.append(int(value) + skipped)
             elif key.partition("{")[0] in timed:
                 mine.times.setdefault(key, []).append(item.time_us)
     return found
+
+
+def _skipped(item: Sample) -> int:
+    """Steps that a record counts as skipped."""
+    return int(sum(value for key, value in item.m.items() if key.startswith(_SKIPPED) and isinstance(value, float)))
 
 
 def _class_of(name: str) -> CadenceName | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from trainspec_validate.telemetry.formats.items import Refusal
 
@@ -18,9 +18,17 @@ PART: Final = Refusal(
     "remove the copy; a run that resumes has the log of its checkpoint, without later steps",
     "sequence",
 )
+PASTED: Final = Refusal(
+    "the lines repeat an earlier part of the log, each with the same step, time and values; the copy is left out",
+    "remove the copy; steps that are executed again have other times",
+    "sequence",
+)
 _LEAST: Final = 9
 """Rows that are enough to be a copy: a resume repeats a few steps, and not from the first row on."""
 _MOST_KNOWN: Final = 1_000_000
+_MOST_HELD: Final = 10_000
+"""Rows without a time of their own that wait until it is known whether they are a copy."""
+_Row = TypeVar("_Row")
 
 
 class RowCopies:
@@ -72,3 +80,60 @@ class _Parts:
             self._places[found] = self._place
         self._place += 1
         return self._num == _LEAST
+
+
+class PastedRows(Generic[_Row]):
+    """Holds rows that repeat an earlier part of a log until it is known whether they are a copy of it.
+
+    Only rows with a time, or with a duration or a rate that was measured, show a copy: a resume that computes the same
+    again has the same values otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}
+        """The last place of a row, by its hash."""
+        self._place = 0
+        self._held: list[tuple[int, _Row]] = []
+        self._num_timed = 0
+        self._next = -1
+        """Place of the earlier row that the next one repeats, if it continues the copy."""
+        self._is_copy = False
+
+    def take(self, found: int, row: _Row, *, is_timed: bool) -> tuple[list[_Row], Refusal | None]:
+        """The rows that are known to be no copy; and the refusal with which a copy is known, once for each copy."""
+        if not is_timed and not self._places:
+            return [row], None
+        before = self._places.get(found, -1)
+        if self._next < 0 or before != self._next:
+            free = [*self.end(), *([row] if before < 0 else [])]
+            if before < 0:
+                self._learn(found)
+                return free, None
+        else:
+            free = []
+        self._next = before + 1
+        if self._is_copy:
+            return free, None
+        self._held.append((found, row))
+        self._num_timed += is_timed
+        if self._num_timed == _LEAST:
+            self._held.clear()
+            self._is_copy = True
+            return free, PASTED
+        if len(self._held) >= _MOST_HELD:
+            free += self.end()
+        return free, None
+
+    def end(self) -> list[_Row]:
+        """The rows that are held, which are no copy."""
+        rows = [row for _, row in self._held]
+        for found, _ in self._held:
+            self._learn(found)
+        self._held.clear()
+        self._num_timed, self._next, self._is_copy = 0, -1, False
+        return rows
+
+    def _learn(self, found: int) -> None:
+        if len(self._places) < _MOST_KNOWN:
+            self._places[found] = self._place
+        self._place += 1

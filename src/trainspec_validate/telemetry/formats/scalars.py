@@ -11,7 +11,7 @@ from typing import Any
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.dialects import UNKNOWN, Dialect, Pattern, dialect_of
-from trainspec_validate.telemetry.formats.items import Found
+from trainspec_validate.telemetry.formats.items import INDEX, Found
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.own_steps import Row, own_steps
 from trainspec_validate.telemetry.formats.step_rows import StepRows
@@ -24,7 +24,7 @@ _MOST_HELD = 1_000
 _MOST_NAMES = 10_000
 _MOST_SECONDS = 1e9
 _STEP_WORDS = {
-    "index": "steps are indices from 0; 1 is added",
+    "index": INDEX,
     "samples": "the axis of the scalars is samples, not optimizer steps, which the file does not count",
     "unknown": "what its steps count is not known, optimizer steps or something else; they are left out",
 }

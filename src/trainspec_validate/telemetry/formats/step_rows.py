@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.documents.types.stream import AttributeValue, MetricValue, ScopeName
 from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.row_copies import PastedRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 STEPS = "train.step.count"
@@ -16,10 +19,47 @@ SECOND_US = 1_000_000
 _MOST_ATTEMPTS = 10_000
 
 
+_MEASURED = frozenset({"train.step.duration", "train.token.rate", "train.sample.rate"})
+"""Metrics whose values differ where a step is executed again."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row as a reader gives it."""
+
+    offset: int
+    time_us: int | None
+    step: int | None
+    values: Mapping[str, MetricValue]
+    is_trained: bool
+    a: Mapping[str, AttributeValue] = field(default_factory=dict)
+    is_restarted: bool = False
+    """Whether the program was started again before it."""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time or a value that was measured."""
+        return self.time_us is not None or not _MEASURED.isdisjoint(self.values)
+
+    def digest(self) -> int:
+        """A hash that equal rows have."""
+        return hash((self.step, self.time_us, tuple(self.values.items())))
+
+
 class StepRows:
     """The rows of one program of a run, in the order of the file."""
 
-    def __init__(self, transcript: Transcript, scopes: tuple[ScopeName, ...] = ("job",), **head: Any) -> None:
+    def __init__(
+        self, transcript: Transcript, scopes: tuple[ScopeName, ...] = ("job",), *, is_console: bool = False, **head: Any
+    ) -> None:
+        """`is_console` says that the rows are printed by each process, so that some may be copies or of two runs.
+
+        The reader then calls `end` after the last row.
+        """
+        self._pasted = PastedRows[_Row]() if is_console else None
+        self._courses = Courses() if is_console else None
+        self._is_over = False
+        """Whether the log is known to be of several runs, so that nothing more is read."""
         self._transcript = transcript
         self._scopes, self._head = scopes, head
         self._attempt = transcript.given.attempt
@@ -54,21 +94,57 @@ class StepRows:
         `trained` says that the row reports a completed optimizer step, which is counted; rows of evaluations do not.
         `a` are attributes of the record.
         """
+        row = _Row(offset, time_us, step, values, trained, a or {}, self._is_restarted)
+        self._is_restarted = False
+        if self._pasted is None:
+            yield from self._write(row)
+            return
+        free, copy = self._pasted.take(row.digest(), row, is_timed=row.is_timed)
+        for each in free:
+            yield from self._of_console(each)
+        if copy:
+            yield offset, copy
+
+    def end(self) -> Iterator[Found]:
+        """The rows that wait until it is known whether they are a copy."""
+        for each in self._pasted.end() if self._pasted else ():
+            yield from self._of_console(each)
+
+    def _of_console(self, row: _Row) -> Iterator[Found]:
+        """The records of a row that is no copy, unless the log is of several runs."""
+        if self._is_over:
+            self._transcript.lose("meaning", "run", "the rest is of several runs, which are left out", row.offset)
+            return
+        courses = self._courses
+        if courses is not None and row.is_trained and row.step is not None:
+            again = courses.twice(row.step, row.values)
+            if again:
+                yield row.offset, again
+            if courses.is_mixed(row.step):
+                self._is_over = True
+                yield row.offset, MIXED
+                return
+        yield from self._write(row)
+
+    def _write(self, row: _Row) -> Iterator[Found]:
         self._num_rows += 1
-        values = {key: value for key, value in values.items() if self._is_of_scope(offset, key)}
+        offset, time_us, step = row.offset, row.time_us, row.step
+        values = {key: value for key, value in row.values.items() if self._is_of_scope(offset, key)}
         if time_us is None:
             time_us = fit.time_us((self._transcript.given.start_us or 0) + self._num_rows * SECOND_US)
         if time_us is None:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
-        if trained and step is not None:
-            yield from self._follow(offset, time_us, step)
+        if row.is_trained and step is not None:
+            yield from self._follow(offset, time_us, step, is_restarted=row.is_restarted)
             values = {**values, STEPS: float(step)}
+        else:
+            self._is_restarted |= row.is_restarted
         if not values:
             return
         yield from self._begin(offset, time_us)
         self._time_us = time_us
-        yield offset, self._transcript.sample(time_us, values, step=step, a=dict(a or {}), **self._place())
+        yield offset, self._transcript.sample(time_us, values, step=step, a=dict(row.a), **self._place())
 
     def evaluation(self, offset: int, end_us: int, seconds: float, step: int | None, name: str) -> Iterator[Found]:
         """The events of an evaluation that has ended, and took so long; it began after the last record."""
@@ -103,14 +179,13 @@ class StepRows:
             self._transcript.lose("meaning", name, message, offset)
         return self._fitting[name]
 
-    def _follow(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
+    def _follow(self, offset: int, time_us: int, step: int, *, is_restarted: bool) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before, or the program was started again."""
-        is_next = self._is_restarted
+        is_next = is_restarted
         if step < self._step and self.is_started:
             message = f"the step falls from {self._step:,} to {step:,}; inferred: a restart, which begins an attempt"
             self._transcript.lose("step", "attempt", message, offset)
             is_next = True
-        self._is_restarted = False
         if is_next and self._attempt < _MOST_ATTEMPTS:
             self._attempt += 1
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)

@@ -2,7 +2,7 @@
 
 Each rank writes to the console unless the launcher keeps all but one quiet, and not every launcher names the rank. The
 values of a step are of the job, but for the rates, which are of one device, and the memory, which is left out.
-The first line of a step is read, of the rank that reports first.
+The first line of a step is read, of the rank that reports first; of the others a loss that is not finite is reported.
 
 Source: https://github.com/pytorch/torchtitan, torchtitan/components/metrics.py.
 """
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.console import NUMBER, Console
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -32,6 +33,8 @@ _NAMES: Final = {
     "mfu": "mfu(%)",
 }
 """What the console calls a value, and the scalar of the same value in event files."""
+HELP: Final = "look for bad data or a faulty device at this rank"
+_MOST_LOST_RANKS: Final = 1_000
 _PACES: Final = ("tps", "tflops", "mfu")
 """At the first step these hold the start of the program."""
 
@@ -42,7 +45,10 @@ class Reader(Console):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript, "torchtitan")
         self._rank: str | None = None
+        self._lost_ranks: set[str] = set()
+        """Other ranks that had a loss which is not finite."""
         self._last = -1
+        self._last_loss = ""
         self._is_first = True
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -56,17 +62,18 @@ class Reader(Console):
                 self.passed(offset)
             return
         step = int(match["step"])
-        if self._is_of_another(text[: match.start()], step):
-            self.transcript.lose("meaning", "step", "the line repeats a step for another rank, and is left out", offset)
+        told = {field["name"]: field["value"].replace(",", "") for field in _FIELD.finditer(match["fields"])}
+        rank = self._other_rank(text[: match.start()])
+        if rank is not None or (step == self._last and told.get("loss") == self._last_loss):
+            yield from self._left_out(offset, rank, step, told.get("loss", ""))
             return
         time_us = self.time_of(offset, match)
         if time_us is None:
             yield offset, Refusal("the line has no time that is one", "2025-05-31 12:00:00,000", "time")
             return
-        told = {field["name"]: field["value"].replace(",", "") for field in _FIELD.finditer(match["fields"])}
         if self._is_first or step < self._last:
             told = {name: value for name, value in told.items() if name not in _PACES}
-        self._last, self._is_first = step, False
+        self._last, self._is_first, self._last_loss = step, False, told.get("loss", "")
         if told.pop("memory", None) is not None:
             self.transcript.lose(
                 "meaning", "memory", "memory is of one rank, and the line of the job; left out", offset
@@ -74,9 +81,19 @@ class Reader(Console):
         values = self.take(offset, {_NAMES.get(name, name): value for name, value in told.items()})
         yield from self.rows.row(offset, time_us, step, values, trained=True)
 
-    def _is_of_another(self, before: str, step: int) -> bool:
-        """Whether a line is of another rank than the one that is read, or repeats the step that was read last."""
+    def _other_rank(self, before: str) -> str | None:
+        """The rank of a line, where it is another one than that which is read."""
         found = _RANK.search(before)
-        if found is not None and self._rank is None:
-            self._rank = found["rank"]
-        return (found is not None and found["rank"] != self._rank) or step == self._last
+        if found is None:
+            return None
+        self._rank = self._rank or found["rank"]
+        return found["rank"] if found["rank"] != self._rank else None
+
+    def _left_out(self, offset: int, rank: str | None, step: int, loss: str) -> Iterator[Found]:
+        """Count a line of another rank; its loss is reported where it is not finite, once for each rank."""
+        whose = f"rank {rank}" if rank else "a rank that is not named"
+        self.transcript.lose("rank", whose, f"lines of {whose} left out", offset)
+        value = fit.number(loss)
+        if isinstance(value, str) and whose not in self._lost_ranks and len(self._lost_ranks) < _MOST_LOST_RANKS:
+            self._lost_ranks.add(whose)
+            yield offset, Refusal(f"the loss of {whose} is {value} at step {step:,}", HELP, "loss")

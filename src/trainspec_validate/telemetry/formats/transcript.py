@@ -30,6 +30,8 @@ class Transcript:
     clock: Clock = "utc"
     first_step: int = 0
     """Step that the index 0 of the program has here: 1 where steps are indices from 0, to which 1 is added."""
+    takes_skips_off: bool = False
+    """Whether the program counts skipped steps too, which are taken off: its reports come by the sum of both."""
     sequenced: bool = False
     """Whether the file's own sequence numbers are used."""
     is_restored: bool = False

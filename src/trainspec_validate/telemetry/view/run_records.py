@@ -189,6 +189,10 @@ class StreamFile:
     """Kind of its times: `utc`, `local` of an unknown zone, `relative` to some start, or `none`: made up."""
     losses: tuple[str, ...] = ()
     """Losses when another format became records, in words, each once."""
+    left_out: tuple[str, ...] = ()
+    """Ranks whose lines were left out, with their number."""
+    is_index: bool = False
+    """Whether its program counts steps from 0, so that each is one less there than here."""
     unknown_names: tuple[str, ...] = ()
     """Names of values in it for which the catalog has no metric."""
     incidents: tuple[str, ...] = ()
