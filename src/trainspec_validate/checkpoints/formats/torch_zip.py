@@ -93,7 +93,8 @@ def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> 
         checkpoint.report("container", path, f"{said.odd_count}, and no whole number from 0", _BROKEN)
     state = value.texts() if isinstance(value, Pairs) else {}
     found = {key: state[key] for key in (_LIGHTNING, *OWN_STEPS) if key in state}
-    parts = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs) and PARTS_OF_STATE.fullmatch(key))
+    mappings = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs))
+    parts = ((key, part) for key, part in mappings if PARTS_OF_STATE.fullmatch(key))
     found[_HINTS] = {f"{key}.{name}": part[name] for key, part in parts for name in OWN_STEPS if name in part}
     return {**found, _STATE: _STATE in state, _HAS_MODEL: not _MODELS.isdisjoint(state)} if state else {}
 
