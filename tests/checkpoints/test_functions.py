@@ -477,3 +477,22 @@ def test_what_follows_plain_arrays_and_compressed_values_is_whole(name: str, tmp
     (folder / "old.pt").write_bytes(of_torch({"w": torch.zeros(3)}, is_old=True))
     result = newest(tmp_path)
     assert result.exit_code == 0, result.stderr
+
+
+def test_an_index_of_one_rank_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    torch.save({"w": torch.zeros(2)}, folder / "model.pt")
+    (folder / "__0.metadata").write_bytes(EVIL)
+    result = newest(tmp_path)
+    assert (result.exit_code, "would run" in result.stderr) == (1, True), result.stderr
+
+
+def test_kinds_of_quantized_tensors_are_plain(tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    scales, zeros = torch.ones(2), torch.zeros(2)
+    value = torch.quantize_per_channel(torch.rand(2, 3), scales, zeros, 0, torch.quint8)
+    torch.save({"w": value, "kinds": [torch.per_tensor_symmetric, torch.bits8]}, folder / "model.pt")
+    result = newest(tmp_path)
+    assert result.exit_code == 0, result.stderr

@@ -29,6 +29,8 @@ from trainspec_validate.system.repository import TOOLS
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
+_OF_A_RANK = re.compile(r"[^/]\.metadata$")
+"""An index of one rank, which PyTorch DCP unpickles where ranks do not gather theirs."""
 _ZIP_START = b"PK\x03\x04"
 _COMPRESSED = (
     *(b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00", b"\x04\x22\x4d\x18"),
@@ -60,7 +62,8 @@ def read(checkpoint: Checkpoint) -> None:
     """Add what zip containers and pickles hold that no other reader takes; it comes after all of them."""
     taken = {archive.path for archive in checkpoint.archives}
     for path, fact in checkpoint.files.items():
-        if fact.kind == "file" and path not in taken and not path.endswith(_OF_OTHERS):
+        is_of_others = path.endswith(_OF_OTHERS) and not _OF_A_RANK.search(path)
+        if fact.kind == "file" and path not in taken and not is_of_others:
             with judged(checkpoint, path):
                 _read_file(checkpoint, path)
     _name_programs(checkpoint)
