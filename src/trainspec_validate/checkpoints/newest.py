@@ -321,8 +321,7 @@ def _judge(
     if not faults:
         faults += _without_state(checkpoint, older)
         faults += _without_optimizer(checkpoint, one, older)
-    if not faults:
-        faults += _copied(checkpoint, older)
+    faults += () if faults else _copied(checkpoint, older)
     if not faults:
         faults += unusable(checkpoint, _read(older))
         faults += (f"{checkpoint.place(place)}: {words}" for place, words in counted_ahead(checkpoint, _read(older)))
@@ -335,8 +334,7 @@ def _judge(
         faults += _with_other_weights(checkpoint, terms)
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
-    if not faults:
-        faults += _changed(checkpoint)
+    faults += () if faults else _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
         behind = counted_behind(checkpoint, _read(older))
