@@ -142,11 +142,12 @@ MORE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), MORE)
+@pytest.mark.parametrize("job", MORE, ids=lambda job: f"{job[0]}-{job[1]}")
 @pytest.mark.parametrize("framework", [None, "megatron-core"])
 def test_plan_1_is_no_more_than_five_per_cent_slower_than_the_fastest(
-    asked: Make, cluster: str, model: str, num_ranks: int, sequences: int, framework: str | None
+    asked: Make, job: tuple[str, str, int, int], framework: str | None
 ) -> None:
+    cluster, model, num_ranks, sequences = job
     wishes = {"num_ranks": num_ranks, "global_sequences": sequences, "framework": framework}
     ranking = search(asked(cluster, model, sequence_length=4096, **wishes).goal, 1)
     assert ranking.plans[0].seconds <= ranking.best[0].seconds * 1.05
