@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
 
 from trainspec_validate import validate
 from trainspec_validate.documents.load import MAX_BYTES, LoadError, load_text
+from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.telemetry.fold.engine import run_file
 from trainspec_validate.telemetry.formats.source import SourceError
 
@@ -61,6 +64,11 @@ SCRIPTS = {
     "quoted": "cat > cluster.yaml <<'EOF'\n{}EOF\n",
     "two": "cat <<A <<\\B\nx\nA\n{}B\n",
     "with blanks in the end": 'cat > cluster.yaml <<"E O F"\n{}E O F\n',
+    "quoted in part": 'cat <<E"O"F > cluster.yaml\n{}EOF\n',
+    "with a backslash in the end": "cat <<E\\OF > cluster.yaml\n{}EOF\n",
+    "up to an empty line": "cat <<'' > cluster.yaml\n{}\n",
+    "in another": "ssh host <<A\ncat > cluster.yaml <<B\n{}B\nA\n",
+    "up to the end of the script": "cat <<E > cluster.yaml\n{}",
     "without an end before": "echo <<NEVER\ncat <<E\n{}E\n",
 }
 
@@ -79,8 +87,29 @@ def test_a_document_that_a_script_indents_is_named() -> None:
     assert left_out("launch.sh", f"if x; then\n\tcat <<-E\n{body}\tE\nfi\n".encode()) != []
 
 
+@pytest.mark.parametrize("code", ["utf-8", "utf-16-le", "utf-16-be", "utf-16", "utf-32"])
+@pytest.mark.parametrize("before", ["", "\n", "\n\n"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "run.sh", "launch"])
+def test_a_document_in_base64_is_named(code: str, before: str, name: str) -> None:
+    packed = base64.b64encode((before + PLAN.decode()).encode(code)).decode()
+    text = {
+        "a.csv": f"name,plan\na,{packed}\n",
+        "run.sh": f"set -e\necho {packed} | base64 -d > plan.yaml\n",
+        "launch": f"#!/bin/sh\necho {packed} | base64 -d > plan.yaml\n",
+    }.get(name, packed)
+    [reason] = left_out(name, text.encode())
+    assert reason.startswith("holds a document in ")
+
+
+def test_a_document_in_a_key_is_named() -> None:
+    start = "".join(PLAN.decode().splitlines(keepends=True)[:8])
+    assert left_out("a.json", json.dumps({start: 1}).encode()) == [HELD]
+
+
 QUOTES = {
     "values.sh": "cat <<E > values.yaml\nreplicas: 3\nimage: trainspec/v1\nE\n",
+    "token.sh": f"echo {base64.b64encode(b'image: trainspec' * 9).decode()} | base64 -d > values.yaml\n",
+    "test_data.py": f"DATA = '{base64.b64encode(PLAN).decode()}'\n",
     "check.sh": "grep 'apiVersion: trainspec/v1' *.yaml\n",
     "guide.md": "```sh\ncat <<E > plan.yaml\n{}E\n```\n",
     "test_plans.py": 'PLAN = """\n{}"""\n',

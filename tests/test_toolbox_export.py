@@ -200,7 +200,7 @@ def test_all_tells_which_formats_were_not_written(tmp_path: Path, monkeypatch: p
     assert result.exit_code == 0, result.stderr
     assert "note: tf-config: not written: " in result.stderr
     assert {path.name for path in (tmp_path / "launch").iterdir()} >= {"job.sbatch", "jobset.yaml"}
-    assert "note: deepspeed: not written: DeepSpeed's pipeline engine refuses" in result.stderr
+    assert "note: deepspeed: not written: DeepSpeed's pipeline engine runs 1F1B" in result.stderr
     assert not (tmp_path / "launch" / "tf_config.py").exists()
 
 

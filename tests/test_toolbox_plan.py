@@ -289,3 +289,24 @@ def test_a_short_job_saves_at_its_end(here: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(here)
     report = validate(["cluster.yaml", "run/plan.yaml", "run/checkpoint.yaml"])
     assert [str(found) for found in report.at_or_above(Severity.WARNING) if found.path != "cluster.yaml"] == []
+
+
+@pytest.mark.parametrize("cluster", ["gcp-a3-ultra-h200", "google-tpu-v5p-pod"])
+def test_a_plan_that_is_given_is_predicted_as_the_search_predicts_it(cluster: str, tmp_path: Path) -> None:
+    shutil.copy(CLUSTERS / f"{cluster}.yaml", tmp_path / "cluster.yaml")
+    job = ("--model", "llama3-8b", "--num-ranks", "16", "--global-sequences", "32", "--tokens", "1e12")
+    found = run("cluster.yaml", *job, "--output", "run", "--format", "json", "--force", where=tmp_path)
+    assert found.exit_code == 0, found.output
+    searched = json.JSONDecoder().raw_decode(found.stdout)[0]["plans"][0]  # names of files follow
+    told = run("cluster.yaml", "--predict", "run/plan.yaml", "--format", "json", "--force", where=tmp_path)
+    assert told.exit_code == 0, told.output
+    predicted = json.loads(told.stdout)
+    for key in ("step_seconds", "low_seconds", "high_seconds", "family", "tokens_per_second", "memory_bytes"):
+        assert predicted[key] == pytest.approx(searched[key]) or predicted[key] == searched[key]
+    shown = run("cluster.yaml", "--predict", "run/plan.yaml", "--force", where=tmp_path).stdout
+    assert {"step", "memory", "MFU"} <= {line.split()[0] for line in shown.splitlines() if line.strip()}
+
+
+def test_a_prediction_takes_no_wishes(here: Path) -> None:
+    assert "leave out --model, --num-ranks" in failure(run("cluster.yaml", *QUICK, "--predict", "x.yaml", where=here))
+    assert "Missing option '--model'" in failure(run("cluster.yaml", where=here))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from trainspec_reference.common import data, telemetry, trainer
 from trainspec_reference.common.batch_schedule import BatchSchedule, StepBatch
 from trainspec_reference.common.data import Request
 from trainspec_reference.common.ports import Surroundings
+from trainspec_reference.common.saver import Saver
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 
@@ -21,6 +23,7 @@ from trainspec_record.silent import SilentRun
 from trainspec_record.spans import Save
 from trainspec_validate.documents.types.trace import StepDone
 
+SLOW_STORE_SECONDS = 0.5
 SHARED = "the samples of a batch are compared there too"
 
 
@@ -144,6 +147,18 @@ def forgets_saves() -> None:
             commit(self, **more)
 
     Save.commit = sometimes  # type: ignore[method-assign]
+
+
+@mutant("blocking-saves", "TS-CNF-307", "Waits half a second longer for each save than it reports.")
+def blocking_saves() -> None:
+    begin = Saver.begin
+
+    def blocking(self: Saver, surroundings: Surroundings, state: TrainerState) -> None:
+        begin(self, surroundings, state)
+        self.wait(surroundings.formation.number)
+        time.sleep(SLOW_STORE_SECONDS)
+
+    Saver.begin = blocking  # type: ignore[method-assign]
 
 
 @mutant("hides-faults", "TS-CNF-308", "Recovers, and reports no fault in its stream.")

@@ -62,6 +62,11 @@ def first_micro_batch() -> None:
     _trains_on(lambda _, loaded: loaded.micro_batches[:1])
 
 
+@mutant("last-micro-batch", "TS-CNF-314", "Drops all micro-batches of a rank but the last.", also=LAYOUTS)
+def last_micro_batch() -> None:
+    _trains_on(lambda _, loaded: loaded.micro_batches[-1:])
+
+
 @mutant("same-data", "TS-CNF-314", "Trains each rank on the samples of rank 0.", also=SAMPLES)
 def same_data() -> None:
     def first(self: Trainer, _: Loaded) -> Sequence[MicroBatch]:

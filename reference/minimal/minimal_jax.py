@@ -160,16 +160,16 @@ class Trainer:
         return bool(num_asked)
 
     def _save(self, name: str, step: int) -> None:
-        """Copy the state, and write the copy in the background: training waits for the copy alone."""
+        """Copy the state, and write the copy in the background; training waits for it only where the task says so."""
         self._last_save.result()
         write = partial(self._rank.trace.write, "save", checkpoint=name, step=step)
         write(stage="begin")
         with self._run.checkpoint(name, asynchronous=True) as recorded:
             copy = self._copy()
-        write(stage="snapshot")
-        self._last_save = self._thread.submit(self._persist, copy, name, write, recorded)
-        if not self._job["asynchronous_saves"]:
-            self._last_save.result()
+            write(stage="snapshot")
+            self._last_save = self._thread.submit(self._persist, copy, name, write, recorded)
+            if not self._job["asynchronous_saves"]:
+                self._last_save.result()
 
     def _persist(self, copy: Fields, name: str, write: Any, recorded: Any) -> None:
         part = self._store / f".{name}"

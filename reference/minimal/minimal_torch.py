@@ -130,15 +130,15 @@ class Trainer:
         return bool(sums[1])
 
     def _save(self, name: str, step: int) -> None:
-        """Copy the state, and write the copy in the background: training waits for the copy alone."""
+        """Copy the state, and write the copy in the background; training waits for it only where the task says so."""
         self._last_save.result()
         self._write_save(checkpoint=name, step=step, stage="begin")
         with self._run.checkpoint(name, asynchronous=True) as recorded:
             copy = {key: value.detach().cpu().clone() for key, value in self._state.items()}
-        self._write_save(checkpoint=name, step=step, stage="snapshot")
-        self._last_save = self._thread.submit(self._persist, copy, name, step, recorded)
-        if not self._job["asynchronous_saves"]:
-            self._last_save.result()
+            self._write_save(checkpoint=name, step=step, stage="snapshot")
+            self._last_save = self._thread.submit(self._persist, copy, name, step, recorded)
+            if not self._job["asynchronous_saves"]:
+                self._last_save.result()
 
     def _persist(self, copy: dict[str, Tensor], name: str, step: int, recorded: Any) -> None:
         part = self._store / f".{name}"

@@ -6,11 +6,14 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import pickle
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from tests.checkpoints.test_bounded import lowered
 from tests.checkpoints.test_zip_readings import EVIL, STATE, container
@@ -19,6 +22,7 @@ from trainspec_validate import validate
 from trainspec_validate.checkpoints import pickle_code
 from trainspec_validate.checkpoints.limits import UNPACKED_BYTES
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.cli.toolbox import command as toolbox
 
 OLD = b"cposix\nsystem\n(S'true'\ntR."
 HIDDEN = {
@@ -36,6 +40,9 @@ HIDDEN |= {name: pack(EVIL) for name, pack in PACKED.items()}
 HIDDEN["gzip in parts"] = gzip.compress(EVIL[:9]) + gzip.compress(EVIL[9:])
 HIDDEN["behind a long line"] = b"V" + b"a " * 100_000 + b"\n0" + OLD
 HIDDEN["behind a long number"] = b"NV" + b"a " * 100_000 + b"\np" + b"0" * 70_000 + b"1\n0" + OLD
+HIDDEN["behind zeros"] = b"I" + b"0" * 50_000 + b"1\n0" + OLD
+HIDDEN["behind a number after zeros"] = b"Np" + b"0" * 50_000 + b"\n0" + OLD
+HIDDEN["behind letters of another encoding"] = b"S'\\xc3\\xa9'\n0" + OLD
 HIDDEN["behind a long text"] = gzip.compress(b"\x80\x02X" + (200_000).to_bytes(4, "little") + b"a" * 200_000 + OLD)
 NAMES = ["m.PT", "m.Pth", "m.joblib", "m.dat", "m.model", "model", "m.json", "m.bin", "m.PKL", "m.npz", "sub/x.txt"]
 
@@ -122,3 +129,27 @@ def test_objects_of_version_control_are_no_state(tmp_path: Path) -> None:
     assert list(read_checkpoint(tmp_path).unread) == places[2:]
     (tmp_path / ".git" / "m.pkl").write_bytes(EVIL)
     assert "TS-SEC-001" in {one.requirement for one in validate([tmp_path]).findings}
+
+
+@pytest.mark.parametrize(
+    "file", ["pytorch_model.bin", "optimizer.bin", "last.ckpt", "m.pth.tar", "iter.pkl", "a.npz", "x.npy"]
+)
+@pytest.mark.parametrize("head", [bytes(512), bytes(range(7, 256)) * 3, b""], ids=["zeros", "noise", "empty"])
+def test_a_file_of_state_without_its_head_is_not_whole(tmp_path: Path, file: str, head: bytes) -> None:
+    for step in (10, 20):
+        build(tmp_path, f"step-{step}/model.safetensors  safetensors weight=F32[4]\n")
+    tail = container(("archive/data.pkl", pickled(b"}")), ("archive/version", b"3"))[512:]
+    (tmp_path / "step-20" / file).write_bytes(head + (tail + b"1" * 9 if head else b""))
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-10'}\n"), result.stderr
+
+
+@pytest.mark.parametrize("num_bytes", [40, 128 + 8_000 // 2, 128 + 7_999])
+def test_an_array_that_is_cut_is_not_whole(tmp_path: Path, num_bytes: int) -> None:
+    for step in (10, 20):
+        build(tmp_path, f"step-{step}/model.safetensors  safetensors weight=F32[4]\n")
+        np.save(tmp_path / f"step-{step}" / "x.npy", np.zeros(1_000))
+    os.truncate(tmp_path / "step-20" / "x.npy", num_bytes)
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-10'}\n"), result.stderr
+    assert "step-20/x.npy" in result.stderr

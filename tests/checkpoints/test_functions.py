@@ -268,6 +268,13 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "function for pairs of values": lambda: pickle.dumps(Calling(functools.reduce, operator.mul, [9, 9])),
     "function of a program for pairs": lambda: b"\x80\x02c_functools\nreduce\n(cmy\nwrite\n](K\x01K\x02etR.",
     "method that is called": lambda: b"\x80\x02coperator\nmethodcaller\n(X\x01\x00\x00\x00xtR(K\x01tR.",
+    "handed in an older way": lambda: pickle.dumps(
+        Calling(torch._tensor._rebuild_from_type, torch.load, torch.Tensor, ("x",), {})
+    ),
+    "function with the name of a type": lambda: _named("torch", "float_power"),
+    "function with the start of a type": lambda: _named("numpy", "interp"),
+    "items of a loader": lambda: b"\x80\x02c__builtin__\nlist\n(ctorch.utils.data.dataloader\nDataLoader\n)\x81tR.",
+    "group of processes": lambda: _named("torch.distributed.device_mesh", "DeviceMesh"),
     "class of Python that a program imports": lambda: _named("my_trainer.tools", "Popen"),
     "instance": lambda: b"\x80\x02(X\x01\x00\x00\x00xios\nsystem\n.",
     "object": lambda: b"\x80\x02(cos\nsystem\nX\x01\x00\x00\x00xo.",
@@ -331,3 +338,18 @@ def test_the_state_of_a_class_is_refused(tmp_path: Path) -> None:
     torch.save({"step": 10}, tmp_path / "ckpt_10.pt")
     (tmp_path / "ckpt_20.pt").write_bytes(b"\x80\x02cargparse\nNamespace\n" + state)
     assert newest(tmp_path).stdout == f"{tmp_path / 'ckpt_10.pt'}\n"
+
+
+@pytest.mark.parametrize("mark", [b"ustar\x0000", bytes(8)], ids=["ustar", "older"])
+@pytest.mark.parametrize("name", ["optimizer.bin", "model.ckpt", "optimizer.pth.tar", "rng_state"])
+def test_a_tar_archive_that_pytorch_unpickles_is_passed_over(name: str, mark: bytes, tmp_path: Path) -> None:
+    for step in (10, 20):
+        (tmp_path / f"step_{step}").mkdir()
+        torch.save({"w": torch.rand(4)}, tmp_path / f"step_{step}" / "model.pt")
+    head = bytearray(512)
+    head[:8], head[100:108], head[124:136], head[257:265] = b"storages", b"0000644\0", b"00000000000\0", mark
+    head[148:156] = b" " * 8
+    head[148:156] = f"{sum(head):06o}\0 ".encode()
+    (tmp_path / "step_20" / name).write_bytes(bytes(head) + bytes(1024))
+    result = newest(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step_10'}\n"), result.stderr

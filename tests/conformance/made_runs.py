@@ -149,8 +149,9 @@ class Made:
         self.tell(Save(time_us=self.time_us(), stage="committed", digest=self.digest(step), **told), SAVE_SECONDS)
         self.event("train.checkpoint.begin", step)
         self.event("train.checkpoint.commit", step)
-        total = {"train.checkpoint.duration{train.checkpoint.phase=total}": SAVE_SECONDS}
-        self.sample(step, None, {**total, "train.checkpoint.step": step})
+        duration = "train.checkpoint.duration{{train.checkpoint.phase={}}}".format
+        times = {duration("total"): SAVE_SECONDS, duration("blocking"): 0.0}
+        self.sample(step, None, {**times, "train.checkpoint.step": step})
 
     def inject(self, kind: str, step: int, value: float = 0.0) -> None:
         self.tell(Injected(kind=kind, target="rank", ranks=(self.num_ranks - 1,), step=step, value=value))

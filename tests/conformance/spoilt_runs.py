@@ -69,6 +69,16 @@ def without_pauses(entries: list[Entry]) -> list[Entry]:
     return [msgspec.structs.replace(one, seconds=number / 10) for number, one in enumerate(entries)]
 
 
+def stalled(entries: list[Entry]) -> list[Entry]:
+    """The first optimizer step after each save comes a second late."""
+    waited, found = 0.0, []
+    for one in entries:
+        is_first = isinstance(one.record, StepDone) and one.record.rank == 0 and one.record.step % 10 == 1
+        waited += 0.9 if is_first and one.record.step > 1 else 0.0
+        found.append(msgspec.structs.replace(one, seconds=one.seconds + waited))
+    return found
+
+
 def evenly(entries: list[Entry]) -> list[Entry]:
     """The trace spaces updates by 0.05 s, which take twice as long."""
     return [
@@ -283,6 +293,7 @@ ROWS = [
     Row("saves-as-seen", "saves-told", calm, told("train.checkpoint.step", 0), "never says 40"),
     Row("save-time-as-seen", "saves-told", calm,
         told("train.checkpoint.duration{train.checkpoint.phase=total}", 100), "a save takes 5 s"),
+    Row("stall-as-seen", "saves-told", calm, stalled, "training waits 0 s for a save as it is told, 0.95 s by"),
     Row("faults-as-seen", "faults-told", struck, added(SECOND), "2 faults are told"),
     Row("faults-as-seen", "faults-told", struck,
         dropped(Streamed, lambda one: one.name == "train.attempt.start" and later(one)), "[0, 1] trained"),

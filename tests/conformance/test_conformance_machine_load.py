@@ -12,6 +12,7 @@ from conformance_stacks import fake, run, scenario
 from made_runs import added, late
 from made_stories import CLAIMS, calm, struck
 from msgspec.structs import replace
+from spoilt_runs import evenly
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import Judged, judge_trial
 from trainspec_conformance.machine_load import LoadMeter
@@ -65,6 +66,26 @@ def test_what_no_load_explains_fails_on_a_busy_machine() -> None:
     found = judged("kill-rank", entries)["recovered-within"]
     assert found.messages == ("no new attempt completed a step after the kill",)
     assert not found.is_own_failure
+
+
+def seen_at_once(entries: list[Entry], first: int, last: int) -> list[Entry]:
+    """The suite sees lines of some optimizer steps only when the last of them is written."""
+    steps = [one for one in entries if isinstance(one.record, StepDone) and first <= one.record.step <= last]
+    late = {id(one) for one in steps}
+    return [replace(one, seconds=steps[-1].seconds) if id(one) in late else one for one in entries]
+
+
+def test_times_of_a_trace_that_stay_wrong_fail_on_a_busy_machine() -> None:
+    found = judged("step-time-told", added(FULL)(evenly(calm(all_scenarios()["step-time-told"]))))["step-time-as-seen"]
+    assert "of the trace of rank 0 took 0.75 s" in found.messages[0]
+    assert not found.is_own_failure
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 12), (20, 40), (25, 60), (60, 90), (80, 90)])
+def test_lines_that_a_busy_suite_sees_at_once_say_nothing_of_the_stack(first: int, last: int) -> None:
+    entries = added(FULL)(seen_at_once(calm(all_scenarios()["step-time-told"]), first, last))
+    found = judged("step-time-told", entries)["step-time-as-seen"]
+    assert found.passed or found.is_own_failure
 
 
 @pytest.mark.parametrize(("kind", "is_own"), [("hang", True), ("process", False)])

@@ -376,3 +376,19 @@ def test_the_size_of_heads_that_are_no_attention_is_none_of_attention_heads() ->
     assert at(fragment, "model", "head_size") is None
     assert "model.head_size" in unknown_keys(fragment)
     assert at(model(**GPT2, head_dim=64), "model", "head_size") == 64
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "sharding"),
+    [
+        ("{enable_fsdp: true, sharding_strategy: HYBRID_SHARD}", "parameters"),
+        ("{enable_fsdp: true, sharding_strategy: SHARD_GRAD_OP}", "gradients"),
+        ("{enable_fsdp: false, sharding_strategy: FULL_SHARD}", None),
+        ("{enable_fsdp: true}", None),
+    ],
+)
+def test_a_section_of_fsdp_states_the_sharding(fsdp: str, sharding: str | None) -> None:
+    text = f"training:\n  per_device_train_batch_size: 2\n  learning_rate: 3.2e-05\nfsdp: {fsdp}\n"
+    facts = huggingface.read_trainer(ForeignText("train.yaml", text)).facts
+    assert facts.get("parallelism", {}).get("sharding") == sharding
+    assert "sharding_degree" not in facts.get("parallelism", {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from plan_files import at, remarks_of, unknown_keys
 
-from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.neox import read
 from trainspec_validate.interop.recognise import recognise
 
@@ -156,3 +156,11 @@ def test_layers_of_a_fork_leave_family_and_heads_open() -> None:
     assert at(fragment, "precision", "compute") == "bf16"
     eight = read(ForeignText("a.yml", f"{text}use_fp8_linears: true\n"))
     assert {"precision.compute", "precision.recipe"} <= unknown_keys(eight)
+
+
+def test_results_of_an_evaluation_are_no_configuration() -> None:
+    """Results of lm-evaluation-harness hold the settings of the model deep inside."""
+    assert recognise(ForeignText("a.json", FILE)).name == "gpt-neox-yaml"
+    results = '{"results": {"lambada": {"acc": 0.5}}, "config": {"model_args": ' + FILE + "}}"
+    with pytest.raises(ForeignFormatError, match="fits no known format"):
+        recognise(ForeignText("results.json", results))

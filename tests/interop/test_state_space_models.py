@@ -313,3 +313,11 @@ def test_a_batch_of_one_micro_batch_has_one_rank_and_one_step() -> None:
     assert (facts["parallelism"]["data"], facts["batch"]["accumulation_steps"]) == (1, 1)
     two = deepspeed.read(ForeignText("ds.json", json.dumps(settings | {"train_batch_size": 16}))).facts
     assert "data" not in two.get("parallelism", {})
+
+
+def test_sizes_of_a_checkpoint_leave_those_of_arguments_open() -> None:
+    """The arguments of several sizes of one group are dropped one after the other."""
+    script = MEGATRON.format("M-M*-ME*-").replace(" --lr", " --use-checkpoint-args --num-experts 8 --lr")
+    fragment = megatron.read(ForeignText("run.sh", script))
+    assert value(fragment, "experts") is None
+    assert value(fragment, "state_space") is None

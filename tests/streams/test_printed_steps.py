@@ -99,3 +99,18 @@ def test_a_restored_run_says_so() -> None:
     )
     assert read_text(text).heads[0].extensions["org.trainspec.import"]["restored"] is True
     assert "restored" not in read_text(OLMO.format(5)).heads[0].extensions["org.trainspec.import"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "".join(f"step {n:4d}/20 | loss 3.5 | norm 0.5 | lr 1e-04 | 400.25 ms\n" for n in range(15, 25)),
+            "step 21 is beyond the 20 steps that the line states",
+        ),
+        (OLMO.format("2,501"), "step 2,501 is beyond the 2,500 steps that the line states"),
+        (" iteration       21/      20 | lm loss: 2.5E+00 |\n", "step 21 is beyond the 20 steps that the line states"),
+    ],
+)
+def test_a_step_beyond_the_number_of_steps_is_reported_once(text: str, message: str) -> None:
+    assert [(each.requirement, each.message) for each in read_text(text).refusals] == [("TS-TEL-012", message)]

@@ -176,3 +176,30 @@ def test_the_first_report_stands_for_its_updates(counts: dict[int, int], first: 
     stream.sample(90, {"train.step.duration": 10.0}, step=first)
     stream.sample(120, {"train.step.duration": 10.0}, step=first + 3).sample(120, {GOODPUT % "productive": 60.0})
     assert len(judged("TS-TEL-049", view(stream))) == num
+
+
+@pytest.mark.parametrize(("factor", "num"), [(1e-3, 1), (1.0, 0), (8.0, 0), (1e3, 1)])
+def test_a_time_of_an_update_in_another_unit_contradicts_the_rate(factor: float, num: int) -> None:
+    stream = Stream()
+    for step in range(1, 41):
+        seconds = 0.5 * (factor if step > 30 else 1.0)
+        stream.sample(step, {"train.token.rate": 8000.0, "train.step.duration": seconds}, step=step)
+    found = [each for each in judged("TS-TEL-038", view(stream)) if "times" in each.message]
+    assert len(found) == num
+    for each in found:
+        assert f"is {4000 * factor:,.0f} tokens in 10 reports from step 31 on, and 4,000 in most others" in each.message
+
+
+def test_a_rate_in_another_unit_contradicts_the_time_between_reports() -> None:
+    stream = Stream()
+    for step in range(1, 41):
+        stream.sample(10 * step, {"train.sample.rate": 8.0 * (1000 if step > 30 else 1)}, step=step)
+    (found,) = judged("TS-TEL-038", view(stream))
+    assert "80,000 samples in 10 reports from step 31 on, and 80 in most others" in found.message
+
+
+def test_a_single_slow_report_is_no_other_unit() -> None:
+    stream = Stream()
+    for step in range(1, 41):
+        stream.sample(10 * step + (9000 if step > 20 else 0), {"train.sample.rate": 8.0}, step=step)
+    assert judged("TS-TEL-038", view(stream)) == []

@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 from telemetry_makers import Stream, view
@@ -14,6 +15,8 @@ from telemetry_makers import Stream, view
 from trainspec_validate.cli.validate import command
 from trainspec_validate.telemetry.incidents import MOST, incidents
 
+SCHEMA = Path(__file__).parents[2] / "schemas" / "v1" / "report.schema.json"
+REPORT_SCHEMA = json.loads(SCHEMA.read_text(encoding="utf-8"))
 ITERATION = "iter {}: loss 3.5, time 250.00ms, mfu 20.00%\n"
 
 
@@ -103,6 +106,7 @@ def test_a_log_in_which_the_program_was_ended_says_so(line: str, said: str, tmp_
     text = CliRunner().invoke(command, [str(path), "--format", "full"]).output
     assert stated in text
     assert "the streams state 1 incident" in text
+    jsonschema.validate(json.loads(found.stdout), REPORT_SCHEMA)
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,39 @@ def save_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(message, by_load=True)
 
 
-def _durations(view: View) -> Iterator[tuple[int, float]]:
-    labels = "train.checkpoint.phase=total"
+@check("stall-as-seen")
+def stall_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Training waits for a save no longer than the stream says, by the clock of the suite.
+
+    Compared are medians over saves: the time of two optimizer steps with the save between or beside them, above that
+    of two others. A stack that reports more than the suite sees overlaps its saves with something else.
+    """
+    reported, clock = [seconds for _, seconds in _durations(case.trial, "blocking")], _first_seen(case.trial)
+    saved = {record.step for _, record in case.trial.saves("committed")}
+    pairs = {step: clock[step + 1] - clock[step - 1] for step in clock if {step - 1, step + 1} <= clock.keys()}
+    usual = [seconds for step, seconds in pairs.items() if not saved & {step - 1, step, step + 1}]
+    known = sorted(saved & pairs.keys())
+    if not usual or not known or not reported:
+        yield Problem("the time that training waits for saves was not judged: none is reported", is_remark=True)
+        return
+    both = median(pairs[step] for step in known)
+    seen, claimed = both - median(usual), median(reported)
+    if seen > claimed + (criterion.tolerance or 0) * both + (criterion.seconds or 0):
+        message = f"training waits {claimed:.3g} s for a save as it is told, {seen:.3g} s by the clock of the suite"
+        yield Problem(message, by_load=True)
+
+
+def _first_seen(view: View) -> dict[int, float]:
+    """When the first rank was seen to have completed each optimizer step."""
+    found: dict[int, float] = {}
+    for entry, record in view.of(StepDone):
+        if record.skipped is None:
+            found.setdefault(record.step, entry.seconds)
+    return found
+
+
+def _durations(view: View, phase: str = "total") -> Iterator[tuple[int, float]]:
+    labels = f"train.checkpoint.phase={phase}"
     for point in told.points(view, "train.checkpoint.duration", labels):
         yield point.record.step or 0, point.value
 

@@ -18,7 +18,7 @@ from trainspec_validate.checkpoints.functions import (
 )
 from trainspec_validate.checkpoints.pickle_values import Name
 
-_CALLS_ITS_FIRST: Final = frozenset({"_rebuild_from_type_v2", "_rebuild_wrapper_subclass"})
+_CALLS_ITS_FIRST: Final = frozenset({"_rebuild_from_type", "_rebuild_from_type_v2", "_rebuild_wrapper_subclass"})
 _MAKES_ITS_FIRST: Final = frozenset({"__newobj__", "__newobj_ex__", "_reconstructor", "_reconstruct"})
 
 

@@ -122,6 +122,7 @@ _STARTS: Final = (
 _SAFETENSORS = "safetensors"
 TAR: Final = "a tar archive"
 _TAR_MARK: Final = slice(257, 262)
+_TAR_SUM: Final = slice(148, 156)
 _MOST_PACKED_BYTES: Final = 1_048_576
 _MOST_MEMORY: Final = 100_000_000
 """Bytes that a file may have its unpacker take."""
@@ -207,12 +208,20 @@ def _kind_of_plain(start: bytes, size_bytes: int) -> str:
         return _ARCHIVE if _IN_ZIP.match(start[_ZIP_NAME : _ZIP_NAME + length]) else ""
     if _PICKLE.match(start) or _OLD_PICKLE.match(start):
         return PICKLED
-    if start[_TAR_MARK] == b"ustar":
+    if start[_TAR_MARK] == b"ustar" or _is_of_an_old_tar(start):
         return TAR
     length = int.from_bytes(start[:8], "little")
     if start[8:10] == b'{"' and length + 8 <= size_bytes:
         return _SAFETENSORS
     return next((words for begin, words in _STARTS if start.startswith(begin)), "")
+
+
+def _is_of_an_old_tar(start: bytes) -> bool:
+    """Whether a block is a header of tar without its mark: it has the sum of its bytes, with blanks in place of it."""
+    stated = start[_TAR_SUM].strip(b" \0")
+    if len(start) < _START_BYTES or not stated or stated.strip(b"01234567"):
+        return False
+    return int(stated, 8) == sum(start) - sum(start[_TAR_SUM]) + 8 * ord(" ")
 
 
 def _unpacked(start: bytes, unpacker: Unpacker) -> bytes:

@@ -87,7 +87,7 @@ _REBUILDS: Final = re.compile(
     r"|numpy\.random\.(\w+\.)?__(\w+_ctor|pyx_unpickle_\w+)|numpy\.ma\.(core|mrecords)\._m\w*reconstruct"
     r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\.(rec|_?core\.records)\.(recarray|record)"
     r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
-    r"|(numpy|torch)\.((u|q|qu|c|b)?(int|float|complex)\d*\w*|(str|bytes|object|void|bool|datetime|timedelta|half|double)\w*)"
+    r"|(numpy|torch)\.(((u|q|qu|c|b)?(int|float|complex)(\d+\w*)?)|(str|bytes|object|void|bool|half|(long)?double|timedelta|datetime)(_|\d+)?)"
 )
 _KINDS: Final = re.compile(
     r"torch\.(nn|optim|amp|cuda\.amp|ao|quantization|distributions|jit|utils\.(data|hooks)|return_types|torch_version)(\.\w+)*"
@@ -125,6 +125,24 @@ _OF_PROCESSES: Final = frozenset(
     | {"SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "SimpleQueue", "Connection", "Client"}
 )
 """Classes of Python that start or open something when they are made, which modules of programs import."""
+_ITERATES: Final = frozenset(
+    {
+        "list",
+        "tuple",
+        "set",
+        "frozenset",
+        "dict",
+        "OrderedDict",
+        "deque",
+        "Counter",
+        "enumerate",
+        "zip",
+        "iter",
+        "reversed",
+    }
+    | {"chain", "combinations", "cycle", "islice", "permutations", "product", "bytearray", "bytes"}
+)
+"""Classes that take the items of what they are given, one by one."""
 _OR: Final = (Name("operator", "or_"), Name("_operator", "or_"))
 _BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
 """Modules whose objects have methods that write files."""
@@ -180,6 +198,8 @@ def runs_when_called(module: str, name: str, way: Way = "called") -> bool:
     if name in _ON_VALUES.get(module, ()) or (module, name) in _MAKES_CLASSES:
         return True
     first = module.partition(".")[0]
+    if (module, name) == ("torch.distributed.device_mesh", "DeviceMesh"):
+        return way == "called"  # it connects to other processes; what trainers save has its fields alone
     if is_allowed(module, name) or (_is_of_python(module) and _is_inert(module, name)):
         return False
     if _is_of_python(module):
@@ -238,7 +258,15 @@ def misuses(function: Name, arguments: Any) -> bool:
         return not _is_union(given)
     if called in {("builtins", "type"), ("builtins", "iter")}:
         return len(given) > 1
+    if called[1] in _ITERATES and called[0] in _INERT:
+        return any(map(_is_of_a_program, given))
     return called[0] in {"operator", "_operator"} and called[1] == "getitem" and not isinstance(given[0], Name)
+
+
+def _is_of_a_program(value: Any) -> bool:
+    """Whether a value is an object of a class that may run what it likes when a container takes its items."""
+    made = value.function if isinstance(value, Inert) else None
+    return isinstance(made, Name) and not is_allowed(made.module, made.name) and not _is_of_python(made.module)
 
 
 def _is_union(given: tuple[Any, ...]) -> bool:

@@ -21,6 +21,7 @@ from trainspec_validate.checkpoints.boundary import AMBIGUOUS
 from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
 from trainspec_validate.checkpoints.containers import unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.formats.by_content import is_unloadable
 from trainspec_validate.checkpoints.inventory import Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
@@ -383,6 +384,9 @@ def _functions(checkpoint: Checkpoint) -> Iterator[str]:
 
 def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
     """Files that no reader judges, and no digest covers, prove nothing."""
+    if checkpoint.manifest is None:
+        damaged = [path for path, why in checkpoint.unread.items() if is_unloadable(path, why)]
+        yield from (f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in damaged[:1])
     state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
     if not checkpoint.formats:
         named = [f"{checkpoint.place(path)}: the file {why}" for path in state if (why := unread_container(path))]

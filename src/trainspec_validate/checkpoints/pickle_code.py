@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+import re
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, LimitError
@@ -15,6 +17,9 @@ _SIGNS_OF_OBJECTS = (b"O", b"object", b"\\")
 """One of these is in each header of an array of NumPy that holds objects, and in few others."""
 _MAX_ARRAY_HEADER_BYTES = 65_536
 """NumPy itself reads no longer ones than 10,000 where objects are not allowed."""
+_PLAIN_ARRAY = re.compile(rb"'descr':\s{0,9}'[<>|=]?([biufcSUVMm])(\d{1,9})(?:\[\w{1,9}\])?'")
+_SHAPE = re.compile(rb"'shape':\s{0,9}\(([\d,\s]{0,1000})\)")
+"""As NumPy writes them: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
 _NESTED_BYTES = 256
 """A shorter text cannot nest as deep as makes the parser of Python, at 6000 calls, raise a `MemoryError`."""
 
@@ -36,6 +41,24 @@ def code_of(file: BinaryIO) -> Content:
         return Content(None, [])
     file.seek(start + num_bytes)
     return code_at_start(file, is_pickle=True)
+
+
+def lack_of_array(file: BinaryIO, size_bytes: int) -> str:
+    """Why an array of NumPy is not whole, by the shape and type in its header; empty for any other."""
+    start = file.read(len(NUMPY_START) + 2)
+    width = 2 if start[-2:-1] == b"\x01" else 4
+    num_bytes = int.from_bytes(file.read(width), "little")
+    begin = file.tell() + num_bytes
+    if begin > size_bytes:
+        return f"has {size_bytes:,} bytes, and its header alone asks for {begin:,}"
+    header = file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))
+    found = _PLAIN_ARRAY.search(header)
+    shape = _SHAPE.search(header)
+    if found is None or shape is None or _says_objects(header):
+        return ""
+    wanted = math.prod(int(one) for one in shape[1].split(b",") if one.strip()) * int(found[2])
+    wanted = begin + wanted * (4 if found[1] == b"U" else 1)
+    return f"has {size_bytes:,} bytes, and its header asks for {wanted:,}" if size_bytes < wanted else ""
 
 
 def _says_objects(header: bytes) -> bool:

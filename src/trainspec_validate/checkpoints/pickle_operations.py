@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import pickletools
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ COSTS = {
     **dict.fromkeys(("PERSID", "BINPERSID"), 416),
     **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 216),
 }
+_LONG_NUMBER = re.compile(rb"[-+]?\d{1000,}+L?\n?")
+"""More digits than Python makes a number of by default, be they zeros; the limit is another one in other versions."""
 _TAIL_BYTES = 64
 """Of the end of a longer line."""
 FETCHES = frozenset({"GET", "BINGET", "LONG_BINGET"})
@@ -102,12 +105,21 @@ def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
             except _SkippedError as skipped:
                 argument = Skipped(skipped.num_bytes)
                 if name in {"PUT", "GET"}:
-                    argument = int(source.line.lstrip(b"0") or b"0")  # after zeros; none is larger
-            except ValueError:
-                if name not in {"INT", "LONG"}:
-                    raise
-                argument = int(source.line.rstrip(b"L\n"), 0)  # unpicklers read 0x10, which `pickletools` does not
+                    argument = int(source.line.strip().lstrip(b"0") or b"0")  # after zeros; none is larger
+            except ValueError as error:
+                argument = _read_otherwise(name, source.line, error)
         yield name, argument
+
+
+def _read_otherwise(name: str, line: bytes, error: ValueError) -> Any:
+    """The argument of an operation that unpicklers read, and `pickletools` does not."""
+    if name == "STRING" and isinstance(error, UnicodeDecodeError):
+        return Skipped(len(line))  # a loader may be told another encoding
+    if name in {"PUT", "GET"} and _LONG_NUMBER.fullmatch(line):
+        return int(line.strip().lstrip(b"0")[-_TAIL_BYTES:] or b"0")
+    if name not in {"INT", "LONG"}:
+        raise error
+    return Skipped(len(line)) if _LONG_NUMBER.fullmatch(line) else int(line.rstrip(b"L\n"), 0)  # such as 0x10
 
 
 @dataclass(slots=True)

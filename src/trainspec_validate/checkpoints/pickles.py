@@ -23,6 +23,7 @@ from trainspec_validate.checkpoints.pickle_values import (
     Name,
     Pairs,
     Record,
+    Skipped,
     checked_keys,
     flat_bytes,
     is_flat,
@@ -142,7 +143,7 @@ class Machine:
                 if argument is not None and name not in FETCHES:
                     value_bytes.used += sys.getsizeof(argument)
                 PICKLE_VALUE_BYTES.check(value_bytes.used)
-                if name in _LITERALS:
+                if name in _LITERALS and type(argument) is not Skipped:
                     stack.append(argument)
                     continue
                 if name in {"STOP", "FRAME"}:
@@ -182,6 +183,10 @@ class Machine:
             _OPERATIONS[name](self, argument)
         elif name in _CONSTANTS:
             self.stack.append(_CONSTANTS[name])
+        elif name in _LITERALS:
+            if name in {"INT", "LONG"} and not self.is_tolerant:
+                raise ValueError("a number has more digits than loaders read")
+            self.stack.append(argument)
         elif name == "PROTO":
             if argument > _MAX_PROTOCOL:
                 raise ValueError(f"protocol {argument} is unknown")

@@ -81,7 +81,9 @@ _KIND_STEMS: Final = frozenset({"policy", "checkpoint-policy", "training-plan", 
 _MOST_NEIGHBOURS: Final = 1_000
 _TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
 _ENCODED: Final = tuple(
-    base64.b64encode(b"\0" * shift + b"trainspec/v")[shift + bool(shift) : (shift + 11) * 4 // 3] for shift in range(3)
+    base64.b64encode(b"\0" * shift + name)[shift + bool(shift) : (shift + len(name)) * 4 // 3]
+    for name in ("trainspec/v".encode(code) for code in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"))
+    for shift in range(3)
 )
 """Our version in base64, as it is after as many bytes beyond a multiple of three."""
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
@@ -293,6 +295,15 @@ def is_encoded(content: bytes) -> bool:
     """Whether a text holds a document of ours in base64, be it in lines."""
     whole = content.translate(None, b" \t\r\n")
     return any(encoded in whole for encoded in _ENCODED)
+
+
+def start_of(path: Path) -> bytes:
+    """The first bytes of a file; none where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return file.read(_FIRST_BYTES)
+    except OSError:
+        return b""
 
 
 def holds_encoded(path: Path) -> bool:

@@ -62,7 +62,8 @@ def why_foreign(content: bytes, is_ours: IsOurs) -> str | None:
         return None
     if outline.is_cut:
         return None if _VERSION_LINE.search(content) else NO_HEAD
-    return HELD if any("\n" in value and _HELD.search(value) for _, value in outline.inside + outline.top) else ""
+    texts = (text for pair in outline.inside + outline.top for text in pair)
+    return HELD if any("\n" in text and _HELD.search(text) for text in texts) else ""
 
 
 def _names_ours(key: str, value: str, is_ours: IsOurs) -> bool:

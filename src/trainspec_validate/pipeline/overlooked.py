@@ -23,6 +23,7 @@ from trainspec_validate.pipeline.claims import (
     is_in_ebcdic,
     is_in_toml,
     names_kind,
+    start_of,
 )
 from trainspec_validate.pipeline.data_sets import DATA_SET, holds_tokens
 from trainspec_validate.pipeline.detect import (
@@ -49,7 +50,7 @@ from trainspec_validate.pipeline.files import (
 )
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, NotFollowedError, TooDeepError
-from trainspec_validate.pipeline.scripts import IN_SCRIPT, writes_document
+from trainspec_validate.pipeline.scripts import IN_SCRIPT, PACKED_IN_SCRIPT, is_script, writes_document
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
 from trainspec_validate.system.boundary import InputError, open_regular
@@ -73,6 +74,7 @@ _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 PACKED_DOCUMENT: Final = "is a compressed document"
 UNREAD_DOCUMENT: Final = "has the name of a document, and is compressed in a way that is not read here, or is damaged"
+_TABLES: Final = frozenset({".csv", ".tsv"})
 _YAML: Final = (".yaml", ".yml")
 _NOTEBOOK: Final = ".ipynb"
 _TOML: Final = "is a document in TOML, which is not read"
@@ -88,6 +90,7 @@ _OWN_FILE: Final = "write the document to a file of its own"
 _USUAL: Final = {
     HELD: _OWN_FILE,
     IN_SCRIPT: _OWN_FILE,
+    PACKED_IN_SCRIPT: _OWN_FILE,
     PACKED_DOCUMENT: _UNPACK,
     UNREAD_DOCUMENT: _UNPACK,
     TOO_DEEP: _UNPACK,
@@ -426,9 +429,17 @@ def _document_reason(file: Path) -> str:
             return _CLAIMS
         if content and writes_document(file.name, content):
             return IN_SCRIPT
-        return HELD if may_be_renamed(file.name) and holds_encoded(file) else ""
+        return _encoded_reason(file)
     odd = next(f"U+{ord(character):04X}" for character in suffix if not character.isascii())
     return f"ends in {odd}, which is no letter of ASCII, and claims to be ours" if hidden_claims(file) else ""
+
+
+def _encoded_reason(file: Path) -> str:
+    """Why a text is left out that holds a document in base64; empty for programs, which hold examples."""
+    if may_be_renamed(file.name) or file.suffix.lower() in _TABLES:
+        return HELD if holds_encoded(file) else ""
+    is_of_shell = is_script(file.name, start_of(file))
+    return PACKED_IN_SCRIPT if is_of_shell and holds_encoded(file) else ""
 
 
 def _is_whole_document(file: Path, content: bytes) -> bool:

@@ -14,7 +14,7 @@ from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.rank_memory import RankMemory
 from trainspec_validate.performance.costs.software import is_known, software_of
-from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
+from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook, overheads_of
 from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.space import (
     ORDERS,
@@ -136,7 +136,8 @@ def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemor
         least = len(RECOMPUTATIONS)
         for sharded in growing:
             for index, recompute in enumerate(RECOMPUTATIONS[:least]):
-                plain = settings_of(Choice(sharded, recompute), goal.framework)
+                own = overheads_of(goal.machine.accelerator)
+                plain = replace(settings_of(Choice(sharded, recompute), goal.framework), overheads=own)
                 stage, memory = memory_of_stage(goal.model, sharded, plain)
                 if memory.total <= goal.memory_budget_bytes:
                     yield from ((Choice(sharded, recompute, order), stage, memory) for order in orders)

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.containers import unnamed_state, unread_container
-from trainspec_validate.checkpoints.content import JUDGED, PICKLED, STATE_SUFFIXES, TAR, is_blank, kind_of_start
+from trainspec_validate.checkpoints.content import (
+    JUDGED,
+    PICKLED,
+    STATE_SUFFIXES,
+    TAR,
+    is_blank,
+    is_of_a_container,
+    kind_of_start,
+)
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
-from trainspec_validate.checkpoints.pickle_code import code_of
+from trainspec_validate.checkpoints.pickle_code import code_of, lack_of_array
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
 from trainspec_validate.checkpoints.unpacked import unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
@@ -27,6 +35,10 @@ _COMPRESSED = (
 )
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
 _PACKED = "is compressed, and its content is looked into for code alone"
+_OF_NO_FORMAT = "has the name of a file of state, and is of no format that is judged"
+_EMPTY = "has the name of a file of state, and is empty"
+_TAR_NAME = re.compile(r"(?<!\.pth)\.tar$|\.nemo$")
+"""Of archives that PyTorch is not given; it unpickles what is in any other: torch/serialization.py, legacy_load."""
 _BLANK = "holds zero bytes alone, which an interrupted write or a full disk leaves, and no state"
 _HDF5_START = b"\x89HDF"
 _START_BYTES = 512
@@ -87,6 +99,11 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         _name(checkpoint, path, start, kind)
 
 
+def is_unloadable(path: str, why: str) -> bool:
+    """Whether no loader takes a file of a checkpoint that is left out for a reason."""
+    return why == _EMPTY or (why == _OF_NO_FORMAT and is_of_a_container(path))
+
+
 def _is_known(checkpoint: Checkpoint, path: str) -> bool:
     """Whether a reader before this one has said what is in a file, or what is wrong with it."""
     return path in {*(trouble.path for trouble in checkpoint.troubles), *(piece.path for piece in checkpoint.pieces)}
@@ -96,13 +113,20 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     """Say of a file that no reader judges that it is left out, where a loader may unpickle it."""
     if _is_of_a_tool(checkpoint, path) or _is_known(checkpoint, path) or path in checkpoint.unread:
         return
-    if start.startswith((NUMPY_START, _HDF5_START)):
+    size_bytes = checkpoint.files[path].size_bytes
+    if kind == TAR and not _TAR_NAME.search(path.lower()):
+        checkpoint.note_functions(path, ["the pickles of a tar archive, which are not read"])
+    if start.startswith(NUMPY_START):
+        with open_file(checkpoint.root / path) as file:
+            if words := lack_of_array(file, size_bytes):
+                raise UnreadableError(words)
+        return
+    if start.startswith(_HDF5_START):
         return
     if start.startswith(_COMPRESSED):
         checkpoint.unread[path] = _PACKED
     elif path.lower().endswith(STATE_SUFFIXES):
-        reason = "has the name of a file of state, and is of no format that is judged"
-        checkpoint.unread[path] = unread_container(path) or reason
+        checkpoint.unread[path] = _EMPTY if not size_bytes else unread_container(path) or _OF_NO_FORMAT
     elif left_out(path) == ARCHIVE or kind == TAR:
         checkpoint.unread[path] = ARCHIVE
 

@@ -42,15 +42,22 @@ Examples:
   trainspec plan cluster.yaml --model llama3-70b
   trainspec plan cluster.yaml --model llama3-405b --num-ranks 16384 --global-sequences 2048 --output run
   trainspec plan cluster.yaml --model my-plan.yaml --top 10 --format json
+  trainspec plan cluster.yaml --predict my-plan.yaml
 """
 )
 @click.argument("cluster", type=click.Path())
 @click.option(
     "--model",
-    required=True,
     metavar="NAME|FILE",
     shell_complete=complete_model,
     help="Model of the catalog (`trainspec catalog --models`), or a training plan whose model is taken.",
+)
+@click.option(
+    "--predict",
+    "predicted",
+    type=click.Path(),
+    metavar="PLAN",
+    help="Search nothing: predict step time and memory of this training plan, by the same models.",
 )
 @click.option("--num-ranks", type=_COUNT, help="Ranks of the job.  [default: all of the node group]")
 @click.option("--node-group", metavar="NAME", help="Node group to run on.  [default: the largest]")
@@ -83,13 +90,33 @@ Examples:
 @click.option("--pick", "picked", type=click.IntRange(1, 100), default=1, show_default=True, help="Plan to write.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw step time against memory into this SVG file.")
 @click.option("--force", is_flag=True, help="Overwrite what is there, and plan in spite of errors.")
-def command(cluster: str, model: str, **options: Any) -> None:
+def command(cluster: str, model: str | None, predicted: str | None, **options: Any) -> None:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
     Every layout that the framework runs and memory holds is compared by its predicted step time. In plan 1 each
     dimension saves more than predictions miss; the others differ in kind. The band is the one that eight of ten
     published runs kept to. Nothing is written before the search is over.
     """
+    if predicted is not None:
+        _predict(cluster, predicted, model, options)
+        return
+    if model is None:
+        raise click.UsageError("Missing option '--model', or '--predict' for a plan that is given.")
+    _search(cluster, model, options)
+
+
+def _predict(cluster: str, plan: str, model: str | None, options: dict[str, Any]) -> None:
+    from trainspec_validate.cli.commands import plan_prediction  # noqa: PLC0415 - `--help` goes without the models
+
+    wished = [name for name in _WISHES if options[name] is not None and name != "number_format"]
+    refused = [*(["model"] if model else []), *wished, *(name for name in ("output", "plot") if options[name])]
+    if refused:
+        words = ", ".join("--" + {"num_tokens": "tokens"}.get(name, name.replace("_", "-")) for name in refused)
+        raise click.UsageError(f"--predict takes a plan as it is: leave out {words}")
+    plan_prediction.show(cluster, plan, options["style"], force=options["force"])
+
+
+def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
     from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
     from trainspec_validate.planner import explain, plan_text, safety  # noqa: PLC0415

@@ -430,3 +430,15 @@ def put_prefetch(draft: Draft, *, second: bool) -> None:
     else:
         told = f"{name} is {str(policy)[:40]}" if policy is not None else "NO_PREFETCH by default, accelerate 1.15.0"
         draft.lacks(place, f"{told}: the forward pass overlaps as far as the host runs ahead, the backward pass not")
+
+
+def put_section_sharding(draft: Draft) -> None:
+    """Sharding that a section of its own states, as that of Oumi does (oumi-ai/oumi:src/oumi/core/configs/params)."""
+    found = _STRATEGIES.get((draft.word("fsdp.sharding_strategy") or "").lower())
+    if found is None or not draft.flag("fsdp.enable_fsdp"):
+        return
+    draft.put(("parallelism", "sharding"), found, "fsdp.sharding_strategy")
+    if "hybrid" in str(draft.look("fsdp.sharding_strategy")).lower():
+        draft.lacks(
+            ("parallelism", "sharding_degree"), "hybrid sharding keeps a copy in each node; the node is not stated"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
 from trainspec_validate.model.finding import Pointer
@@ -39,6 +39,10 @@ def drop_defaults(draft: Draft) -> None:
             draft.lacks((group, key), "the file does not say, and the default depends on the version")
 
 
+_GROUPS = ("experts", "state_space")
+"""Groups of the model whose settings a checkpoint replaces."""
+
+
 def drop_from_checkpoint(draft: Draft) -> None:
     """Settings of `--use-checkpoint-args` from the checkpoint: sizes that are not given, and switches in any case."""
     if not draft.flag("use_checkpoint_args"):
@@ -54,8 +58,15 @@ def drop_from_checkpoint(draft: Draft) -> None:
                 [("model", key)],
                 f"{json.dumps(value) if isinstance(value, bool) else value} by the arguments, but {source}",
             )
-    for key, value in (draft.get("model", "experts") or {}).items():
-        draft.drop([("model", "experts", key)], f"{value} by the arguments, but {source}")
+    inner = [(("model", group, key), value) for group in _GROUPS for key, value in _items(draft, group)]
+    for place, value in inner:
+        draft.drop([place], f"{value} by the arguments, but {source}")
+
+
+def _items(draft: Draft, group: str) -> Iterator[tuple[str, Any]]:
+    """The facts of a group of the model."""
+    found = draft.get("model", group)
+    yield from found.items() if isinstance(found, dict) else ()
 
 
 def leave_foreign_model_open(draft: Draft) -> None:

@@ -42,6 +42,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     is_example,
     leave_groups_open,
     leave_unstated_open,
+    put_section_sharding,
     write_training,
 )
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
@@ -195,6 +196,7 @@ def _of_file(text: ForeignText, launch: Mapping[str, Any]) -> Draft:
         if section:
             drop_unknown_program(draft, f"the reader of the section {section}", own=True)
             _leave_stated_twice_open(draft)
+            put_section_sharding(draft)
         if not _FORMATS & draft.values.keys():
             leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
         _leave_named_open(draft, launch)

@@ -23,6 +23,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
+from trainspec_validate.interop.readers._rollouts import put_rollouts
 from trainspec_validate.interop.readers._shell_choices import Alternatives
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_found import PROGRAM, Option, Options
@@ -121,13 +122,13 @@ def read(text: ForeignText) -> Fragment:
         drop_after_exit(draft)
         drop_from_checkpoint(draft)
         count_biases(draft)
+        put_rollouts(draft)
         complete(draft, *started_ranks(draft, text.text))
         leave_foreign_model_open(draft)
         return draft
 
-    # The name of a file that the script itself writes needs no directory.
-    named_here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}
-    draft = settled({**started.values, **named_here}, make)
+    here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}  # needs no directory
+    draft = settled({**started.values, **here}, make)
     leave_frozen_open(draft, started.values)
     leave_unread_open(draft, started)
     leave_configuration_open(draft)

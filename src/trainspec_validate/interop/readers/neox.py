@@ -14,7 +14,7 @@ from trainspec_validate.interop.readers import _deepspeed_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_neox
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
-from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._state_space_layers import Layers, Names, put_layers, put_state
 from trainspec_validate.interop.readers._worlds import settled
@@ -66,8 +66,10 @@ _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 def looks_like(text: ForeignText) -> bool:
     """Whether a text has the degrees of GPT-NeoX at its top, or what only it has, with other settings of it."""
     head = text.text[:_HEAD]
-    found = _KEY if _BRACE.match(head) else _TOP_KEY
-    keys = {name.replace("-", "_") for name in found.findall(head)}
+    found = (_KEY if _BRACE.match(head) else _TOP_KEY).findall(head)
+    if head.lstrip()[:1] == "{":  # results of evaluations hold the settings of the model deep inside
+        found = [*top_keys(head)] or found
+    keys = {name.replace("-", "_") for name in found}
     if keys & _DEGREES:
         return len(keys & _OWN) >= _FEWEST
     return bool(keys & _SURE) and len(keys & (_SURE | _OWN | _OF_A_PART)) >= _FEWEST

@@ -79,6 +79,9 @@ def _offload(item: Offload, stage: int, notes: list[str]) -> Section:
 def _parallel(job: Job, notes: list[str]) -> Section:
     p = job.plan.parallelism
     if p.pipeline > 1:
+        if p.num_virtual_stages > 1 or p.schedule not in {None, "1f1b"}:
+            message = f"DeepSpeed's pipeline engine runs 1F1B with one chunk on a stage, the plan says {p.schedule}"
+            raise NotExpressible(message, "set schedule: 1f1b, without num_virtual_stages")
         if _STAGES[p.sharding] > 1:
             message = f"DeepSpeed's pipeline engine refuses ZeRO stage {_STAGES[p.sharding]}"
             raise NotExpressible(message, "shard optimizers only, or leave the pipeline out")

@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
-from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval
+from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval, stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, RunView
 
 RATE, TOKENS = "train.token.rate", "train.token.count"
-SAMPLE_RATE = "train.sample.rate"
+SAMPLE_RATE, DURATION = "train.sample.rate", "train.step.duration"
 SAMPLES, BATCH = "train.sample.count", "train.batch.size"
 MODEL, HARDWARE = "train.flops.utilization", "train.flops.hardware_utilization"
 TOLERANCE = 0.02
 """Of rates, counts and utilisation; slips of units are a factor of 1.024 or more."""
+UNIT_DIGITS = 2.0
+"""Powers of ten by which the work of an update changes where a unit does: no ramp of the batch has so many."""
 RATE_FACTOR = 1.5
 """Between rates and counts of samples in logs of other programs, which leave out different parts of the time."""
 FEWEST_RATES = 3
@@ -36,6 +38,9 @@ def rate_consistency(run: RunView) -> Iterator[Violation]:
     samples, batch = run.job.get(SAMPLES), run.job.get(BATCH)
     judged = False
     for span in run.attempts:
+        for answer in _work_of_an_update(run, span):
+            judged = True
+            yield from answer
         if rate is not None and tokens is not None:
             for answer in _rate_against_count(span, rate, tokens, evaluations(run)):
                 judged = True
@@ -48,7 +53,51 @@ def rate_consistency(run: RunView) -> Iterator[Violation]:
                 judged = True
                 yield from answer
     if not judged:
-        raise NotApplicable(f"neither {RATE} with {TOKENS}, nor {SAMPLES} with {BATCH}, over three reports")
+        raise NotApplicable(
+            f"neither {RATE} with {TOKENS} or {DURATION}, nor {SAMPLES} with {BATCH}, over three reports"
+        )
+
+
+def _work_of_an_update(run: RunView, span: AttemptSpan) -> Iterator[list[Violation]]:
+    """Rates times the time of an update, which change by a unit within an attempt; nothing where there are too few."""
+    duration = run.job.get(DURATION)
+    for series in filter(None, (run.job.get(RATE), run.job.get(SAMPLE_RATE))):
+        mine = of_attempt(series, span.number)
+        if duration is not None and series.key.metric == RATE:
+            theirs = of_attempt(duration, span.number)
+            _, here, there = np.intersect1d(series.time_us[mine], duration.time_us[theirs], return_indices=True)
+            seconds, what = np.asarray(duration.value[theirs])[there], DURATION
+        elif has_times(run) and duration is None:
+            here, what = np.arange(1, len(series.time_us[mine])), "the time of an update"
+            steps = np.asarray(series.step[mine])
+            updates = np.where((steps[:-1] >= 0) & (np.diff(steps) > 0), np.diff(steps), np.nan)
+            seconds = np.diff(series.time_us[mine]) / 1e6 / updates
+        else:
+            continue
+        work = np.asarray(series.value[mine])[here] * seconds
+        usable = np.isfinite(work) & (work > 0)
+        here, work = here[usable], work[usable]
+        if len(work) >= 2 * FEWEST_RATES:
+            yield list(_other_units(series, mine.start + here, work, what))
+
+
+def _other_units(series: JobSeries, places: Any, work: Any, what: str) -> Iterator[Violation]:
+    """The first reports in a row in which the work of an update is another by a unit than in most of an attempt."""
+    usual = float(np.median(work))
+    apart = np.abs(np.log10(work / usual)) >= UNIT_DIGITS
+    for begin, end in stretches(apart, FEWEST_RATES):
+        first, last = int(places[begin]), int(places[end - 1])
+        unit = series.key.metric.split(".")[1]
+        step = int(series.step[first])
+        where = f" from step {step:,} on" if step >= 0 else ""
+        message = (
+            f"{series.key} times {what} is {number(float(work[begin]))} {unit}s in {end - begin:,} reports{where}, "
+            f"and {number(usual)} in most others"
+        )
+        times = int(series.time_us[first]), int(series.time_us[last])
+        help_text = "write rates per second and times in seconds in every report"
+        yield Violation(series.location(first), message, help_text, Evidence(str(series.key), "", *times, end - begin))
+        return
 
 
 def _tokens(run: RunView) -> JobSeries | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from trainspec_validate.telemetry.formats.items import Refusal
 
@@ -29,7 +29,7 @@ class Courses:
         self._low = -1
         """Where the lower course ended when the step rose above `_top` again; -1 before."""
         self._num_turns = 0
-        self._values: Hashable = None
+        self._values: Mapping[str, Any] | None = None
         self._num_pairs = 0
         self._is_paired = False
         """Whether the last row repeats the step before with other values."""
@@ -45,7 +45,7 @@ class Courses:
         self._last = step
         return self._num_turns >= _LEAST_TURNS
 
-    def twice(self, step: int, values: Hashable) -> Refusal | None:
+    def twice(self, step: int, values: Mapping[str, Any]) -> Refusal | None:
         """The refusal of the row with which many steps in a row were reported again with other values, once.
 
         Call it before `is_mixed`.

@@ -97,6 +97,13 @@ class Refusal:
         return self.code in {"several-runs", "no-training"}
 
 
+def beyond(step: int, total: int) -> Refusal:
+    """The refusal of a step that is above the number of steps which its own line states."""
+    return Refusal(
+        f"step {step:,} is beyond the {total:,} steps that the line states", "state how long it trains", "range"
+    )
+
+
 INDEX: Final = "steps are indices from 0; 1 is added"
 """Message on a program that counts steps from 0."""
 Found = tuple[int, Record | Refusal]

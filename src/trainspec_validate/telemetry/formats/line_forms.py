@@ -80,7 +80,7 @@ FORMS: Final = {
     "llmc-console-log": Form(
         "console log of llm.c, lines with step, loss and norm",
         b" | loss ",
-        re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>\d{1,12})/\d{1,12} \| (?P<fields>loss .{1,400})"),
+        re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>\d{1,12})/(?P<total>\d{1,12}) \| (?P<fields>loss .{1,400})"),
         _fields(
             rf"(?:^|\| ){_WORD} (?P<value>{_NUMBER}) ?(?=\(|\||$)",
             rf"\| (?P<value>{_NUMBER}) (?P<name>ms)(?= |$)",
@@ -91,7 +91,9 @@ FORMS: Final = {
     "olmo-log": Form(
         "console log of OLMo and OLMo-core, blocks after [step=",
         b"[step=",
-        re.compile(r"\[step=(?P<step>[\d,]{1,15})/[^\]\s]{1,20},epoch=\d{1,9}(?:,[^\]\n]{1,60})?\](?P<fields>)\s*$"),
+        re.compile(
+            r"\[step=(?P<step>[\d,]{1,15})/(?P<total>[^\]\s]{1,20}),epoch=\d{1,9}(?:,[^\]\n]{1,60})?\](?P<fields>)\s*$"
+        ),
         (),
         {
             **dict.fromkeys(("train/CrossEntropyLoss", "train/CE loss"), (_LOSS, 1.0)),

@@ -11,14 +11,16 @@ from trainspec_validate.documents.types.stream import MetricValue, Sample
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.courses import MIXED, Courses
-from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.iteration import Iterations
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
 from trainspec_validate.telemetry.formats.row_copies import PastedRows
 from trainspec_validate.telemetry.formats.tally import Tally
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_LINE = re.compile(r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}\d{1,15} \|(?P<fields>.*)", re.DOTALL)
+_LINE = re.compile(
+    r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}(?P<total>\d{1,15}) \|(?P<fields>.*)", re.DOTALL
+)
 _LOADED = re.compile(
     r"(?:successfully loaded|loading) (?:distributed |release )?checkpoint from [^\n]{1,1000} at iteration "
     r"{1,4}(?P<step>\d{1,15})\b"
@@ -74,7 +76,7 @@ def local_us(text: str, offset_seconds: int | None) -> int | None:
     return fit.time_us(since // timedelta(microseconds=1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Line:
     """A line that reports an iteration."""
 
@@ -104,6 +106,7 @@ class Reader:
         self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
         self._lacks: dict[str, str] = {}
+        self._is_beyond = False
         self._pasted = PastedRows[_Line]()
         self._courses = Courses()
         self._is_over = False
@@ -141,6 +144,9 @@ class Reader:
         pairs, rest = self._pairs(offset, match["fields"])
         values = self._values(offset, pairs)
         step = fit.step(int(match["step"]))
+        if step is not None and step > int(match["total"]) > 0 and not self._is_beyond:
+            self._is_beyond = True
+            yield offset, beyond(step, int(match["total"]))
         if step is not None:
             yield from self._follow(step, time_us, offset, line.start)
             values["train.step.count"] = float(step)

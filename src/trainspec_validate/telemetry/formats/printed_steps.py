@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from trainspec_validate.documents.types.stream import AttributeValue, MetricValue
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
+from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.line_forms import DURATION, FORMS, NORM, RATE, TOKENS
 from trainspec_validate.telemetry.formats.megatron import local_us
 from trainspec_validate.telemetry.formats.step_rows import StepRows
@@ -43,6 +43,7 @@ class Reader:
         self._rows = StepRows(transcript, is_console=True)
         self._block: _Block | None = None
         self._last = -1
+        self._is_beyond = False
         self._has_evaluated = False
         """Whether an evaluation was printed since the last report, whose time is in that of the next one."""
 
@@ -56,6 +57,7 @@ class Reader:
         yield from self._report()
         found = [*form.report.finditer(text)] if "'" in form.example else [form.report.search(text)]
         for match in filter(None, found):
+            yield from self._beyond(offset, match)
             told = {each["name"]: each["value"] for fields in form.fields for each in fields.finditer(match["fields"])}
             step = match.groupdict().get("step")
             self._block = _Block(offset, self._time(text), fit.step((step or "").replace(",", "")), told)
@@ -65,6 +67,13 @@ class Reader:
             self._transcript.is_restored |= form.restored in text
             self._has_evaluated |= form.evaluation is not None and form.evaluation.match(text) is not None
             self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
+
+    def _beyond(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
+        """The refusal of the first step beyond the number of steps that the line states."""
+        step, total = (fit.step((match.groupdict().get(name) or "").replace(",", "")) for name in ("step", "total"))
+        if step is not None and total and step > total and not self._is_beyond:
+            self._is_beyond = True
+            yield offset, beyond(step, total)
 
     def end(self) -> Iterator[Found]:
         """The last report, and rows that wait."""

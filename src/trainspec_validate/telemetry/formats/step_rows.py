@@ -23,7 +23,7 @@ _MEASURED = frozenset({"train.step.duration", "train.token.rate", "train.sample.
 """Metrics whose values differ where a step is executed again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Row:
     """A row as a reader gives it."""
 
@@ -117,7 +117,7 @@ class StepRows:
             return
         courses = self._courses
         if courses is not None and row.is_trained and row.step is not None:
-            again = courses.twice(row.step, tuple(row.values.items()))
+            again = courses.twice(row.step, row.values)
             if again:
                 yield row.offset, again
             if courses.is_mixed(row.step):
