@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from overlay import overlay  # noqa: E402
 
 from trainspec_validate.documents.load import load_text  # noqa: E402
-from trainspec_validate.model.finding import Verdict  # noqa: E402
+from trainspec_validate.model.finding import Severity, Verdict  # noqa: E402
 from trainspec_validate.pipeline.validation import Selection, validate  # noqa: E402
 
 BASE = ROOT / "spec" / "v1" / "base"
@@ -71,6 +71,20 @@ def verdict(tmp_path: Path) -> Callable[..., Verdict]:
         _write_set(tmp_path, cluster, plan, checkpoint)
         report = validate([tmp_path], Selection(select=(requirement,)))
         return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)
+
+    return run
+
+
+@pytest.fixture
+def severity(tmp_path: Path) -> Callable[..., int]:
+    """The worst that is said of excerpts laid over the base documents: 2 for an error, 1 for a warning, else 0."""
+
+    def run(
+        *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = "", select: tuple[str, ...] = ()
+    ) -> int:
+        _write_set(tmp_path, cluster, plan, checkpoint)
+        report = validate([tmp_path], Selection(select=select))
+        return max((1 + (finding.severity is Severity.ERROR) for finding in report.findings), default=0)
 
     return run
 

@@ -138,7 +138,8 @@ def test_versions(findings: Findings, observed: str, is_clean: bool) -> None:
 
 def test_an_observation_of_another_group_is_not_held_against_this_one(verdict: Verdicts) -> None:
     cluster = seen(group="elsewhere", transport="tcp", interfaces=["eth0"], gpu_direct_share=0)
-    for requirement in ("TS-CLU-057", "TS-CLU-058", "TS-CLU-060"):
+    assert verdict("TS-CLU-057", cluster=cluster, plan=None, checkpoint=None) is Verdict.FAIL  # no such group
+    for requirement in ("TS-CLU-058", "TS-CLU-060"):
         assert verdict(requirement, cluster=cluster, plan=None, checkpoint=None) is Verdict.NOT_APPLICABLE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -303,3 +304,9 @@ def test_no_layer_of_a_hybrid_is_empty(findings, keys, wrong) -> None:
 
 def test_layers_of_a_hybrid_may_be_of_several_kinds(findings) -> None:
     assert findings(plan={"model": ZAMBA_2}, select=FAMILY) == set()
+
+
+def test_the_help_on_grouped_query_attention_leaves_out_both_ends(helps: Callable[..., list[str]]) -> None:
+    """As many key and value heads as query heads are full attention, and one is multi-query."""
+    (said,) = helps(plan="model: {num_key_value_heads: 64}", select=("TS-PAR-015",))
+    assert said == "num_key_value_heads is then more than 1 and less than 64, a divisor of it"

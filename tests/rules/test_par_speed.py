@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +20,7 @@ RIGHT = {
     "model_flops_per_second": 128 * 480e12,
 }
 """One speed of the base plan: 512 sequences of 8,192 tokens in 30 s on 128 ranks, 70.55 billion parameters."""
+ERROR = 2
 RULES = ("TS-PAR-033", "TS-PAR-034", "TS-PAR-041", "TS-PAR-042", "TS-PAR-043", "TS-CKP-010")
 
 
@@ -166,3 +168,56 @@ def test_a_convention_that_counts_masked_attention_may_exceed_the_peak(findings:
     for convention, wrong in (("palm", False), ("6n-causal-attention", True)):
         plan = long + rate.replace("%s", convention) + "\nparallelism: {context: 1}"
         assert bool(findings(plan=plan, select=("TS-PAR-042",))) is wrong
+
+
+LORA = "lora: {rank: 8, targets: [query, value]}\n"
+HYBRID = "model: {family: hybrid, num_attention_layers: 80, num_ffn_layers: 80}\n"
+FURTHER = (1.0, 6.0, 1e3, 1e9)
+
+
+@pytest.mark.parametrize("key", RIGHT)
+@pytest.mark.parametrize("model", ["", LORA, HYBRID])
+@pytest.mark.parametrize("peak", [{}, {"peak_flops_per_second": 989e12}])
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_larger_error_has_no_milder_verdict(
+    severity: Callable[..., int], key: str, model: str, peak: dict[str, float], faster: bool
+) -> None:
+    """A speed that is off by a thousand is no better than one that is off by ten, for each requirement alone too."""
+    up = faster is not (key == "step_seconds")
+    for select in ((), ("TS-PAR-042",)):
+        found = [
+            severity(plan=model + _plan(**{key: RIGHT[key] * (factor if up else 1 / factor)}, **peak), select=select)
+            for factor in FURTHER
+        ]
+        assert all(before <= after for before, after in itertools.pairwise(found)), found
+    assert not faster or severity(plan=model + _plan(**{key: RIGHT[key] * (60 if up else 1 / 60)}, **peak)) == ERROR
+
+
+@pytest.mark.parametrize("family", ["hybrid", "state-space"])
+@pytest.mark.parametrize(("share", "wrong"), [(1.0, False), (0.1, True), (1e-4, True)])
+def test_parameters_bound_the_speed_of_every_model_whose_tokens_visit_them(
+    findings: Findings, family: str, share: float, wrong: bool
+) -> None:
+    model = f"model: {{family: {family}, attention: none}}\n"
+    found = findings(plan=model + _plan(step_seconds=30 * share), select=("TS-PAR-042",))
+    assert found == ({("TS-PAR-042", "performance.step_seconds")} if wrong else set())
+
+
+@pytest.mark.parametrize("family", ["other", "vision-transformer"])
+def test_a_stated_count_of_operations_bounds_a_speed(
+    findings: Findings, verdict: Callable[..., Verdict], family: str
+) -> None:
+    model = f"model: {{family: {family}}}\n"
+    for requirement in ("TS-PAR-034", "TS-PAR-041", "TS-PAR-042"):
+        peak = {"peak_flops_per_second": 989e12}
+        assert verdict(requirement, plan=model + _plan(step_seconds=3, **peak)) is Verdict.NOT_RUN
+    for step, wrong in ((30, False), (1, True)):
+        found = findings(plan=model + _plan(step_seconds=step, flops_per_token=423e9), select=("TS-PAR-042",))
+        assert bool(found) is wrong
+
+
+def test_experts_that_no_token_visits_take_no_operations(verdict: Callable[..., Verdict]) -> None:
+    model = "model: {family: moe-transformer, vocabulary_size: null}\n"
+    plan = model + _plan(tokens_per_second_per_accelerator=8000, peak_flops_per_second=989e12)
+    for requirement in ("TS-PAR-034", "TS-PAR-042"):
+        assert verdict(requirement, plan=plan) is Verdict.NOT_RUN

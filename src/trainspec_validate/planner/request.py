@@ -89,21 +89,14 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     if num_ranks > nodes.num_ranks:
         raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
     fabric = _fabric(cluster, nodes)
-    if wishes.sequence_length:
-        model = changed(model, sequence_length=wishes.sequence_length)
-    if model.sequence_length == 1:
-        raise Impossible("a sequence of one token has nothing to predict; ask for a longer --sequence-length")
-    if model.sequence_length is None:
-        raise Impossible(f"{model.name} has no sequence length; ask for one")
-    if (layers := model.num_layers or 0) > _MAX_LAYERS:
-        raise Impossible(f"{model.name} has {number(layers)} layers; at most {number(_MAX_LAYERS)} are planned for")
+    model, sequence_length = _model(model, wishes)
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
     _refuse(machine, wishes.reserve_bytes)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
-    asked = (num_ranks, sequences, model.sequence_length, wishes.reserve_bytes, _framework(wishes.framework))
+    asked = (num_ranks, sequences, sequence_length, wishes.reserve_bytes, _framework(wishes.framework))
     goal = Goal(facts, machine, *asked)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
@@ -158,6 +151,19 @@ def _nodes(cluster: ClusterProfile, wishes: Wishes, assumptions: list[str]) -> J
         raise Impossible(str(error)) from error
     assumptions.extend([note] if note else [])
     return nodes
+
+
+def _model(model: Model, wishes: Wishes) -> tuple[Model, int]:
+    """The model with the sequence length that is asked for, and that length."""
+    if wishes.sequence_length:
+        model = changed(model, sequence_length=wishes.sequence_length)
+    if model.sequence_length == 1:
+        raise Impossible("a sequence of one token has nothing to predict; ask for a longer --sequence-length")
+    if model.sequence_length is None:
+        raise Impossible(f"{model.name} has no sequence length; ask for one")
+    if (layers := model.num_layers or 0) > _MAX_LAYERS:
+        raise Impossible(f"{model.name} has {number(layers)} layers; at most {number(_MAX_LAYERS)} are planned for")
+    return model, model.sequence_length
 
 
 def _fabric(cluster: ClusterProfile, nodes: JobNodes) -> Fabric | None:

@@ -10,7 +10,7 @@ from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.cluster import total
 from trainspec_validate.performance.derived.plan import node_groups, num_ranks
-from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
 
 def _rollout(plan: TrainingPlan) -> Rollout:
@@ -80,7 +80,8 @@ def rollout_room(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
     wanted = own.node_group or plan.node_group
     groups = [group for group in cluster.node_groups if wanted in {None, group.name}]
     if not groups:
-        raise NotApplicable("the cluster has no node group of that name")
+        reason = f"names a node group {wanted!r}, which cluster {cluster.metadata.name} does not have"
+        raise Unresolved(at(plan, *(["rollout"] if own.node_group else []), "node_group"), reason)
     there = sum(total(group) for group in groups)
     training = _fewest_in(groups, plan, cluster)
     if own.num_accelerators + training > there:

@@ -79,7 +79,10 @@ def layout_references(cluster: ClusterProfile) -> Iterator[Violation]:
         *((("switches", k, "tier"), switch.tier, tiers) for k, switch in enumerate(layout.switches)),
         *((("links", k, "source"), link.source, ends) for k, link in enumerate(layout.links)),
         *((("links", k, "target"), link.target, ends) for k, link in enumerate(layout.links)),
-        *(((*place, "leaf"), nic.leaf, switches) for place, nic in _devices(layout.nodes, "nics")),
+        *(
+            ((*place, "leaf"), device.leaf, switches)
+            for place, device in _devices(layout.nodes, "accelerators", "nics")
+        ),
     ):
         if name is not None and name not in known:
             told = hint(name, known) or "declare it, or correct the name"

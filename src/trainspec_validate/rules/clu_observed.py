@@ -40,9 +40,14 @@ _LISTED = 12
 
 @rule("TS-CLU-057")
 def observed_transport(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The observed transport is that of a fabric of the compute NICs."""
+    """The observed transport is that of a fabric of the compute NICs, and the observed group is declared."""
     judged = False
     for i, own in _observations(cluster):
+        if not _groups(cluster, own):
+            judged = True
+            told = hint(own.group or "", [group.name for group in cluster.node_groups])
+            message = f"no node group is named {own.group!r}"
+            yield Violation(at(cluster, "observations", i, "group"), message, told)
         names = {nic.fabric for _, nic in _compute(cluster, own)}
         plugged = [(j, fabric) for j, fabric in enumerate(cluster.fabrics) if fabric.name in names]
         wanted = {fabric.transport for _, fabric in plugged}

@@ -102,7 +102,10 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
         "full": (groups in {None, heads}, f"{heads}, as many as query heads"),
         "multi-query": (groups == 1, "1"),
         "latent": (groups in {None, heads}, f"left out, or {heads}: each head has keys and values of its own"),
-        "grouped-query": (groups is not None and 1 < groups < heads, f"between 1 and {heads}"),
+        "grouped-query": (
+            groups is not None and 1 < groups < heads,
+            f"more than 1 and less than {heads}, a divisor of it",
+        ),
     }
     fits, value = wanted.get(model.attention or "", (True, ""))
     if not fits and groups is None:

@@ -10,12 +10,13 @@ from trainspec_validate.model.units import billions, flops_per_second, number, p
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.plan import tokens_per_step
 from trainspec_validate.performance.derived.speed import (
-    TRANSFORMERS,
+    BY_PARAMETERS,
     StepTime,
     least_flops_per_second,
     peak_of_rank,
     stated_flops_per_second,
     step_time,
+    visited_parameters,
 )
 from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._groups import check_group
@@ -94,7 +95,7 @@ def plausible_utilisation(plan: TrainingPlan, cluster: ClusterProfile) -> Iterat
     if step.key.endswith("_utilisation"):
         raise NotApplicable("the speed is a utilisation, which another requirement judges")
     told = (
-        done < LEAST_FLOPS and plan.model.family in TRANSFORMERS
+        done < LEAST_FLOPS and plan.model.family in BY_PARAMETERS
     )  # by the requirement on the lower bound of throughput
     if told or LEAST_SHARE * peak <= done <= min(MOST_SHARE * peak, peak) or done > peak:
         return
@@ -143,7 +144,8 @@ def _done(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[StepTime, float,
     """The step, the operations per second of a rank, and its peak.
 
     Raises:
-        NotApplicable: one is not known, or the speed is impossible on any accelerator.
+        NotApplicable: the plan gives no speed.
+        Unresolved: operations or peak are not known.
     """
     check_group(plan, cluster)
     step, done, peak = step_time(plan), least_flops_per_second(plan), peak_of_rank(plan, cluster)
@@ -152,18 +154,7 @@ def _done(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[StepTime, float,
     if done is None or peak is None:
         what = "operations of a step are not counted" if done is None else "peak in its format is not known"
         raise Unresolved(at(plan, "performance", step.key), f"gives a speed, but the {what}")
-    if _reported(plan):
-        raise NotApplicable("the speed is impossible on any accelerator, as another requirement reports")
     return step, done, peak
-
-
-def _reported(plan: TrainingPlan) -> bool:
-    """True where the forward pass alone is above any peak, or above the one that the plan states."""
-    stated = plan.performance.peak_flops_per_second if plan.performance else None
-    try:
-        return _speed(plan).forward_flops > (stated or MOST_FLOPS)
-    except NotApplicable:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,20 +180,28 @@ class _Speed:
 
 
 def _speed(plan: TrainingPlan) -> _Speed:
-    performance, model, ranks = plan.performance, plan.model, plan.parallelism.num_accelerators
+    key, tokens_per_second = _tokens_per_second(plan)
+    if plan.model.family not in BY_PARAMETERS:
+        family = plan.model.family
+        reason = f"gives the speed of a model of the family {family}, whose operations are not counted by parameters"
+        raise Unresolved(at(plan, "model", "family"), reason)
+    active = visited_parameters(plan.model)
+    if active is None:
+        reason = "gives a speed, but not the parameters that a token of the mixture of experts visits"
+        raise Unresolved(at(plan, "model"), reason, "state model.num_active_parameters")
+    return _Speed(key, tokens_per_second, active)
+
+
+def _tokens_per_second(plan: TrainingPlan) -> tuple[str, float]:
+    """Tokens per second and rank, and the key that they follow from."""
+    performance, ranks = plan.performance, plan.parallelism.num_accelerators
     if performance is None:
         raise NotApplicable("the plan gives no speed")
-    if model.family not in TRANSFORMERS:
-        if performance.tokens_per_second is None and performance.tokens_per_second_per_accelerator is None:
-            raise NotApplicable("the plan gives no tokens per second")
-        reason = f"gives tokens per second of the family {model.family}, whose operations are not counted by parameters"
-        raise Unresolved(at(plan, "model", "family"), reason)
-    active = model.num_active_parameters or model.num_parameters
     if performance.tokens_per_second_per_accelerator is not None:
-        return _Speed("tokens_per_second_per_accelerator", performance.tokens_per_second_per_accelerator, active)
+        return "tokens_per_second_per_accelerator", performance.tokens_per_second_per_accelerator
     if performance.tokens_per_second is not None:
-        return _Speed("tokens_per_second", performance.tokens_per_second / ranks, active)
+        return "tokens_per_second", performance.tokens_per_second / ranks
     step, tokens = step_time(plan), tokens_per_step(plan)
     if step is None or step.seconds is None or tokens is None:
         raise NotApplicable("the plan gives no tokens per second")
-    return _Speed(step.key, tokens / step.seconds / ranks, active)
+    return step.key, tokens / step.seconds / ranks

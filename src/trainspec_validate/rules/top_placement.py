@@ -21,16 +21,18 @@ MAX_OVERSUBSCRIPTION = 2
 
 @rule("TS-TOP-017")
 def node_group(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The plan names a node group of its cluster, unless there is one or it uses all."""
+    """The plan names a node group of its cluster, unless there is one or it uses all; its rollout names one too."""
     names = [group.name for group in cluster.node_groups]
-    if plan.node_group is not None:
-        if plan.node_group not in names:
+    rollout = plan.rollout.node_group if plan.rollout else None
+    for name, *place in ((plan.node_group, "node_group"), (rollout, "rollout", "node_group")):
+        if name is not None and name not in names:
             yield Violation(
-                at(plan, "node_group"),
-                f"cluster {cluster.metadata.name} has no node group {plan.node_group!r}",
+                at(plan, *place),
+                f"cluster {cluster.metadata.name} has no node group {name!r}",
                 f"one of: {', '.join(names)}",
                 related=((at(cluster, "node_groups"), "its node groups"),),
             )
+    if plan.node_group is not None:
         return
     offered = sum(JobNodes(group, index).num_ranks for index, group in enumerate(cluster.node_groups))
     wanted = plan.parallelism.num_accelerators

@@ -23,6 +23,8 @@ from trainspec_validate.performance.derived.trained import num_trained
 
 HARDWARE_CONVENTION = "megatron-2021-hardware"
 TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
+BY_PARAMETERS = TRANSFORMERS | {"state-space", "hybrid"}
+"""Families whose tokens each visit all active parameters but those of tables, once or more often."""
 _FLOPS_SLACK = 0.02
 """Relative difference of two counts of operations by one convention."""
 _UTILISATION_SLACK = 0.01
@@ -117,21 +119,36 @@ def flops_per_step(plan: TrainingPlan) -> tuple[float, float] | None:
 def least_flops_per_second(plan: TrainingPlan) -> float | None:
     """Operations per second that a rank does at least at the stated speed; None where they are not known.
 
-    Counted are the products with parameters, forward and backward, whatever the convention of the plan adds.
+    Counted are the products with parameters, forward and backward, or what the plan states of a token, whichever is
+    more.
     """
-    step, tokens = step_time(plan), tokens_per_step(plan)
-    performance = plan.performance
+    step, performance = step_time(plan), plan.performance
     if step is None or performance is None:
         return None
-    if plan.model.family not in TRANSFORMERS:
-        each = performance.flops_per_sample
-        flops = each * plan.batch.global_sequences if each else None
-    elif tokens is None or (bounds := flops_bounds(plan.model, None)) is None:
-        flops = None
-    else:
-        frozen = num_trained(plan) < plan.model.num_parameters
-        flops = bounds[0] * tokens * (_FORWARD_ONLY if frozen else 1)
-    return None if flops is None else flops / step.high / plan.parallelism.num_accelerators
+    operations = _least_flops_per_step(plan, performance)
+    return None if operations is None else operations / step.high / plan.parallelism.num_accelerators
+
+
+def _least_flops_per_step(plan: TrainingPlan, performance: Performance) -> float | None:
+    model, tokens, found = plan.model, tokens_per_step(plan), []
+    if performance.flops_per_sample and model.family not in BY_PARAMETERS:
+        return performance.flops_per_sample * plan.batch.global_sequences
+    if performance.flops_per_token and tokens:
+        share = _executed_share(model, performance.flops_convention)
+        found.append(performance.flops_per_token * tokens * share)
+    bounds = flops_bounds(model, None) if model.family in BY_PARAMETERS else None
+    if bounds and tokens:
+        found.append(max(bounds[0], _products_per_token(model)) * tokens)
+    trained = _FORWARD_ONLY if num_trained(plan) < model.num_parameters else 1
+    return max(found) * trained if found else None
+
+
+def _products_per_token(model: Model) -> float:
+    """Operations of a token with the parameters of a model that is no transformer; 0 where tables are not known."""
+    visited = visited_parameters(model)
+    if model.family in TRANSFORMERS or visited is None or not (model.vocabulary_size and model.hidden_size):
+        return 0.0
+    return 6 * (visited - (0 if model.tied_embeddings else model.vocabulary_size * model.hidden_size))
 
 
 def stated_flops_per_second(plan: TrainingPlan) -> tuple[str, float] | None:
@@ -254,9 +271,15 @@ def flops_bounds(model: Model, convention: str | None) -> tuple[float, float] | 
     return exact, exact
 
 
+def visited_parameters(model: Model) -> float | None:
+    """Parameters that one token uses, tables included; None for a mixture of experts that does not state them."""
+    mixture = model.experts or model.family == "moe-transformer"
+    return model.num_active_parameters or (None if mixture else model.num_parameters)
+
+
 def _loose_bounds(model: Model) -> tuple[float, float] | None:
     """Half to four times `6N` where no shape is known; nothing for networks that reuse their weights."""
-    if model.family in {"cnn", "vision-transformer"}:
+    num_parameters = visited_parameters(model)
+    if model.family in {"cnn", "vision-transformer"} or num_parameters is None:
         return None
-    num_parameters = model.num_active_parameters or model.num_parameters
     return 3 * num_parameters, 24 * num_parameters
