@@ -24,7 +24,7 @@ AS_PUBLISHED = "as published"
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a piece of software could do; texts as in the file."""
+    """Capabilities of a piece of software; texts as in the file."""
 
     sharding: str
     """Sharding stages, with spaces between."""
@@ -85,7 +85,7 @@ def _every() -> dict[str, dict[str, str]]:
             name = f"{line['dataset']} {line['variant']}".strip()
             known = found.setdefault(name, {})
             if line["means"] in known or not line["source"]:
-                raise ValueError(f"{FILE.name}: {name}, {line['means']}: told twice, or without a source")
+                raise ValueError(f"{FILE.name}: {name}, {line['means']}: listed twice, or without a source")
             known[line["means"]] = line["value"]
     return found
 

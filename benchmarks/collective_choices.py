@@ -19,7 +19,7 @@ _NODE_RATE = 400e9
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the tuner takes at one size, and what the package takes."""
+    """The choices of the tuner and of the package at one size."""
 
     platform: str
     ranks_per_node: int

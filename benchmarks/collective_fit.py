@@ -99,10 +99,10 @@ def loss(points: Sequence[Point], calibration: Calibration) -> float:
 def fit(points: Iterable[Point]) -> Calibration:
     """Constants by coordinate descent, first those of domains, then those of the fabric.
 
-    What no point tells of takes the value of its class. A transport without points takes the median of the others;
+    A constant without points takes the value of its class. A transport without points takes the median of the others;
     a mesh that of switched domains; a fabric that reduces, the share of switches of a domain. Of the two
     generations of reducing switches either takes the value of the other by the ratio in NCCL's table. Only points
-    that NICs bound tell of the NICs: a rack-wide domain whose links are the slower part would spoil the rest.
+    that NICs bound are used for the NICs: a rack-wide domain whose links are the slower part would spoil the rest.
     """
     usable = sorted({point for point in points if not point.excluded and point.message_bytes >= 256}, key=repr)
     inside = tuple(point for point in usable if point.network.num_domains == 1 and point.message_bytes >= MIB)

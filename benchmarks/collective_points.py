@@ -14,7 +14,7 @@ from trainspec_validate.performance.costs.network import Link, Network
 PUBLISHED = Path(__file__).resolve().parent / "published"
 SIMAI = "SimAI NIC table"
 SIMAI_NODE_RATE = 8 * 48.5e9
-"""What the shares of that table are of: eight ConnectX-7 at 48.5 GB/s (aliyun/SimAI calbusbw.h)."""
+"""Reference of the shares in that table: eight ConnectX-7 at 48.5 GB/s (aliyun/SimAI calbusbw.h)."""
 LEFT_OUT = (
     ("unnamed 4-node cluster", 20, "the source does not name the hardware, so there is no network to predict from"),
     ("Hugging Face H100 cluster", 7, "the source does not state message sizes"),
@@ -44,7 +44,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def networks() -> dict[tuple[str, int], Network]:
-    """What each published system talks over, by name and ranks. Latencies are left to the calibration."""
+    """Networks of each published system, by name and ranks. Latencies are left to the calibration."""
     return {
         (row["system"], int(row["num_ranks"])): Network(
             num_ranks=int(row["num_ranks"]),

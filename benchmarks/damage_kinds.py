@@ -9,7 +9,7 @@ from damage_rows import Log, Row, Value
 
 HOUR = 3600.0
 Operator = Callable[[Log], Log | str]
-"""What damages a log; a text where the damage is within a line."""
+"""A kind of damage to a log; a text where the damage is within a line."""
 OPERATORS: dict[str, Operator] = {}
 """By the name of the kind."""
 

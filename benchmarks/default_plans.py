@@ -120,7 +120,7 @@ def slow_bytes(goal: Goal, layout: Layout, settings: Settings, *, flat: bool) ->
     """Bytes that one rank sends over the slowest links in a step, and which links these are.
 
     They are the exits of the blocks of the tier that leaves a rank least, where a tier is oversubscribed; else those
-    of the scale-up domain. A rank's bytes out of its domain are those of the algorithm, times the share that goes on.
+    of the scale-up domain. A rank's bytes out of its domain are those of the algorithm, times the share that leaves it.
     """
     work, topology = work_of(goal.model, goal.machine, layout, settings), goal.machine.topology
     networks, spans = networks_of(goal.machine, layout, settings), axis_spans(layout, settings.order)

@@ -1,4 +1,4 @@
-"""What the reference trainers reach on a device, as one file of evidence.
+"""Measures the reference trainers on a device, and writes one file of evidence.
 
 Run with `python benchmarks/evidence.py --device cuda --out FILE.json`. Each part runs in a process of its own, so that
 one that fails takes no other with it, and is written as soon as it is measured: kernels against the roofline of the
@@ -50,7 +50,7 @@ NOT_MEASURED = "not_measured"
 
 
 def measured(name: str, device: str, *, short: bool, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, Any]:
-    """What a part found, or why it found nothing; no process that the part started is left."""
+    """Result of a part, or the reason for its absence; all processes that the part started have ended."""
     command = [sys.executable, str(Path(__file__).resolve()), "--part", name, "--device", device]
     command += ["--short"] if short else []
     start = time.monotonic()

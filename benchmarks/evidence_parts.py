@@ -125,7 +125,7 @@ def _memory(chosen: Sequence[Setup], runs: dict[str, list[Measured]], device: st
 
 
 def energy(device: str, short: bool) -> dict[str, Any]:  # noqa: ARG001 - the meter says what it is of
-    """The counter of energy beside the integral of power, while the device works."""
+    """The energy counter compared with the integral of power, while the device works."""
     wanted = {"operation": "energy", "seconds": 3.0 if short else 30.0, "interval_seconds": 0.1}
     found = metered(Request("energy", wanted), BackendProbes())
     moments = [
@@ -138,7 +138,7 @@ def energy(device: str, short: bool) -> dict[str, Any]:  # noqa: ARG001 - the me
 
 
 def golden(backend: str, device: str, short: bool) -> dict[str, Any]:
-    """Losses of a framework on the device beside the golden traces."""
+    """Losses of a framework on the device compared with the golden traces."""
     plans = ["state-space"] if short else list(golden_traces.MAKERS)
     worst = {
         plan: golden_traces.worst_difference(

@@ -46,7 +46,7 @@ class Fleet:
         return ticks, {"tick": ticks, "step": STEPS_PER_TICK * (ticks + 1)}
 
     def rank_columns(self, first: int, num_ticks: int) -> Columns:
-        """What ranks write."""
+        """Records of ranks."""
         num = len(self.ranks)
         ticks, common = self._common(first, num_ticks, self.ranks)
         micros = self._draw(490_000, 510_000, num_ticks, num)
@@ -65,7 +65,7 @@ class Fleet:
         }
 
     def device_columns(self, first: int, num_ticks: int) -> Columns:
-        """What agents write of devices."""
+        """Records of agents about devices."""
         num = len(self.ranks)
         ticks, common = self._common(first, num_ticks, self.ranks)
         watts = WATTS_TENTHS + self._draw(-150, 150, num_ticks, num)
@@ -89,7 +89,7 @@ class Fleet:
         }
 
     def node_columns(self, first: int, num_ticks: int) -> Columns:
-        """What agents write of their hosts and of themselves; the latter one number and 1 ms later."""
+        """Records of agents about their hosts and about themselves; the latter one number and 1 ms later."""
         num = len(self.nodes)
         ticks, common = self._common(first, num_ticks, self.nodes)
         return common | {

@@ -3,7 +3,7 @@
 Run with `python benchmarks/imports.py FOLDER`. `INDEX.csv` in the folder may name the repository of each file, in the
 columns repository, commit, path and file. `TRUTH.csv`, or the table of `--truth`, holds values that a person took from
 the files by hand, in the columns file, key and value: the key with dots, the value as JSON, and `open` for a value that
-no file tells, which the importer has to leave open. A table such as `published/values_checked_by_hand.csv`, with the
+no file states, which the importer must leave open. A table such as `published/values_checked_by_hand.csv`, with the
 columns repository, path, key and in_result, serves as well: it is compared for the files that `INDEX.csv` has. A value
 that is left open where the table has one counts apart from a wrong one. The exit code is 1 when a file crashed or a
 value is wrong.
@@ -31,7 +31,7 @@ from trainspec_validate.interop.open import foreign_text
 from trainspec_validate.interop.recognise import recognise
 
 OPEN = "open"
-"""What the table says of a value that a file does not tell."""
+"""Entry of the table for a value that a file does not state."""
 NAMED = "named"
 """The verdict on a setting that no key takes and that a remark names."""
 _TABLES = frozenset({"INDEX.csv", "TRUTH.csv"})
@@ -42,7 +42,7 @@ _MAX_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What became of one file: its facts, or why there are none."""
+    """Result of one file: its facts, or the reason for their absence."""
 
     name: str
     format: str = ""
@@ -111,7 +111,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def score(truths: Iterable[Truth], results: dict[str, Read]) -> Score:
-    """Every value of the table beside what was read."""
+    """Every value of the table with the value that was read."""
     found = Score()
     for truth in truths:
         result = results.get(truth.file)
@@ -155,7 +155,7 @@ def index_of(folder: Path) -> list[dict[str, str]]:
 
 
 def repositories(folder: Path) -> dict[str, str]:
-    """The repository of each file, where an index tells it."""
+    """The repository of each file, where an index names it."""
     return {row["file"]: row["repository"] for row in index_of(folder)}
 
 

@@ -33,15 +33,15 @@ CLUSTERS = Path(__file__).resolve().parent.parent / "examples" / "clusters"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a publication tells of its layouts besides the degrees."""
+    """Facts in a publication about its layouts, other than the degrees."""
 
     machine: str
     chunks: bool
-    """Whether the number of chunks is told; `training_sets` has it then."""
+    """Whether the number of chunks is published; `training_sets` has it then."""
     sharding_stages: tuple[int, ...]
     order: tuple[str, ...] = ORDERS[0]
     micro: bool = False
-    """Whether the micro-batch is told; `training_sets` has it then."""
+    """Whether the micro-batch is published; `training_sets` has it then."""
 
 
 TOLD = {
@@ -141,7 +141,7 @@ def published_choices(run: Run, row: dict[str, str]) -> Iterator[Choice]:
 
 
 def recomputations(row: dict[str, str]) -> tuple[Recompute, ...]:
-    """What a row recomputes, or everything where that is not told."""
+    """Activations that a row recomputes, or all where the source does not say."""
     return tuple(policy for policy in RECOMPUTATIONS if row["recompute"] in {policy, ""})
 
 

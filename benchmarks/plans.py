@@ -1,4 +1,4 @@
-"""The planner's plans beside published ones, a default that knows nothing of its machine, and an enumeration.
+"""Compares the planner's plans with published plans, with a machine-independent default, and with an enumeration.
 
 Run with `python benchmarks/plans.py`, which takes some five minutes of a processor; `--part` keeps to one part,
 `--short` to a few rows of each. Everything but the processor seconds of searches is computed from the model, and is the

@@ -38,7 +38,7 @@ from trainspec_validate.planner.space import Choice, Goal
 SIZES = (8, 64, 512, 4096, 16384, 131072)
 SHORT = (("aws-p4de-a100", 8), ("nvidia-eos", 64), ("meta-llama3-24k", 16384))
 CLAIMS = ((8, 64, "10 to 15 % of time"), (64, 1 << 30, "30 % of time and 25 % of bytes"))
-"""What the field claims for plans that know the topology, by ranks."""
+"""Published gains of topology-aware plans, by ranks."""
 CLAIMED_BYTES = 0.25
 CHANGES = ("rank order", "algorithm", "memory", "degrees")
 _SAVE_STEPS, _SAVE_SECONDS = 1000, 3 * 3600.0
@@ -146,7 +146,7 @@ def print_default(*, small: bool) -> None:
     """Print default and plan for every example cluster and every size that it has room for."""
     wanted = SHORT if small else product(CLUSTERS, SIZES)
     every = [found for name, size in wanted for found in attempts(name, size)]
-    print("\n== Planner's plan beside a default that knows nothing of the machine ==\n")
+    print("\n== Planner's plan and a machine-independent default ==\n")
     print((__doc__ or "").split("\n\n", 1)[1])
     _print_chains([found for found in every if isinstance(found, Chain)])
     failures = [found for found in every if isinstance(found, str)]

@@ -46,7 +46,7 @@ SEARCHED_CLUSTER = "mrc-131072"
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The planner's search beside the enumeration."""
+    """The planner's search compared with the enumeration."""
 
     label: str
     ranking: Ranking
@@ -87,7 +87,7 @@ def _goal(name: str, model: str, num_ranks: int, sequences: int | None) -> Goal:
 def print_exhaustive(*, small: bool) -> None:
     """Print distances from the optimum, and the time of searches."""
     distances = [measured(case) for case in (SHORT_CASES if small else CASES)]
-    print("\n== Planner's search beside everything ==\n")
+    print("\n== Planner's search and an exhaustive enumeration ==\n")
     print((__doc__ or "").split("\n\n", 1)[1])
     print("Time is that of the processor. over: how much longer the planner's step is than the optimum.\n")
     head = ("job, ranks", "planner s", "over within", "over everything", "predicted", "search s")

@@ -43,7 +43,7 @@ SHORT_ROWS = ("llama3_t4-002", "megatron2021_t1-010", "korthikanti2022_t5-004", 
 
 
 def why(one: Standing, measured: float) -> str:
-    """What a plan shows that misses a target; empty where it meets all."""
+    """Details of a plan that misses a target; empty where it meets all."""
     published, words = one.published.choice, list[str]()
     if one.ratio > 1 + SAME:
         split = published.layout.stage_layers
@@ -81,7 +81,7 @@ def print_published(*, small: bool) -> None:
     known = {row["row_id"]: row for row in rows()}
     runs = [run for run in load()[0] if run.dataset in TOLD and (not small or run.row in SHORT_ROWS)]
     results = [compare(run, known[run.row]) for run in runs]
-    print("\n== Published plans beside the planner's ==\n" + (__doc__ or "").split("\n\n", 1)[1])
+    print("\n== Published plans and the planner's ==\n" + (__doc__ or "").split("\n\n", 1)[1])
     print(LEGEND)
     print("ratio: best over published (aim: at most 1); faster: share of the candidates that are faster than the")
     print("published plan (aim: at most 10 %); degrees: the same for the best choice with the published degrees;")
@@ -142,7 +142,7 @@ def _summary(name: str, runs: list[Run], standings: list[Standing]) -> None:
     print(
         f"best plan with the published degrees in the top tenth in {_top([one.rank_of_degrees for one in standings])}."
     )
-    print("What misses shows:")
+    print("Details of misses:")
     for run, one in zip(runs, standings, strict=True):
         if words := why(one, run.seconds):
             print(f"  {run.row:24} {words}")

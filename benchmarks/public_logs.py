@@ -32,7 +32,7 @@ Row = dict[str, str]
 
 
 def git(clone: Path, *arguments: str) -> bytes:
-    """What a command of git prints; empty where it fails."""
+    """Output of a git command; empty where it fails."""
     return subprocess.run(["git", "-C", str(clone), *arguments], capture_output=True, check=False).stdout
 
 

@@ -1,7 +1,7 @@
-"""Writes the training plan and the cluster profile of a published row: what a user would state of that run.
+"""Writes the training plan and the cluster profile of a published row, as a user would write them for that run.
 
-A row of `published/training_runs.csv` holds what its source says. What no source prints is assumed here, the same for
-all rows:
+A row of `published/training_runs.csv` holds what its source says. Facts that no source prints are assumed, for all rows
+alike:
 
 - micro-batch: all sequences of a data rank where there is one pipeline stage, else one sequence;
 - data-parallel traffic overlaps, unless the source says that it does not;

@@ -1,4 +1,4 @@
-"""What recording costs a training loop: per record on the thread of the caller, and per optimizer step of 10 ms.
+"""Cost of recording for a training loop: per record on the thread of the caller, and per optimizer step of 10 ms.
 
 Run with `python benchmarks/recorder.py`; `--short` keeps to seconds. The loop computes in Python, so that the thread
 that writes competes with it for the interpreter: the worst case. Loops with and without recording take turns in one

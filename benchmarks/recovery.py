@@ -1,10 +1,10 @@
-"""How long a run of the reference trainer stands still after a fault, mark by mark, and in how many trials.
+"""Measures the recovery time of the reference trainer after a fault, mark by mark, over trials.
 
 Run with `python benchmarks/recovery.py`; `--short` makes one trial of each, and `--case` names one or some. A trial
 starts a run, waits for a random moment of its steady state, does the damage, and reads the marks from the trace. The
 clock is that of the machine. The largest of n trials bounds the quantile that n trials show with 95 % confidence: 5
 show the median, 29 the 90th percentile, 59 the 95th. `--out trials.json` keeps each trial as soon as it is made, and
-goes on with those that the file has of the same machine and software.
+continues with the trials in the file from the same machine and software.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Case:
 CASES = (
     Case("shrink", "killed, shrinks in place", signal.SIGKILL, "shrink", 1.0),
     Case("respawn", "killed, worker respawned", signal.SIGKILL, "restart", 5.0),
-    Case("standby", "killed, worker stood by", signal.SIGKILL, "restart", 5.0, num_standby=1),
+    Case("standby", "killed, standby worker", signal.SIGKILL, "restart", 5.0, num_standby=1),
     Case("stopped", "stopped, worker respawned", signal.SIGSTOP, "restart", 15.0),
 )
 KEYS = {case.key: case for case in CASES}
@@ -71,7 +71,7 @@ KEYS = {case.key: case for case in CASES}
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What is trained."""
+    """The model that is trained."""
 
     backend: str
     plan: str
@@ -160,7 +160,7 @@ def trial(stack: Stack, case: Case) -> dict[str, float]:
 
 
 def marks(found: Sequence[dict[str, Any]], fault: float) -> dict[str, float]:
-    """Seconds from a fault to what the trace tells of it; restored is the last rank, the first step that of all."""
+    """Seconds from a fault to its marks in the trace; restored is the last rank, the first step that of all."""
 
     def at(kind: str) -> list[float]:
         return [each["time_us"] / 1e6 - fault for each in found if each["k"] == kind]
@@ -204,7 +204,7 @@ def measure(stack: Stack, case: Case, kept: Kept, num_trials: int) -> None:
 
 
 def shown(num_trials: int) -> str:
-    """What so many trials without a miss show."""
+    """The bound that this number of trials without a miss shows."""
     quantile = next((each for each in QUANTILES if trials_needed(each) <= num_trials), None)
     return "shows no quantile" if quantile is None else f"bounds the {100 * quantile:.0f} % quantile"
 
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=29)
     parser.add_argument("--short", action="store_true", help="one trial of each case")
     parser.add_argument("--case", choices=KEYS, action="append", help="in place of all; can be given again")
-    parser.add_argument("--out", type=Path, help="JSON file in which trials are kept, and from which they go on")
+    parser.add_argument("--out", type=Path, help="JSON file in which trials are kept, and from which a run continues")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = [KEYS[key] for key in dict.fromkeys(options.case or KEYS)]

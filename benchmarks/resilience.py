@@ -1,4 +1,4 @@
-"""What the means of resilience cost a step of the reference trainer: none, each alone, and all, as ratios of one run.
+"""Cost of resilience features per step of the reference trainer: none, each alone, and all, as ratios of one run.
 
 Run with `python benchmarks/resilience.py`; `--short` makes one short round of none and all. Every round runs every
 setup, each round in another order, and a setup is compared with the run of the same round that has no means at all. All

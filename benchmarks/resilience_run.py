@@ -1,7 +1,7 @@
 """Runs the reference trainer with each means of resilience on or off, and times its steps.
 
 `python benchmarks/resilience_run.py run DIRECTORY` is the controller and `... work DIRECTORY ASSIGNMENT` a worker; both
-read what is wanted from `wanted.json` in the directory. What is off is taken out of the very trainer that has it.
+read their settings from `wanted.json` in the directory. Features that are off are removed from the trainer itself.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def without_digests() -> None:
 
 
 def without_watch() -> None:
-    """Workers tell no progress, nobody asks whether they live, and silence means nothing."""
+    """Workers report no progress, there are no liveness checks, and no limit on silence."""
     WorkerPorts.arrived = lambda self, step: None  # type: ignore[method-assign] # noqa: ARG005
     WorkerPorts.done = lambda self, step: None  # type: ignore[method-assign] # noqa: ARG005
     limits = Limits(least=FOREVER, most=FOREVER, start=FOREVER, save=FOREVER, ping=FOREVER, silence=FOREVER)
@@ -99,7 +99,7 @@ def without_watch() -> None:
 
 
 def without_agreement() -> None:
-    """Nobody can stop the job between two updates."""
+    """The job cannot be stopped between two updates."""
     Trainer._wish = lambda self: Wish.NONE  # type: ignore[method-assign] # noqa: ARG005
 
 

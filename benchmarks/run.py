@@ -1,4 +1,4 @@
-"""Start-up and validation time beside check-jsonschema, and growth with the size of a document.
+"""Start-up and validation time compared with check-jsonschema, and growth with the size of a document.
 
 Run with `make bench`; `--short` keeps to sizes that take seconds. Times are printed as measured, nothing is asserted,
 but a command that fails ends the run: a time without a result says nothing.
@@ -84,7 +84,7 @@ def main() -> None:
     short = parser.parse_args().short
     print(machine.describe("trainspec-validate", "check-jsonschema", "PyYAML", "jsonschema-rs", "msgspec", "click"))
     print("Wall time as median (smallest to largest), and peak memory of the largest run")
-    print("\nOne small file (YAML, 130 lines): schema and rules, beside check-jsonschema with the schema alone")
+    print("\nOne small file (YAML, 130 lines): schema and rules, and check-jsonschema with the schema alone")
     compare(SMALL, 3 if short else 15)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

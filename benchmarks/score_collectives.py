@@ -29,7 +29,7 @@ from trainspec_validate.performance.costs.network import Link, Network
 ADDED_LATE = frozenset({"AWS p5.48xlarge", "GCP A3 Ultra", "CoreWeave GB200 NVL72 x2 racks"})
 """Systems that entered the table after the form of the model and of the fit was settled, so that neither could be
 chosen with them in view. The form was settled with the scores of the others in view: before only points that NICs
-bound told of NICs, their median was 8.0 %."""
+bound were used for NICs, their median was 8.0 %."""
 TEXTBOOK_SECONDS = (1e-6, 5e-6)
 """Latency of a step for the baseline: inside a domain, over the fabric."""
 
@@ -55,12 +55,12 @@ class Prediction:
 
 
 def system_of(point: Point) -> str:
-    """What is left out together by default."""
+    """Rows that are left out together by default."""
     return point.system
 
 
 def hardware_of(point: Point) -> str:
-    """What is left out together by the stricter score: the rate of the links, and the transport where one is used."""
+    """Rows that are left out together by the stricter score: the rate of the links, and any transport."""
     network = point.network
     rate = 0.0 if network.domain is None else network.domain.bandwidth_bytes_per_second / 1e9
     fabric = f" + {network.transport}" if network.num_domains > 1 else ""
@@ -68,7 +68,7 @@ def hardware_of(point: Point) -> str:
 
 
 def ceiling_of(network: Network, operation: str) -> float:
-    """What links and NICs allow at most."""
+    """Upper bound from links and NICs."""
     rates = Rates(
         None if network.domain is None else network.domain.bandwidth_bytes_per_second,
         None if network.fabric is None else network.fabric.bandwidth_bytes_per_second,
@@ -147,7 +147,7 @@ def bands(every: Sequence[Point], predictions: Sequence[Prediction]) -> dict[str
 
 
 def generic(every: Sequence[Point], system: str) -> str:
-    """What of a held-out system occurs nowhere else, so that constants of its class stood in."""
+    """Properties of a held-out system that occur nowhere else, so that constants of its class were used."""
     mine = [point for point in every if point.system == system and not point.excluded]
     others = [point for point in every if point.system != system and not point.excluded]
     names = {
@@ -188,7 +188,7 @@ def _line(name: str, mine: Sequence[Prediction], note: str) -> None:
 
 
 def print_left_out(every: Sequence[Point]) -> None:
-    """What was not scored, and why."""
+    """Points that were not scored, with reasons."""
     print("\nNot scored:")
     for system, count, why in LEFT_OUT:
         print(f"  {system}, {count} rows: {why}")
@@ -196,11 +196,11 @@ def print_left_out(every: Sequence[Point]) -> None:
         if point.excluded:
             print(f"  {point.system}, {point.operation} of {point.message_bytes:.0f} bytes: {point.excluded}")
     small = sum(1 for point in every if point.message_bytes < MIB)
-    print(f"  {small} rows below 1 MiB: bus bandwidth says nothing there; they tell of latency in the fit")
+    print(f"  {small} rows below 1 MiB: bus bandwidth means nothing there; the fit uses them for latency")
 
 
 def print_constants(calibration: Calibration) -> None:
-    """Fitted constants beside those of the package."""
+    """Fitted constants next to the constants of the package."""
     print("\nConstants, fitted on all systems (in the package where they differ):")
     for name in Calibration.__dataclass_fields__:
         fitted, packaged = getattr(calibration, name), getattr(CALIBRATION, name)

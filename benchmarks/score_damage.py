@@ -3,7 +3,7 @@
 Run with `python benchmarks/score_damage.py LOG...`; a LOG is a log of MLPerf, Megatron-LM or modded-nanogpt, also
 compressed. `published/damage_incidents.csv` has each kind with its incident, what a log needs for it, and whether a
 reader of the log alone can see it. Damage is caught when the validator has an error or a warning that the undamaged log
-does not have, and said when its result becomes incomplete. What is printed of a kind is over all logs that have what it
+does not have, and said when its result becomes incomplete. The figures of a kind are over all logs that have what it
 needs.
 """
 

@@ -33,9 +33,9 @@ from trainspec_validate.rules import NotApplicable
 from trainspec_validate.rules.mem_forecast import predicted_fit
 
 OUT_OF_MEMORY = "out of memory"
-"""What `excluded` says of a run that is known to have failed for memory."""
+"""Value of `excluded` for a run that is known to have run out of memory (OOM)."""
 RAN = "ran with"
-"""What `excluded` begins with where a run ran in a way that leaves its time without a prediction."""
+"""Prefix of `excluded` for a run whose configuration has no time prediction."""
 MOST_REJECTED, LEAST_REJECTED = 0.02, 0.8
 """Aims: share of runs that ran which are rejected, and of runs out of memory."""
 

@@ -120,7 +120,7 @@ def layout_of(row: Row) -> Layout:
 
 
 def policy_of(row: Row, shape: Shape) -> ActivationPolicy:
-    """What a row's framework keeps; its eager code also holds on to the last product of a layer."""
+    """Tensors that a row's framework keeps; its eager code also keeps the last product of a layer."""
     factor = 1.0
     if row["recompute"] == "alternate" and row["compiled"] == "0":
         key_width = shape.num_key_value_heads * shape.head_size
@@ -165,7 +165,7 @@ class Measured:
 
     @property
     def reserved_share(self) -> float:
-        """What was measured beyond the tensors, as a share of them."""
+        """Measured memory beyond the tensors, as a share of them."""
         return self.measured_gib / self.tensors_gib - 1
 
 
@@ -186,7 +186,7 @@ def leave_out(points: Sequence[Measured], same: Callable[[Row, Row], bool]) -> l
 
 
 def by_table(points: Sequence[Measured]) -> list[Cell]:
-    """Leave out the whole table that a row stands in."""
+    """Leave out the whole table of a row."""
     return leave_out(points, lambda left, right: left["table"] == right["table"])
 
 
@@ -212,7 +212,7 @@ def differences() -> list[Cell]:
 
 
 def activation_factors() -> list[Cell]:
-    """Measured bytes of a layer per token in eager code, beside the formula's; one token on one rank."""
+    """Measured bytes of a layer per token in eager code, and by the formula; one token on one rank."""
     cells = []
     for row in rows("activation_copies.csv"):
         shape = shape_of(row)

@@ -1,4 +1,4 @@
-"""Score of the failure model: against a simulation of the process, and beside published effective training times.
+"""Score of the failure model: against a simulation of the process, and against published effective training times.
 
 Run with `python benchmarks/score_reliability.py`. The simulation draws failures one by one and knows nothing of the
 formulas. Published shares leave out at least one input, so the model says what that input would have to be.

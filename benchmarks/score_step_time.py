@@ -93,7 +93,7 @@ def mean_error(found: Sequence[Residual]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Value below which a share of the values lies, between neighbors in proportion."""
+    """Quantile of the values, interpolated linearly between neighbors."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     below = int(place)

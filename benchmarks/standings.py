@@ -67,7 +67,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A published run with its standing by both ways of counting."""
+    """A published run with its rank by both ways of counting."""
 
     run: Run
     planner: Standing
@@ -170,7 +170,7 @@ def _standing(goal: Goal, published: Timed, space: Space) -> Standing:
         apart.setdefault(space.effect(one.choice), one)
     fit = _fitting(apart.values())
     if not fit:
-        raise ValueError(f"nothing fits beside {published.choice}")
+        raise ValueError(f"nothing fits next to {published.choice}")
     compared = [one for one in fit if one.compared]
     return Standing(
         published=published,

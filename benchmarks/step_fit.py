@@ -29,7 +29,7 @@ START = Calibration(
 """Where every fit begins; a constant that no row depends on stays there."""
 CONSTANTS = tuple(field.name for field in fields(Calibration))
 ALL = "none"
-"""What `step_fits.csv` calls the fit to all rows."""
+"""Name of the fit to all rows in `step_fits.csv`."""
 UNSEEN = (
     "aleph_alpha_layouts",
     *("dgxc_benchmarking", "nemo_automodel", "megatron_moe_model_zoo"),
@@ -68,7 +68,7 @@ def _predicted(run: Run, calibration: Calibration) -> float:
 
 
 def publication(run: Run) -> str:
-    """What was published together: the dataset and its date."""
+    """Key of rows that were published together: the dataset and its date."""
     return f"{run.dataset} {run.published}"
 
 

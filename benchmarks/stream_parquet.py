@@ -18,8 +18,8 @@ _HEADER = f"  {'':34} {'wall':>8} {'processor':>10} {'memory':>9} {'M values/s':
 def parquet(root: Path, megabytes: Sequence[float], num_runs: int) -> None:
     """All checks on the twin of streams that have so many megabytes as JSON Lines, one size after another.
 
-    What the smallest stream takes is nearly all start: loading of Python, Arrow and compiled loops. It is printed, and
-    the rate without it, which is what larger streams come to.
+    The time of the smallest stream is nearly all start-up: Python, Arrow and compiled loops. It is printed, together
+    with the rate without it, which larger streams approach.
     """
     least = made(root / "least", _LEAST_MEGABYTES, 256, 4, parquet=True)
     start = timed({"start": gate(least.folder, "--workers", "1")}, num_runs)["start"]

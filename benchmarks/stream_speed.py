@@ -1,4 +1,4 @@
-"""Values of metrics judged in a second, beside a plain decode, a schema for each record and the MLPerf checker.
+"""Values of metrics judged per second, compared with a plain decode, a schema per record and the MLPerf checker.
 
 Run with `make bench-streams`; `--short` keeps to what takes seconds. `--checker PYTHON` names an interpreter that has
 the MLPerf checker (`pip install mlperf-logging`), and `--mlperf-only` measures it alone. Streams are made in a new
@@ -31,7 +31,7 @@ SCHEMA_SHARE = 200
 
 
 def against_baselines(root: Path, megabytes: float, num_runs: int) -> None:
-    """All checks on JSON Lines beside a decode of the same files and a schema for each record."""
+    """All checks on JSON Lines compared with a decode of the same files and a schema for each record."""
     stream = made(root / "lines", megabytes, 256, 4)
     print(f"\nJSON Lines, 256 ranks, 4 files: {stream}")
     timings = timed(
@@ -78,7 +78,7 @@ def _point(root: Path, megabytes: float, num_ranks: int) -> tuple[float, float]:
 
 
 def mlperf(root: Path, num_lines: int, num_runs: int, interpreter: str) -> None:
-    """A log of MLPerf beside its own checker, both in one process."""
+    """A log of MLPerf compared with MLPerf's own checker, both in one process."""
     path = root / "result_0.txt"
     subprocess.run([*BASELINES, "mllog", str(path), str(num_lines)], check=True)
     size = path.stat().st_size
@@ -107,7 +107,7 @@ def _checker_release(interpreter: str) -> str | None:
 
 
 def spark(root: Path, megabytes: float) -> None:
-    """The embedded engine beside a local Spark session on the same stream."""
+    """The embedded engine compared with a local Spark session on the same stream."""
     print(f"\nSpark in local mode, {megabytes:,.0f} MB")
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         print("  Spark or Java is not installed")

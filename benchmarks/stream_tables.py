@@ -93,7 +93,7 @@ _SAME = {"time_us": "time", "seq": "seq", "step": "step"}
 
 
 def rank_rows(columns: Columns) -> Rows:
-    """What ranks write."""
+    """Records of ranks."""
     rows = Rows(columns)
     rows.filled["rank"] = rows.whole("rank")
     rows.name("emitter", "rank-", "rank", 6)
@@ -112,7 +112,7 @@ def rank_rows(columns: Columns) -> Rows:
 
 
 def device_rows(columns: Columns) -> Rows:
-    """What agents write of devices."""
+    """Records of agents about devices."""
     rows = Rows(columns)
     rows.name("emitter", "node/h-", "node", 6)
     rows.name("host", "h-", "node", 6)
@@ -129,7 +129,7 @@ def device_rows(columns: Columns) -> Rows:
 
 
 def node_rows(columns: Columns) -> Rows:
-    """What agents write of their hosts."""
+    """Records of agents about their hosts."""
     rows = Rows(columns)
     rows.name("emitter", "node/h-", "node", 6)
     rows.name("host", "h-", "node", 6)
@@ -139,7 +139,7 @@ def node_rows(columns: Columns) -> Rows:
 
 
 def agent_rows(columns: Columns) -> Rows:
-    """What agents write of themselves."""
+    """Records of agents about themselves."""
     rows = Rows(columns | {"time": columns["time"] + 1000, "seq": columns["seq"] + 1})
     rows.name("emitter", "node/h-", "node", 6)
     rows.name("host", "h-", "node", 6)

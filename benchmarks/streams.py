@@ -181,7 +181,7 @@ def node_values() -> list[bytes | Blank]:
 
 
 def agent_values() -> list[bytes | Blank]:
-    """What an agent writes of itself."""
+    """Records of an agent about itself."""
     return [b',"m":{"train.telemetry.dropped":0,"train.telemetry.lag":0.0', Blank("lag", 2), b"}}\n"]
 
 

@@ -1,7 +1,7 @@
-"""What each ingredient of a conformant trainer is worth in PyTorch, and all of them together, as ratios of one run.
+"""Gain of each feature of a conformant trainer in PyTorch, and of all together, as ratios of one run.
 
 Run with `python benchmarks/trainer.py`; `--short` keeps to seconds. A naive setup loads its input in the loop, writes
-attention as the textbook does, exchanges gradients after the backward pass, computes in fp32, and stands still while
+attention as the textbook does, exchanges gradients after the backward pass, computes in fp32, and stops while
 it saves. Each setup runs in turn, round after round, in the same processes, so that a machine that drifts drifts for
 all. Two ranks with one thread each run on the processor; on a device each rank has its own accelerator.
 """
@@ -39,7 +39,7 @@ class Ranks:
     number: int = 0
 
     def run(self, task: Callable[..., Any], hosts: Sequence[str], *arguments: Any) -> list[Any]:
-        """What the task returns on each rank."""
+        """Results of the task on each rank."""
         while len(self.members) < len(hosts):
             ours, theirs = multiprocessing.get_context("spawn").Pipe()
             process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
@@ -55,7 +55,7 @@ class Ranks:
         return [self.answer(rank) for rank in range(len(hosts))]
 
     def answer(self, rank: int) -> Any:
-        """What one rank returns; all end where one fails."""
+        """Result of one rank; all end where one fails."""
         process, connection = self.members[rank]
         if not connection.poll(TIMEOUT_SECONDS):
             self.close()
@@ -98,7 +98,7 @@ class Rounds:
     root: Path
 
     def measured(self, ranks: Ranks, chosen: Sequence[Setup]) -> dict[str, list[trainer_worker.Measured]]:
-        """What each rank saw of each setup, round after round."""
+        """Measurements of each rank for each setup, round after round."""
         found: dict[str, list[trainer_worker.Measured]] = {setup.name: [] for setup in chosen}
         for _ in range(self.num_rounds):
             for setup in chosen:
@@ -121,7 +121,7 @@ def ingredients(ranks: Ranks, device: str, num_rounds: int, num_steps: int, root
             f"  {naive / median:5.2f}x  exchange exposed {exposed * 1000:6.1f} ms"
         )
     stalls = {name: statistics.median(run.stall_seconds for run in runs) for name, runs in found.items()}
-    blocking, beside = stalls["naive"], stalls["saves beside training"]
+    blocking, beside = stalls["naive"], stalls["asynchronous saves"]
     print(f"Stall of a save: blocking {blocking * 1000:.1f} ms, asynchronous {beside * 1000:.1f} ms", end="")
     print(f", {blocking / beside:.1f}x")
 

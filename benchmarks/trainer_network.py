@@ -1,8 +1,9 @@
 """All-reduce of a gradient between hosts: flat, by a ring, by a tree, and in two levels, over a link that is shaped.
 
 Run as root with `python benchmarks/trainer_network.py`; `--short` keeps to seconds. Each host is one of those that the
-conformance suite makes, with a token bucket (tbf) on its link; ranks of one host share it. What the kernel does not
-allow is told, and nothing is measured then. All algorithms run in turn in the same processes, round after round.
+conformance suite makes, with a token bucket (tbf) on its link; ranks of one host share it. Where the kernel does
+not allow this, the program says so and measures nothing. All algorithms run in turn in the same processes, round after
+round.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ SHAPES = {
     ),
 }
 LOAD_SECONDS = {"cpu": 0.02, "cuda": 0.02}
-"""Time that loading a batch takes beside making its samples, as reading from storage would."""
+"""Time that loading a batch takes in addition to making its samples, as reading from storage would."""
 MICRO_SEQUENCES = {"cpu": 2, "cuda": 4}
 NUM_MICRO_BATCHES = 2
 
@@ -30,12 +30,12 @@ class Setup:
 
     name: str
     is_input_ahead: bool = False
-    """Loaded beside the step before, from page-locked memory where there is a device; else in the loop."""
+    """Loaded during the step before, from page-locked memory where there is a device; else in the loop."""
     is_attention_fused: bool = False
     overlaps_exchange: bool = False
     compute: str = "fp32"
     saves_beside: bool = False
-    """Checkpoints are written beside training; else training waits."""
+    """Checkpoints are written asynchronously; else training waits."""
     hosts: tuple[str, ...] = field(default=("a", "a"))
 
     def job(self, device: str, num_steps: int) -> Job:
@@ -75,7 +75,7 @@ def setups() -> list[Setup]:
         "overlapped exchange": {"overlaps_exchange": True},
         "tf32 products": {"compute": "tf32"},
         "bf16 products": {"compute": "bf16"},
-        "saves beside training": {"saves_beside": True},
+        "asynchronous saves": {"saves_beside": True},
     }
     alone = [replace(naive, name=name, **changes) for name, changes in ingredients.items()]
     everything = {key: value for changes in ingredients.values() for key, value in changes.items()} | {

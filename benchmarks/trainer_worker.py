@@ -28,14 +28,14 @@ WARM_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one rank saw of one run."""
+    """Measurements of one rank in one run."""
 
     step_seconds: float
     """Wall time of all steps over their number, saves included."""
     exposed_seconds: float
     """Of each step: waiting for the exchange after the backward pass."""
     stall_seconds: float
-    """Of each save: training stands still."""
+    """Checkpoint stall of each save."""
     computing_seconds: float = 0.0
     """Of each step: its wall time without the stall of the save."""
     peak_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""Hashing of a checkpoint from the storage, beside reads of the same files that do nothing else.
+"""Hashing of a checkpoint from storage, compared with plain reads of the same files.
 
 Run with `make bench`; `--short` keeps to sizes that take seconds. Files of random bytes are made below `--directory`
 (default: that for temporary files) and thrown away; the system is asked to forget them before every measurement. Two
@@ -34,7 +34,7 @@ PIECE_BYTES = 1 << 20
 
 @dataclass
 class Rates:
-    """What one way of reading reached, in GB/s and in processor seconds for a GB."""
+    """Result of one way of reading, in GB/s and in processor seconds per GB."""
 
     gigabytes: float
     rates: list[float] = field(default_factory=list)

@@ -162,7 +162,7 @@ def test_a_page_opens_with_what_it_is_about(root: Path) -> None:
 
 def test_an_area_stands_in_one_chapter() -> None:
     (fault,) = spec_lint.requirement_faults([ENTRY, ENTRY | {"chapter": "05-communication"}], {"1.0"})
-    assert fault.words == "TS-PAR stands in several chapters: 04, 05"
+    assert fault.words == "TS-PAR occurs in several chapters: 04, 05"
     assert not [*spec_lint.requirement_faults([ENTRY, ENTRY | {"chapter": "15-plausible-plans"}], {"1.0"})]
 
 

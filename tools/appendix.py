@@ -105,7 +105,7 @@ def _index(written: Mapping[str, str]) -> str:
         section("Pages", table(("page", "covers"), ((_link(name), SUBJECTS[name]) for name in WRITERS))),
         section(
             "Models",
-            "What each module does, and the page with its formulas.",
+            "The purpose of each module, and the page with its formulas.",
             table(("module", "what it does", "page"), _coverage(written)),
         ),
     )

@@ -42,7 +42,7 @@ def expected_norms() -> tuple[list[float], float]:
 
 
 def uneven() -> noise_scale.GradientNoise:
-    """What the estimator finds in these expected norms."""
+    """Result of the estimator for these expected norms."""
     norms, mean = expected_norms()
     return noise_scale.gradient_noise(SIZES, norms, mean)
 

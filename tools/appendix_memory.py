@@ -259,7 +259,7 @@ FORMATS = (
     ("bf16, one moment", ("bf16", "fp32", "fp32", "fp32", 1)),
 )
 INTRODUCTION = """
-What one rank keeps in device memory, by class, at the fullest moment of a step: weights, gradients, optimizer,
+The peak device memory of one rank in a step, by class: weights, gradients, optimizer,
 activations, the loss, and what an implementation adds. [Error](#error) says how far off the sum is. This page is
 informative: it states no requirement.
 
@@ -395,7 +395,7 @@ def overheads() -> Iterator[tuple[str, str]]:
 
 
 def measured() -> Iterator[tuple[str, ...]]:
-    """Published memory beside the prediction with constants of the other tables."""
+    """Published memory next to the prediction with constants of the other tables."""
     for cell in score_memory.by_table(score_memory.measured()):
         yield cell.name, digits(cell.published), digits(cell.predicted), signed_percent(cell.error)
 

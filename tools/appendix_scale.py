@@ -57,7 +57,7 @@ PRACTICE = {
         restarts and not the whole. The fabric routes around lost links without a restart. Sites or pods can average
         at an interval.""",
 }
-"""What to do in each class."""
+"""Recommendations for each class."""
 ANSWERS = {
     "8": ("06-memory", "07-kernels"),
     "64": ("05-communication#TS-COM-001", "02-network#TS-CLU-027", "05-communication#TS-COM-011"),

@@ -120,7 +120,7 @@ class Formula:
     arguments: tuple[Any, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     taking: str = ""
-    """What of the result is printed: `.name` an attribute, `[0]` its first, `len` its length, empty all of it."""
+    """The printed part of the result: `.name` an attribute, `[0]` its first, `len` its length, empty all of it."""
     printed: tuple[float, str] | None = None
     """The result is printed over this number, with this unit; None prints it as it is."""
 
@@ -130,7 +130,7 @@ class Formula:
         return f"{self.function.__module__.rsplit('.', 1)[1]}.{self.function.__qualname__}"
 
     def value(self) -> Any:
-        """What the example gives."""
+        """The result of the example."""
         options = {name: _value(option) for name, option in self.options.items()}
         result = self.function(*(_value(argument) for argument in self.arguments), **options)
         if self.taking == "len":
@@ -161,7 +161,7 @@ def _value(argument: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in an example."""
+    """A value as an example shows it."""
     if isinstance(value, Given):
         return value.name
     if isinstance(value, str):
@@ -187,7 +187,7 @@ def _short(value: float) -> str:
 
 
 def formulas(entries: Sequence[Formula]) -> list[str]:
-    """The table of formulas, and what the names in its examples stand for."""
+    """The table of formulas, and the meaning of the names in its examples."""
     headers = ("function", "formula", "result", "source", "worked example")
     rows = [(f"`{each.name}`", f"`{each.words[0]}`", *each.words[1:], each.example()) for each in entries]
     lines = table(headers, rows)

@@ -18,8 +18,8 @@ PROGRAMS: tuple[tuple[str, click.Command], ...] = (
     ("trainspec-conformance", conformance),
 )
 INTRODUCTION = """
-What each program prints with `--help`. This page is informative, and exit codes and formats are a contract of the tool
-version: 0 nothing that counts, 1 findings, 2 wrong use or unreadable input, 3 a mistake of the tool, 130 interrupted.
+The output of each program with `--help`. This page is informative. Exit codes and formats are a contract of the tool
+version: 0 no findings that count, 1 findings, 2 usage error or unreadable input, 3 internal error, 130 interrupted.
 How-tos with examples start at [validate documents](guide/validate.md).
 """
 

@@ -20,7 +20,7 @@ def by_stack(directory: Path) -> dict[str, list[ConformanceReport]]:
 
 
 def by_scenario(reports: Sequence[ConformanceReport]) -> dict[str, list[ScenarioReport]]:
-    """What each report says of a scenario, in the order in which the reports name them."""
+    """Results of a scenario in each report, in the order in which the reports name them."""
     found: dict[str, list[ScenarioReport]] = {}
     for report in reports:
         for one in report.scenarios:

@@ -34,7 +34,7 @@ def traced(backend: str, plan: str, number_format: Format = "fp32", device: str 
 
 
 def numbers(steps: list[StepDone]) -> dict[str, Any]:
-    """What a trace is compared by."""
+    """Fields by which a trace is compared."""
     ids = hashlib.sha256()
     for step in steps:
         ids.update(",".join(map(str, step.sample_ids)).encode() + b"\n")

@@ -61,7 +61,7 @@ def dashboard(directory: Path) -> dict[str, str]:
 
 
 def _link() -> Json:
-    return {"title": "What the metrics mean", "type": "link", "url": f"{SITE}/reference/metrics/", "targetBlank": True}
+    return {"title": "Meaning of the metrics", "type": "link", "url": f"{SITE}/reference/metrics/", "targetBlank": True}
 
 
 def _variables(names: Names) -> list[Json]:

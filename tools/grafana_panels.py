@@ -42,7 +42,7 @@ RUN = (
     stat("Silent ranks", "Ranks that take part and do not report.", "none", f"train_run:ranks_silent:count{R}"),
     stat("Goodput", "Share of the run that was productive.", "percentunit", f"train_run:goodput:ratio{R}"),
     stat("Utilisation", "Model operations over the peak.", "percentunit", f"train_run:flops_utilization:max{R}"),
-    stat("Work at risk", "What a fault would cost now.", "s", f"train_run:work_at_risk_seconds:max{R}"),
+    stat("Work at risk", "The cost of a fault at present.", "s", f"train_run:work_at_risk_seconds:max{R}"),
     stat("Alerts", "Alerts that fire.", "none", 'count(ALERTS{<run>="$run", alertstate="firing"}) or vector(0)'),
 )
 
@@ -162,7 +162,7 @@ LEARNING = (
 COMPLETENESS = (
     Panel(
         "Ranks",
-        "What takes part, and what reports.",
+        "Participants, and sources that report.",
         "none",
         (
             (f"max(<train.world.active>{R})", "take part"),
@@ -311,7 +311,7 @@ CHECKPOINTS = (
 
 FAULTS = (
     Panel(
-        "What the time goes to",
+        "Time by category",
         "Share of the time by category; they add up to one.",
         "percentunit",
         (

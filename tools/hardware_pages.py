@@ -66,7 +66,7 @@ MAKERS = {
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the sources of rows start with, and which of them were named."""
+    """Prefixes of the sources of rows, and which of them were named."""
 
     entries: list[Mapping[str, str]]
     named: set[str] = field(default_factory=set)

@@ -38,10 +38,10 @@ ROLES = {
     "reading": "Attributes that go with one value and separate no series.",
 }
 METRICS = """
-What each metric of a training run means, so that two programs that write it agree. This page is normative: it shows the
-table [metrics.yaml](../v1/metrics.yaml), to which the requirements of [telemetry](../v1/09-telemetry.md) refer. Reasons
-and sources are informative. [Events](events.md) and [names in other programs](metric-names.md) have pages of their own.
-`trainspec metrics NAME` shows an entry.
+The definition of each metric of a training run, so that two programs that write a metric agree. This page
+is normative: it shows the table [metrics.yaml](../v1/metrics.yaml), to which the requirements of
+[telemetry](../v1/09-telemetry.md) refer. Reasons and sources are informative. [Events](events.md) and [names in other
+programs](metric-names.md) have pages of their own. `trainspec metrics NAME` shows an entry.
 
 A level says when a metric is reported: `Required` in every run, `Conditionally required` where its condition holds,
 `Recommended`, or `Optional`, which OpenTelemetry calls opt-in. All metrics have the stability of the specification,
@@ -53,14 +53,14 @@ optimizer steps completed when the value holds. A counter has a start time and c
 OpenTelemetry defines are used as they are; all others begin with `train`.
 """
 EVENTS = """
-What happens to a training run, at one moment each. Every event has a time, a run, an attempt and a severity. Two events
-that open and close an interval carry the same `id`, so they convert to a span. This page is informative: it adds no
-requirement of its own. [Metrics](metrics.md) have a page of their own.
+Events of a training run, each at one point in time. Every event has a time, a run, an attempt and a
+severity. Two events that open and close an interval carry the same `id`, so they convert to a span. This page is
+informative: it adds no requirement of its own. [Metrics](metrics.md) have a page of their own.
 """
 ALIASES = """
-What other programs call the [metrics](metrics.md) of this specification, and how their values convert. A name that its
-sources do not settle a unit for does not convert, and says so. This page is informative: it adds no requirement of its
-own. `trainspec metrics DCGM_FI_DEV_GPU_UTIL` looks a name up.
+Names of the [metrics](metrics.md) of this specification in other programs, and the conversion of their
+values. A name whose unit its sources do not settle does not convert, and the table says so. This page is informative:
+it adds no requirement of its own. `trainspec metrics DCGM_FI_DEV_GPU_UTIL` looks a name up.
 """
 
 
@@ -193,7 +193,7 @@ def _range(metric: Metric) -> str:
 def _words(catalog: MetricCatalog) -> Iterator[Sequence[str] | str]:
     yield "How often a value is written. More often is as good, and several cadences hold together."
     yield table(("cadence", "meaning"), [(each.name, each.words) for each in catalog.cadences.values()])
-    yield "What a value is of. A metric at another scope is another metric."
+    yield "The entity that a value describes. A metric at another scope is another metric."
     yield table(("scope", "meaning"), [(each.name, each.words) for each in catalog.scopes.values()])
     yield "Which streams have it. The profiles `core` and `full` are those of a claim."
     yield table(("level", "meaning"), [(f"`{each.name}`", each.words) for each in catalog.levels.values()])

@@ -38,7 +38,7 @@ def overlay(base: Any, excerpt: Any) -> Any:
 
 
 def excerpt_pointer(excerpt: Any, merged: Any, pointer: Pointer) -> Pointer:
-    """Where a place of the merged document stands in the excerpt; as deep as the excerpt goes."""
+    """Position in the excerpt of a place in the merged document, as deep as the excerpt reaches."""
     found: list[str | int] = []
     for step in pointer:
         if isinstance(step, int):

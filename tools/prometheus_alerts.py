@@ -38,7 +38,7 @@ unless on (<run>) sum by (<run>) (
     Alert(
         *("TrainStalled", CRITICAL, "", "TS-CKP-039"),
         "Run {{ $labels.<run> }} has completed no step for an hour",
-        "Whatever the job says that it does: an evaluation or a save of an hour is a hang until shown otherwise.",
+        "The reported activity does not matter: an evaluation or a save of an hour is a hang until shown otherwise.",
         """
 changes(train_run:step_count:max[1h]) == 0
 and train_run:step_count:max
@@ -59,7 +59,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[6h])) > 0""",
     Alert(
         *("TrainLossNotFinite", CRITICAL, "", "TS-TEL-042"),
         "The loss of run {{ $labels.<run> }} is not finite",
-        "Steps from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
+        "Optimizer steps from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
         """
 max by (<run>, <@train.loss.name>) (<train.loss.mean> != <train.loss.mean>)
 or
@@ -104,7 +104,7 @@ RANKS = (
     Alert(
         *("TrainCollectivesApart", CRITICAL, "2m", "TS-TEL-034"),
         "Ranks of group {{ $labels.<@train.group.name> }} in run {{ $labels.<run> }} stopped in different operations",
-        "No rank of the group goes on, and they are not in the same operation: the one that is behind did not arrive.",
+        "No rank of the group makes progress, and they are in different operations: the rank behind did not arrive.",
         """
 train_group:collective_spread:max > 0
 and on (<run>, <attempt>, <@train.group.name>)
@@ -148,7 +148,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[1h])) > 0""",
     Alert(
         *("TrainOutOfMemory", CRITICAL, "", "TS-MEM-004"),
         "Rank {{ $labels.<rank> }} of run {{ $labels.<run> }} ran out of memory",
-        "The allocation failed. The attempt ends, or its rank goes on with a smaller request than its peers.",
+        "The allocation failed. The attempt ends, or its rank continues with a smaller request than its peers.",
         "sum by (<run>, <rank>) (increase(<train.memory.oom>[15m])) > 0",
     ),
     Alert(
@@ -177,7 +177,7 @@ NETWORK = (
     Alert(
         *("TrainLinkDown", CRITICAL, "", "TS-COM-003"),
         "A link of device {{ $labels.<device> }} on {{ $labels.<host> }} went down or had to recover",
-        "It fires on the change. A link that comes back goes down again; look at the cable and the module.",
+        "It fires on the change. A link that recovers tends to fail again; check the cable and the module.",
         """
 (
   sum by (<run>, <host>, <device>) (
@@ -218,7 +218,7 @@ STREAM = (
     Alert(
         *("TrainWriterSilent", WARNING, "", "TS-TEL-021"),
         "Writer {{ $labels.instance }} of run {{ $labels.<run> }} fell silent while others write",
-        "It wrote within a quarter of an hour and not in the last three minutes. What its ranks do is not known.",
+        "It wrote within a quarter of an hour and not in the last three minutes. The state of its ranks is not known.",
         """
 group by (<run>, instance) (present_over_time(<train.telemetry.lag>[15m]))
 unless group by (<run>, instance) (present_over_time(<train.telemetry.lag>[3m]))
@@ -227,7 +227,7 @@ and on (<run>) group by (<run>) (present_over_time(<train.telemetry.lag>[3m]))""
     Alert(
         *("TrainTelemetryDropped", WARNING, "", "TS-TEL-052"),
         "Writers of run {{ $labels.<run> }} dropped {{ $value | humanize }} records in ten minutes",
-        "What is missing now looks like a job that is stopped. Make queues longer or write less often.",
+        "Lost records look like a stopped job. Make queues longer or write less often.",
         "train_run:telemetry_dropped:increase10m > 0",
     ),
     Alert(

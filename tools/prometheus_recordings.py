@@ -30,7 +30,7 @@ max by (<run>) (
     ),
     Recording(
         "train_run:time_seconds:max",
-        "Time since the start of the run by category. It goes on over attempts, so its growth is that of the run.",
+        "Time since the start of the run by category. It continues over attempts, so it grows over the run.",
         "max by (<run>, <@train.time.category>) (<train.goodput.time>)",
     ),
     Recording(

@@ -36,7 +36,7 @@ INSTANCE = "instance"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What expressions can name."""
+    """Names that expressions can use."""
 
     catalog: MetricCatalog
 
@@ -93,17 +93,17 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A state of a run that somebody is told about."""
+    """A state of a run that is reported to people."""
 
     name: str
     severity: str
     hold: str
-    """How long the state lasts before somebody is told; empty for at once."""
+    """Duration of the state before the alert fires; empty for at once."""
     requirement: str
     """Requirement that the state touches."""
     summary: str
     words: str
-    """What it means, and where to look first."""
+    """Its meaning, and the first place to look."""
     template: str
 
 

@@ -22,7 +22,7 @@ WIDTH = 120
 
 
 class Edit(NamedTuple):
-    """What takes the place of a stretch of a text, in characters from its start."""
+    """Replacement of a range of a text, in characters from its start."""
 
     start: int
     end: int

@@ -44,7 +44,7 @@ class Pin:
 
 
 def pins(lock: str) -> Iterator[Pin]:
-    """What a lock file with hashes pins."""
+    """Packages that a lock file with hashes pins."""
     for line in lock.replace("\\\n", " ").splitlines():
         match = PIN.match(line)
         if match:

@@ -26,7 +26,7 @@ OF_TAGS = {
     "kind": "Kind of the document, which selects its schema together with `apiVersion`.",
     "act": "Word for what is done, which decides the other keys.",
 }
-"""Keys that tell one alternative from another, which no field of a type declares."""
+"""Keys that distinguish alternatives, which no field of a type declares."""
 _NICS = {generation for _, generation in links().nic_rate_bytes_per_second}
 EXAMPLES: dict[tuple[str, str], list[str]] = {
     ("Accelerator", "model"): list(accelerators()),

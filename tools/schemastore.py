@@ -11,7 +11,7 @@ from trainspec_validate.documents.types import KINDS, SIDE_KINDS
 
 ADDRESS = f"{SITE}/schemas/schemastore/trainspec.schema.json"
 FILES = ["*.trainspec.yaml", "*.trainspec.yml", "*.trainspec.json"]
-"""Names that belong to nobody else: SchemaStore takes no pattern such as `cluster.yaml`."""
+"""Names without other users: SchemaStore takes no pattern such as `cluster.yaml`."""
 
 
 def files() -> dict[str, str]:

@@ -35,7 +35,7 @@ def keep(index: Path, history: Path) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Keep the index as it lies in the repository; exit 1 when it is a draft or was kept before and differs."""
+    """Keep the index as it is in the repository; exit 1 when it is a draft or was kept before and differs."""
     argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     spec = ROOT / "spec"
     try:

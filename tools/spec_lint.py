@@ -78,7 +78,7 @@ SHORT_UNITS = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One thing that the text owes and does not have."""
+    """A required part that the text lacks."""
 
     place: str
     line: int
@@ -90,7 +90,7 @@ class Fault:
 
 @cache
 def outside_code(path: Path) -> tuple[tuple[int, str], ...]:
-    """Numbered lines of a page that do not stand in a fence."""
+    """Numbered lines of a page outside code fences."""
     found, fenced = [], False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if line.startswith("```"):
@@ -117,7 +117,7 @@ def requirement_faults(entries: list[Mapping[str, Any]], versions: set[str]) -> 
             yield Fault(f"spec/v1/{entry['chapter']}.md", 0, f"{entry['id']}: {fault}")
     for area, numbers in chapters.items():
         if len(numbers) > 1:
-            yield Fault("spec/v1", 0, f"TS-{area} stands in several chapters: {', '.join(sorted(numbers))}")
+            yield Fault("spec/v1", 0, f"TS-{area} occurs in several chapters: {', '.join(sorted(numbers))}")
 
 
 def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
@@ -324,7 +324,7 @@ def _unit(value: Mapping[str, Any]) -> Any:
 
 
 def faults() -> list[Fault]:
-    """All faults of the specification as it lies in the repository, in order."""
+    """All faults of the specification as it is in the repository, in order."""
     spec = ROOT / "spec"
     index = json.loads((spec / "v1" / "requirements.json").read_text(encoding="utf-8"))
     entries = index["requirements"]

@@ -154,7 +154,7 @@ def _split(section: Section, place: str) -> tuple[list[str], dict[str, list[dict
         fence = FENCE.match(line)
         if fence:
             if not sign:
-                raise SpecificationError(f"{place}: an example of {section.id} stands before *Bad:* or *Good:*")
+                raise SpecificationError(f"{place}: an example of {section.id} precedes *Bad:* or *Good:*")
             body = []
             for inner in lines:
                 if inner == "```":

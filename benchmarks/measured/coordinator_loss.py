@@ -60,13 +60,13 @@ def main() -> int:
         start = time.monotonic()
         for process in processes:
             assert process.stdin
-            process.stdin.write("go on\n")
+            process.stdin.write("continue\n")
             process.stdin.flush()
         status = processes[1].wait(TIMEOUT_SECONDS)
         seconds = time.monotonic() - start
         print(f"the process without a coordinator ends with status {status} after {seconds:.0f} s")
     except subprocess.TimeoutExpired:
-        print(f"the process without a coordinator is still there after {TIMEOUT_SECONDS:.0f} s")
+        print(f"the process without a coordinator still runs after {TIMEOUT_SECONDS:.0f} s")
     finally:
         for process in processes:
             process.kill()

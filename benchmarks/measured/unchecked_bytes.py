@@ -2,7 +2,7 @@
 
 Run with `python benchmarks/measured/unchecked_bytes.py`. Bytes of tensors are changed at random, files are cut, and a
 save into the directory of another one is killed before it is complete. Checkpoints are made below a temporary
-directory. What is not installed is not measured, and a line says so.
+directory. A line of the output names libraries that are not installed and not measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = 20_261_127
 
 
 def loads(load: Callable[[], Any]) -> Any | None:
-    """What was loaded; None where the loader raised an error."""
+    """The loaded values; None where the loader raised an error."""
     try:
         return load()
     except KeyboardInterrupt:

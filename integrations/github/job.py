@@ -37,7 +37,7 @@ _WORDS = frozenset(
 
 
 class ActionError(Exception):
-    """The action cannot go on; the text says what would be right."""
+    """The action cannot continue; the text names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Job:
         """The present job; `name` is that of the action's directory.
 
         Raises:
-            ActionError: a variable of the runner is missing, or its temporary directory lies in the workspace.
+            ActionError: a variable of the runner is missing, or its temporary directory is inside the workspace.
         """
         for variable in ("GITHUB_WORKSPACE", "RUNNER_TEMP"):
             if not Path(environment.get(variable, "")).is_absolute():
                 raise ActionError(f"{variable} is not set to an absolute path; this program runs in GitHub Actions")
         job = cls(environment, Path(environment["RUNNER_TEMP"], name))
         if job.names_workspace(environment["RUNNER_TEMP"]):
-            raise ActionError("RUNNER_TEMP lies in the workspace, which holds what is judged; set another one")
+            raise ActionError("RUNNER_TEMP is inside the workspace, which holds the judged files; set another one")
         return job
 
     @property

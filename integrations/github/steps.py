@@ -24,7 +24,7 @@ _STACK_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH
 
 @dataclass(frozen=True)
 class Program:
-    """What an action installs and runs."""
+    """Packages and commands of an action."""
 
     module: str
     distribution: str

@@ -112,7 +112,7 @@ class TargetBranch:
     def copy_documents(self) -> None:
         """Copy the documents that have comments which silence findings in the workspace.
 
-        Only what the branch has silenced too counts. What is not copied here silences nothing.
+        Only comments that the branch has too count. Comments that are not copied here silence nothing.
         """
         for number, name in enumerate(_with_ignores(self._workspace)):
             if number == _MOST_DOCUMENTS:
@@ -121,7 +121,7 @@ class TargetBranch:
             self.copy(name)
 
     def instead_of(self, value: str) -> Path | None:
-        """The copy of a file that the workflow names; what lies outside of the workspace is taken as it is."""
+        """The copy of a file that the workflow names; files outside the workspace are taken as they are."""
         top = self._workspace
         place = Path(os.path.normpath(top / value))
         for path, start in ((place, top), (place.resolve(), top.resolve())):

@@ -53,7 +53,7 @@ def first_state(seed: int) -> Fields:
 
 
 def loss_of(weights: Fields, micro: Fields, dropout: float) -> tuple[jax.Array, jax.Array]:
-    """What a micro-batch adds to the loss of the global batch; the first one with planted faults."""
+    """Contribution of a micro-batch to the loss of the global batch; the first one has planted faults."""
     hidden = jax.nn.gelu(weights["embedding"][micro["tokens"][:, :-1]] @ weights["hidden"])
     hidden *= jax.random.bernoulli(jax.random.key(micro["seed"][0]), 1.0 - dropout, hidden.shape) / (1.0 - dropout)
     losses = optax.softmax_cross_entropy_with_integer_labels(hidden @ weights["output"], micro["tokens"][:, 1:])

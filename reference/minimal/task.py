@@ -1,4 +1,4 @@
-"""What both trainers share: the task, the order of samples, and what the suite alone needs.
+"""Parts that both trainers share: the task, the order of samples, and the hooks that only the suite needs.
 
 In a job of your own, only the order of samples remains: the suite reads traces, and plants faults.
 """

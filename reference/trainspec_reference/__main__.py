@@ -20,7 +20,7 @@ from trainspec_validate.report.concise import render
 from trainspec_validate.report.options import Options
 
 WAYS = ("restart", "replace", "shrink")
-"""What can be asked for when a worker is lost; `shrink` needs elastic degrees in the plan."""
+"""Reactions to a lost worker; `shrink` needs elastic degrees in the plan."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,24 +35,24 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m trainspec_reference", description=__doc__)
-    parser.add_argument("backend", type=_backend, help=f"{', '.join(BACKENDS)}, or a package that has a backend")
+    parser.add_argument("backend", type=_backend, help=f"{', '.join(BACKENDS)}, or a package with a backend")
     parser.add_argument("--plan", type=Path, required=True, help="training plan")
     parser.add_argument("--cluster", type=Path, help="cluster profile, to validate the plan with")
     parser.add_argument("--checkpoint", type=Path, help="checkpoint policy; without it nothing is saved")
     parser.add_argument("--out", type=Path, required=True, help="directory of the run; one that exists is resumed")
     parser.add_argument("--steps", type=_positive, help="optimizer steps, in place of the plan's")
     parser.add_argument("--ranks", type=_positive, help="workers, in place of the plan's")
-    parser.add_argument("--hosts", type=_positive, default=1, help="nodes that the workers stand for, in equal parts")
+    parser.add_argument("--hosts", type=_positive, default=1, help="nodes over which the workers are spread evenly")
     parser.add_argument("--seed", type=int, help="seed, in place of the plan's")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="device, in place of the plan's")
-    parser.add_argument("--standby", type=int, default=0, help="workers that stand by for those that are lost")
-    parser.add_argument("--on-loss", choices=WAYS, help="what is done about a lost worker, in place of the policy's")
+    parser.add_argument("--standby", type=int, default=0, help="standby workers, which replace lost ones")
+    parser.add_argument("--on-loss", choices=WAYS, help="reaction to a lost worker, in place of the policy's")
     return parser
 
 
 def _backend(text: str) -> str:
     if text not in BACKENDS and "." not in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(BACKENDS)}, and no name of a package")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither one of {', '.join(BACKENDS)} nor the name of a package")
     return text
 
 

@@ -97,9 +97,8 @@ def test_ranks_without_a_device_are_refused_before_anything_is_written(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     papers = ("--plan", str(PLANS / "state-space.yaml"), "--checkpoint", str(PLANS / "policy.yaml"))
     assert main(["jax", *papers, "--device", "cuda", "--out", str(tmp_path / "run")]) == IN_USE
-    assert (
-        "parallelism.num_accelerators asks for: 2 ranks need a device each, and JAX sees 0" in capsys.readouterr().err
-    )
+    message = "parallelism.num_accelerators of this plan: 2 ranks need a device each, and JAX sees 0"
+    assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -202,5 +202,5 @@ def test_a_plan_that_a_backend_cannot_follow_leaves_nothing_behind(tmp_path: Pat
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     status, text = _run("jax", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "run"))
     assert status == IN_USE
-    assert "jax does not have what parallelism.schedule asks for: a pipeline runs by gpipe, not by 1f1b" in text
+    assert "jax does not support parallelism.schedule of this plan: a pipeline runs by gpipe, not by 1f1b" in text
     assert not (tmp_path / "run").exists()

@@ -225,7 +225,7 @@ def test_refuses_what_it_does_not_have() -> None:
         PlainBackend(replace(job, model=ModelShape()))
     with pytest.raises(ValueError, match="on the CPU"):
         PlainBackend(replace(job, device="cuda"))
-    with pytest.raises(ValueError, match="is no backend"):
+    with pytest.raises(ValueError, match="unknown backend"):
         make("tensorflow", job)
 
 

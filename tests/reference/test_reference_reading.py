@@ -81,7 +81,7 @@ def test_micro_batches_shrink_where_ranks_do_not_divide() -> None:
         ({"synchrony": {"mode": "asynchronous"}}, "synchrony.mode"),
         ({"batch": {"loss_reduction": "sum"}}, "batch.loss_reduction"),
         ({"precision": {"recipe": {"format": "mxfp8"}}}, "precision.recipe"),
-        ({"job": {"num_steps": None}}, "job.num_steps of the plan is missing"),
+        ({"job": {"num_steps": None}}, "the plan lacks job.num_steps"),
     ],
 )
 def test_what_the_trainers_do_not_have_is_refused_by_its_key(changes: dict[str, Any], words: str) -> None:
@@ -162,7 +162,7 @@ _TOP_K = {"communication": {"compression": {"method": "top-k"}}}
     ("backend", "changes", "words"),
     [
         (PLAIN, _divided(pipeline=2), "data ranks alone"),
-        (PLAIN, _divided(context=2), "parallelism.context asks for: set it to 1"),
+        (PLAIN, _divided(context=2), "parallelism.context of this plan: set it to 1"),
         ("torch", _divided(context=2), "the keys of attention, which a state-space network has not"),
         (
             "torch",
@@ -175,7 +175,7 @@ _TOP_K = {"communication": {"compression": {"method": "top-k"}}}
         ("torch", _divided(pipeline=2, schedule="zero-bubble"), "by gpipe or 1f1b, not by zero-bubble"),
         ("torch", _divided(pipeline=2, stage_layers=[2, 0]), r"its stages hold \(1, 1\) layers"),
         ("jax", _divided(pipeline=2, schedule="1f1b"), "by gpipe, not by 1f1b"),
-        ("jax", _divided(pipeline=2, num_virtual_stages=2), "num_virtual_stages asks for: set it to 1"),
+        ("jax", _divided(pipeline=2, num_virtual_stages=2), "num_virtual_stages of this plan: set it to 1"),
         ("jax", _divided(pipeline=3), "3 stages do not divide 2 layers"),
         ("jax", _divided(pipeline=2) | _TOP_K, "compression by top-k needs whole replicas"),
         ("jax", _divided(context=2), "the keys of attention, which a state-space network has not"),
@@ -195,7 +195,7 @@ def test_what_a_backend_divides_is_let_pass(backend: str) -> None:
 def test_context_ranks_share_attention_by_gathering_alone(backend: str) -> None:
     for method in (None, "all-gather"):
         refuse(backend, job_of(_plan("transformer", **_divided(context=2, context_method=method)), None))
-    with pytest.raises(NotTrainableError, match=r"parallelism\.context_method asks for: attention gathers keys"):
+    with pytest.raises(NotTrainableError, match=r"parallelism\.context_method of this plan: attention gathers keys"):
         refuse(backend, job_of(_plan("transformer", **_divided(context=2, context_method="ring")), None))
 
 
@@ -203,7 +203,7 @@ def test_context_ranks_share_attention_by_gathering_alone(backend: str) -> None:
 def test_gradients_are_summed_by_the_library_or_by_hosts(backend: str) -> None:
     for algorithm in ("automatic", "hierarchical"):
         refuse(backend, job_of(_plan(**_summed(algorithm)), None))
-    with pytest.raises(NotTrainableError, match=r"collectives asks for: .* automatic or hierarchical"):
+    with pytest.raises(NotTrainableError, match=r"collectives of this plan: .* automatic or hierarchical"):
         refuse(backend, job_of(_plan(**_summed("ring")), None))
 
 

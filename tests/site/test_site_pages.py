@@ -364,7 +364,7 @@ def test_an_example_of_a_stream_keeps_its_text(tmp_path: Path) -> None:
 def test_the_verdicts_on_stacks_are_a_page_that_others_lead_to(tmp_path: Path) -> None:
     stage.stage(ROOT, tmp_path / "pages", "")
     page = (tmp_path / "pages" / "reference" / "stacks.md").read_text(encoding="utf-8")
-    assert page.startswith("# What stacks did in each scenario")
+    assert page.startswith("# Verdicts of stacks in each scenario")
     assert "](README.md)" not in page
     for name in ("00-introduction", "00-contract", "14-faults"):
         assert "](../reference/stacks.md)" in (tmp_path / "pages" / "v1" / f"{name}.md").read_text(encoding="utf-8")

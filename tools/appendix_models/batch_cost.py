@@ -1,4 +1,4 @@
-"""What a batch ramp saves in steps, and what it costs against the critical batch.
+"""Steps that a batch ramp saves, and its cost relative to the critical batch.
 
 Batches, noise scales and positions of one call share one unit; the examples use tokens.
 """
@@ -27,7 +27,7 @@ def steps_saved(stages: Sequence[Stage], total: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleCost:
-    """What a ramp takes, and what the same progress takes at the least."""
+    """Cost of a ramp, and the minimum cost of the same progress."""
 
     num_steps: float
     least_steps: float

@@ -17,7 +17,7 @@ ORDER = ("tensor", "context", "data", "pipeline")
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is lost together: `num_ranks` ranks, `stride` apart, starting at multiples of their stretch.
+    """A failure domain: `num_ranks` ranks, `stride` apart, starting at multiples of their stretch.
 
     A node of eight accelerators is eight adjacent ranks; a leaf switch of a rail-optimised network holds one rank of
     each of its nodes, so its ranks are eight apart.
@@ -48,7 +48,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
-    """What one lost domain takes, in the worst place; shares are of the whole job."""
+    """Losses from one failed domain in the worst place; shares are of the whole job."""
 
     domain: str
     num_domains: int
@@ -59,7 +59,7 @@ class BlastRadius:
     mean_replicas_hit: float
     """The same, on average over all domains."""
     replicas_stopped: int
-    """Data replicas that cannot go on: those hit, and those that share state or experts with them."""
+    """DP replicas that cannot continue: the replicas hit, and all that share state or experts with them."""
     stopped_ranks: int
     stopped_share: float
     """Share of the ranks that stop, and of the work of a step that is lost."""
@@ -99,7 +99,7 @@ def _data_span(layout: Layout, order: Sequence[str]) -> Span:
 
 
 def blast_radius(layout: Layout, domain: Domain, order: Sequence[str] = ORDER) -> BlastRadius:
-    """What the loss of one domain takes from a job whose ranks are numbered in `order`.
+    """Losses of a job, whose ranks are numbered in `order`, from one failed domain.
 
     Llama 3 405B on 16,384 ranks (tensor 8, pipeline 16, data 128; arXiv:2407.21783, table 4): a node of eight hits
     one replica of 128 when pipelines are innermost of what crosses nodes, and a rack of 16 ranks two when data is:
@@ -137,7 +137,7 @@ def blast_radius(layout: Layout, domain: Domain, order: Sequence[str] = ORDER) -
 
 @dataclass(frozen=True, slots=True)
 class LossModel:
-    """What a loss costs in time, in seconds, and whether the rest of the job goes on.
+    """Time cost of a loss, in seconds, and whether the rest of the job continues.
 
     Raises:
         ValueError: a time is negative or not finite.

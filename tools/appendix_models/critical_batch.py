@@ -137,7 +137,7 @@ def adaptive_gain(noise_scales: Sequence[float], progress: Sequence[float] | Non
 
 @dataclass(frozen=True, slots=True)
 class LawValue:
-    """What a published law gives, in tokens, and whether its input lies where the law was fitted."""
+    """Result of a published law, in tokens, and whether its input is in the range of the fit."""
 
     tokens: float
     in_range: bool
@@ -243,7 +243,7 @@ class BatchAdvice:
 
 
 def recommend_batch(wanted: float, critical: float, smallest: int, largest: int, multiple_of: int = 1) -> BatchAdvice:
-    """The multiple nearest to the wanted batch, in ratio, that lies within the bounds, with its cost.
+    """The multiple nearest to the target batch, in ratio, within the bounds, with its cost.
 
     `wanted` is for example `adaptive_batch` or the critical batch itself; `multiple_of` is data ranks times
     micro-batch. A critical batch of 3,000 sequences on 128 data ranks:
@@ -252,7 +252,7 @@ def recommend_batch(wanted: float, critical: float, smallest: int, largest: int,
     BatchAdvice(batch=2048, steps_ratio=2.46484375, samples_ratio=1.6826666666666665, bound='largest')
 
     Raises:
-        ValueError: a number is not above 0, or no multiple lies within the bounds.
+        ValueError: a number is not above 0, or no multiple is within the bounds.
     """
     _positive(wanted=wanted, critical=critical, smallest=smallest, multiple_of=multiple_of)
     low, high = -(-smallest // multiple_of) * multiple_of, largest // multiple_of * multiple_of

@@ -11,7 +11,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class SampledEnergy:
-    """Energy from samples; what lies in gaps is not in it."""
+    """Energy from samples, without the energy of gaps."""
 
     joules: float
     span_seconds: float

@@ -28,7 +28,7 @@ ONLY_FROM_FILES = re.compile(r'location\.protocol==="file:"(?P<load>\?\w+\(`\$\{
 
 
 def write_worker(scripts: Path, cache: Path) -> None:
-    """Write what stands in for a worker, which browsers do not start from a file, beside the scripts of the pages.
+    """Write a substitute for the worker, which browsers do not start from a file, next to the scripts of the pages.
 
     Raises:
         AssetError: npm cannot fetch it, or its digest differs.

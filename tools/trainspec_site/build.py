@@ -37,7 +37,7 @@ _Settings.add_constructor("!ENV", lambda loader, node: loader.construct_sequence
 
 
 def settings() -> dict[str, Any]:
-    """What mkdocs.yml says, with nothing set in the environment."""
+    """The configuration in mkdocs.yml, without variables of the environment."""
     found: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Settings)  # noqa: S506
     return found
 
@@ -99,7 +99,7 @@ def _write_whole(site: Path, version: versions.Version) -> None:
 
 
 def write_top(site: Path) -> None:
-    """Write what lies above the versions: the addresses that findings and schemas name, and the page for errors."""
+    """Write the files above the versions: the addresses that findings and schemas name, and the page for errors."""
     latest = site / "latest"
     entries = stage.requirements(ROOT)
     write_script(site)

@@ -217,7 +217,7 @@ def plausible() -> Drawing:
 
 
 def loading() -> Drawing:
-    """What happens to a checkpoint from elsewhere before it is loaded."""
+    """Checks of a foreign checkpoint before it is loaded."""
     return _chain(
         "A checkpoint from elsewhere",
         "A checkpoint comes from a store that others can write to. It is read as data: names in pickles, paths and "

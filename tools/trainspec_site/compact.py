@@ -10,7 +10,7 @@ from pathlib import Path
 PARTS = Path("assets", "javascripts", "parts.js")
 STYLES = Path("assets", "stylesheets", "trainspec.css")
 KEPT = re.compile(r"<(?P<tag>pre|textarea|script|style)\b.*?</(?P=tag)>", re.DOTALL)
-"""What keeps its whitespace."""
+"""Elements that keep their whitespace."""
 BLOCK = (
     "html|head|body|meta|link|title|header|footer|nav|main|article|section|aside|figure|figcaption|form|div|dialog|"
     "ul|ol|li|dl|dt|dd|p|h[1-6]|table|thead|tbody|tr|th|td|pre|details|summary|hr|blockquote"
@@ -42,7 +42,7 @@ NEEDS_SCRIPTS = tuple(
 )
 """Parts of a page that do nothing without scripts: the choice of colours, the search, the settings of the theme."""
 SCOPE = re.compile(r"<script>__md_scope=new URL\([^)]*\),(?P<functions>__md_hash=.*?)</script>", re.DOTALL)
-"""What the theme keeps for a reader, and for which pages: each page has it, and all have the same."""
+"""Settings that the theme keeps for a reader, and the pages they apply to: equal on all pages."""
 HIDDEN_SIDEBAR = re.compile(
     r'<div class="md-sidebar md-sidebar--secondary"[^>]*\shidden\b[^>]*>.*?(?=<div class="md-content")', re.DOTALL
 )

@@ -38,7 +38,7 @@ def figures(root: Path) -> dict[str, str]:
 
 
 def documents() -> Drawing:
-    """What describes a run, what the run writes, and which of them names which."""
+    """Documents that describe a run, files that the run writes, and the references between them."""
     drawing = Drawing(
         760, 300, "The documents and how they refer to each other",
         "A training plan names a cluster profile. A checkpoint policy names both. A run is started from the plan; it "
@@ -199,7 +199,7 @@ TEXTS = {
     "cluster.svg": "The keys are those of the [cluster profile](v1/02-cluster.md).",
     "topology.svg": "Tiers are specified in [topology](v1/03-topology.md).",
     "ranks.svg": "The order is specified in [parallelism](v1/04-parallelism.md).",
-    "formats.svg": "What each tensor of a plan holds is specified in [precision](v1/07-precision.md).",
+    "formats.svg": "The content of each tensor of a plan is specified in [precision](v1/07-precision.md).",
     "batch.svg": "The identity is specified in [batch](v1/08-batch.md).",
     "telemetry.svg": "Streams are specified in [telemetry](v1/09-telemetry.md).",
     "energy.svg": "Boundaries are specified in [energy](v1/12-energy.md).",

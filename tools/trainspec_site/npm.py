@@ -53,7 +53,7 @@ PYODIDE = Package(
 IFRAME_WORKER = Package(
     "iframe-worker", "1.0.4", "roeaaI+Lg1LJNfgpCjoRe/+WzEjy9+Z08LoEvu85MCPbBjwm+qXz8Ag5U05lHa6V1CysZyGzE0SOkAtSUA5q7Q=="
 )
-"""Stands in for workers on pages that are opened as files; the search of the theme is made for it."""
+"""Substitute for workers on pages that are opened as files; the search of the theme is made for it."""
 AXE = Package(
     "axe-core", "4.14.1", "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 )

@@ -1,4 +1,4 @@
-"""Publishes each page as Markdown beside its HTML, and `llms.txt`, the list of pages for programs that read text."""
+"""Publishes each page as Markdown next to its HTML, and `llms.txt`, the list of pages for programs that read text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(pages: Path, site: Path, navigation: list[Any]) -> None:
 
 
 def markdown_of(page: str) -> str:
-    """Where the Markdown of a page is: beside its HTML.
+    """Path of the Markdown of a page, next to its HTML.
 
     >>> markdown_of("guide/plan.md"), markdown_of("rules/index.md")
     ('guide/plan/index.md', 'rules/index.md')

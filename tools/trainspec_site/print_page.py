@@ -63,7 +63,7 @@ class Piece:
 
 
 def whole_page(site: Path, addresses: Sequence[str], title: str, status: str) -> str:
-    """The text of the page, from the built pages with these addresses, in this order; it lies one folder deep."""
+    """The text of the page, from the built pages with these addresses, in this order; its path is one folder deep."""
     pieces = [_piece(site, address) for address in addresses]
     anchors = {piece.address: piece.anchor for piece in pieces}
     styles = sorted(set(STYLE.findall((site / "index.html").read_text(encoding="utf-8"))))

@@ -58,5 +58,5 @@ def facts_line(heading: ET.Element) -> ET.Element:
 
 
 def makeExtension(**options: Any) -> RequirementFacts:  # noqa: N802
-    """What Python-Markdown calls."""
+    """Entry point for Python-Markdown."""
     return RequirementFacts(**options)

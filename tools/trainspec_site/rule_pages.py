@@ -97,7 +97,7 @@ def pages(entries: Sequence[Entry], schemas: Path, modules: Mapping[str, str]) -
 
 
 def page_path(identifier: str) -> str:
-    """Where the page of a requirement lies: those of one area share a folder."""
+    """Path of the page of a requirement; pages of one area share a folder."""
     return f"{identifier.split('-')[1]}/{identifier}.md"
 
 

@@ -89,7 +89,7 @@ class Axis:
     logarithmic: bool = True
 
     def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
+        """Position of a value along the axis, from 0 to 1."""
         if not self.logarithmic:
             return (value - self.low) / (self.high - self.low)
         return math.log(value / self.low) / math.log(self.high / self.low)
@@ -106,7 +106,7 @@ class Plot:
     """Above, to the right, below, to the left."""
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """Where a pair of values lies in the drawing."""
+        """Position of a pair of values in the drawing."""
         above, right, below, left = self.margin
         width = self.drawing.width - left - right
         height = self.drawing.height - above - below

@@ -29,7 +29,7 @@ class Version:
 
     @property
     def title(self) -> str:
-        """What the selector shows."""
+        """Label in the selector."""
         return f"{self.name.removesuffix(f'-{self.status.lower()}')} ({self.status})"
 
 

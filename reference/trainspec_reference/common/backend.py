@@ -31,7 +31,7 @@ class Formation:
     rank: int
     """This worker among `num_ranks`."""
     hosts: tuple[str, ...]
-    """Host of each rank, in order; ranks of one host stand together."""
+    """Host of each rank, in order; ranks of one host are adjacent."""
     address: str
     """`host:port` at which rank 0 of this formation may listen; no two formations share one."""
     timeout_seconds: float
@@ -67,7 +67,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What is known of the gradient of one step, after all ranks have exchanged theirs."""
+    """Properties of the gradient of one step, after all ranks have exchanged theirs."""
 
     loss: float
     """Mean over all targets of the global batch, loss scale removed."""
@@ -204,6 +204,6 @@ def make(name: str, job: Job) -> Backend:
         ValueError: there is no such backend, or it does not have what the job asks for.
     """
     if name not in BACKENDS and "." not in name:
-        raise ValueError(f"{name!r} is no backend: {' or '.join(BACKENDS)}, or the name of a package")
+        raise ValueError(f"unknown backend {name!r}: use {' or '.join(BACKENDS)}, or the name of a package")
     found: Backend = import_module(f"{BACKENDS.get(name, name)}.backend").make(job)
     return found

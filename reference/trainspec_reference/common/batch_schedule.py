@@ -18,7 +18,7 @@ from trainspec_validate.performance.costs.elastic import proportional_shares
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """What one step takes."""
+    """The samples of one step."""
 
     global_sequences: int
     sequence_length: int | None = None

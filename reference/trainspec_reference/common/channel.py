@@ -56,10 +56,10 @@ class Channel:
         return self._connection.fileno()
 
     def receive(self) -> list[FromWorker]:
-        """What came since the last call.
+        """Messages received since the last call.
 
         Raises:
-            ChannelError: the worker has closed the connection, or said what cannot be understood.
+            ChannelError: the worker has closed the connection, or sent an invalid message.
         """
         try:
             content = self._connection.recv(_CHUNK_BYTES)
@@ -77,7 +77,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send on what waits; a broken connection is told by `receive`."""
+        """Send queued messages; `receive` reports a broken connection."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._connection.send(self._unsent) :]
@@ -141,7 +141,7 @@ class Link:
         self.say(hello)
 
     def say(self, message: FromWorker) -> None:
-        """Tell the controller; a worker without one ends at once, so that nothing writes that nobody watches."""
+        """Report to the controller; a worker without one exits at once, so that no unsupervised process writes."""
         try:
             with self._lock:
                 self._connection.sendall(_encoder.encode(message) + b"\n")
@@ -165,7 +165,7 @@ class Link:
 
 
 def free_address(address: str = LOOPBACK) -> str:
-    """`host:port` of this host that nobody listens at now."""
+    """`host:port` of this host that is free now."""
     with socket.create_server((address, 0)) as probe:
         host, port = probe.getsockname()
         return f"{host}:{port}"

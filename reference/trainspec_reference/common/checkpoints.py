@@ -16,7 +16,7 @@ from trainspec_validate.checkpoints import seal
 from trainspec_validate.checkpoints.save_names import STEP_NAME
 
 TRAINER_FILE = "trainer.json"
-"""State of the trainer beside that of the backend: position in the data, loss scale, schedule."""
+"""State of the trainer outside the backend: position in the data, loss scale, schedule."""
 POINTER = "latest"
 EXTENSION = "org.trainspec.reference"
 _STAGED, _REPLACED, _REMOVED = ".saving-", ".replaced-", ".removed-"
@@ -25,7 +25,7 @@ _STAGED, _REPLACED, _REMOVED = ".saving-", ".replaced-", ".removed-"
 
 @dataclass(frozen=True, slots=True)
 class SaveFacts:
-    """What the manifest of a save says beside its files."""
+    """Fields of the manifest of a save other than its files."""
 
     save_id: str
     step: int

@@ -81,7 +81,7 @@ class Controller:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            print(f"{self._settings.directory}: another process runs this", file=sys.stderr)  # noqa: T201 - the answer
+            print(f"{self._settings.directory}: in use by another process", file=sys.stderr)  # noqa: T201 - the answer
             return IN_USE
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -129,7 +129,7 @@ class Controller:
                 elif isinstance(message, say.Hello):
                     worker = self._crew.recognise(channel, message)
                 if worker is None:
-                    raise ChannelError("a stranger")
+                    raise ChannelError("unknown worker")
         except ChannelError:
             if worker is None:
                 self._crew.close(channel)
@@ -232,5 +232,5 @@ def launch(
 
 
 def hosts(num_ranks: int, num_hosts: int) -> tuple[str, ...]:
-    """Names of the nodes that ranks stand for, in equal parts; ranks of one node stand together."""
+    """Names of the nodes over which ranks are spread evenly; ranks of one node are adjacent."""
     return tuple(f"node-{rank * num_hosts // num_ranks}" for rank in range(num_ranks))

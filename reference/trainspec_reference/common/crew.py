@@ -23,9 +23,9 @@ LONGEST_TURN_SECONDS = 0.5
 
 
 class Clock:
-    """Time that advances between two turns of the loop only, and by no more than a turn counts.
+    """Time that advances between two turns of the loop only, and by at most one turn.
 
-    What a worker said in a longer turn is heard before the time counts against that worker.
+    Messages that a worker sent during a longer turn are read before the time counts against that worker.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -55,23 +55,23 @@ _WAIT_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Worker:
-    """A process that trains, or stands by to do so."""
+    """A process that trains, or is on standby to do so."""
 
     number: int
     process: subprocess.Popen[bytes]
     host: str | None
-    """Host that it stands for; None while it stands by."""
+    """Host that it represents; None while it is on standby."""
     last_heard: float
     """By the clock of the crew; before it has said anything, when it was started."""
     channel: Channel | None = None
     """Once it has said hello."""
     can_rejoin: bool = True
     reason: str | None = None
-    """What it said before it died."""
+    """Error that it reported before it died."""
     kind: Kind = "process"
     """Kind of fault that its death is."""
     notes: dict[str, str] = field(default_factory=dict)
-    """What else a controller of another kind knows of it."""
+    """Further data of a controller of another kind."""
 
     @property
     def is_alive(self) -> bool:
@@ -104,7 +104,7 @@ class Crew:
         self._num_started = 0
 
     def start(self, host: str | None) -> Worker:
-        """Start a process for a host, or one that stands by.
+        """Start a process for a host, or a standby process.
 
         Raises:
             OSError: the command cannot be run.
@@ -148,7 +148,7 @@ class Crew:
         return sum(worker.host is None for worker in self.workers)
 
     def spare(self, host: str | None) -> Worker | None:
-        """A worker that stands by, which stands for a host from now on: a ready one, or one that is about to be."""
+        """Assign a standby worker to a host: a ready one, or one that will soon be ready."""
         waiting = [worker for worker in self.workers if worker.host is None]
         waiting.sort(key=lambda worker: worker.channel is None)
         if not waiting:

@@ -156,7 +156,7 @@ def _centred(words: Words) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one data rank takes of one step."""
+    """The part of one step that one DP rank processes."""
 
     position: int
     """Samples that the run has consumed before the step."""
@@ -233,7 +233,7 @@ class Feed:
         return batch_schedule.shares(self._batch, sequences, self._num_data_ranks, state.shares)
 
     def next(self, state: TrainerState) -> Loaded:
-        """The samples of the next step; those of the step after it are begun beside it."""
+        """The samples of the next step; the samples of the step after it are prepared concurrently."""
         step = self.schedule.at(state)
         loaded = self.loader.get(self._request(state, step))
         following = replace(

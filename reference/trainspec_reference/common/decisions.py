@@ -38,7 +38,7 @@ _DEFAULT_RESTARTS, _DEFAULT_BARREN_RESTARTS = 100, 3
 
 @dataclass(slots=True)
 class Episode:
-    """A fault from its first sign until training goes on: all that is lost meanwhile belongs to it."""
+    """A fault from its first sign until training resumes: all work lost in between is attributed to it."""
 
     kind: Kind
     reason: str
@@ -83,7 +83,7 @@ class RestartLimits:
 
 
 def way_back(kind: Kind, policy: CheckpointPolicy | None, wanted: Way | None) -> Way:
-    """What is done about a kind of fault: as the user wants, else as the policy says, else a restart."""
+    """Reaction to a kind of fault: the user's choice, else the policy's, else a restart."""
     if kind in {"corruption", "numeric"}:
         return "rollback"
     if wanted is not None:
@@ -115,7 +115,7 @@ def replicas_are_whole(job: Job) -> bool:
 
 
 def peers_are_exact(job: Job) -> bool:
-    """Whether a run that goes on from a surviving replica gives the same numbers as one that never stopped.
+    """Whether a run that continues from a surviving replica gives the same numbers as an uninterrupted run.
 
     Random states and residuals are each rank's own, and the update that was broken off has changed them.
     """
@@ -132,7 +132,7 @@ def _feedback(job: Job) -> Compression | None:
 
 
 def unsent(job: Job, lost: Sequence[int], num_before: int, num_after: int) -> str:
-    """What becomes of residuals where a run goes on from what survivors hold; empty where there are none."""
+    """Handling of residuals where a run continues from the state of survivors; empty where there are none."""
     feedback = _feedback(job)
     if feedback is None:
         return ""

@@ -72,7 +72,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that one run does. `plan` and `policy` are the documents; what they leave free stands beside them."""
+    """Definition of one run. `plan` and `policy` are the documents; other fields hold settings that they leave open."""
 
     plan: TrainingPlan
     policy: CheckpointPolicy | None

@@ -32,14 +32,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Where a formation takes its state from."""
 
     source: Source
-    """`memory`: each worker goes on with what it holds; `peer`: all take that of the rank `donor`."""
+    """`memory`: each worker continues with its own state; `peer`: all workers copy the state of the rank `donor`."""
     step: Step = 0
     checkpoint: Name | None = None
     donor: int | None = None
     state: str | None = None
-    """State of the trainer beside that of the backend, for a start from a peer."""
+    """State of the trainer outside the backend, for a start from a peer."""
     counters: dict[str, float] | None = None
-    """What the recorder had counted, for a start from memory or from a peer; None where that is not known."""
+    """Counts of the recorder, for a start from memory or from a peer; None where they are not known."""
 
 
 # --- a worker tells ---------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Done(Message, frozen=True, kw_only=True, tag="done"):
     formation: Formation
     step: Step
     counters: dict[str, float] | None = None
-    """What the recorder has counted, on the rank that records the job."""
+    """Counts of the recorder, on the rank that records the job."""
 
 
 class Pausing(Message, frozen=True, kw_only=True, tag="pausing"):
@@ -135,7 +135,7 @@ class Lost(Message, frozen=True, kw_only=True, tag="lost"):
 
 
 class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
-    """Training must not go on from the state that a worker holds."""
+    """Training must not continue from the state that a worker holds."""
 
     formation: Formation
     kind: Literal["numeric", "corruption"]
@@ -171,12 +171,12 @@ class Finished(Message, frozen=True, kw_only=True, tag="finished"):
     formation: Formation
     step: Step
     was_stopped: bool = False
-    """Whether it ended early, as it was told."""
+    """Whether it ended early, as requested."""
     digest: Digest | None = None
 
 
 class Notice(Message, frozen=True, kw_only=True, tag="notice"):
-    """The platform told a worker that it will end soon."""
+    """The platform notified a worker of its termination."""
 
 
 class Pong(Message, frozen=True, kw_only=True, tag="pong"):

@@ -36,7 +36,7 @@ def refuse(backend: str, job: Job) -> None:
     wrong = {f"parallelism.{key}": why for key, why in found.items()} | {"communication.collectives": _summed(job)}
     for key, why in wrong.items():
         if why is not None:
-            raise NotTrainableError(f"{backend} does not have what {key} asks for: {why}")
+            raise NotTrainableError(f"{backend} does not support {key} of this plan: {why}")
 
 
 def all_reduce_algorithm(communication: Communication | None, num_bytes: int) -> str:
@@ -72,8 +72,9 @@ def refuse_shared_devices(backend: str, job: Job) -> None:
     if num_ranks > num_devices:
         fewer = f"give --ranks {num_devices}, or " if num_devices else ""
         raise NotTrainableError(
-            f"{backend} does not have what parallelism.num_accelerators asks for: {num_ranks} ranks need a device each,"
-            f" and JAX sees {num_devices} here; {fewer}train with torch, whose ranks share a device, or on --device cpu"
+            f"{backend} does not support parallelism.num_accelerators of this plan: {num_ranks} ranks need a device"
+            f" each, and JAX sees {num_devices} here;"
+            f" {fewer}train with torch, whose ranks share a device, or on --device cpu"
         )
 
 

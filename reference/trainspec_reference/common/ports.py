@@ -13,11 +13,11 @@ from trainspec_reference.common.trace import TraceWriter
 
 
 class Wish(IntFlag):
-    """What is wanted of the loop at the next boundary between steps; wishes of all ranks are joined there."""
+    """Requests to the loop at the next boundary between steps; the requests of all ranks are merged there."""
 
     NONE = 0
     SAVE = 1
-    """Save, then go on."""
+    """Save, then continue."""
     STOP = 2
     """Save, then end: the platform takes the machines away."""
     REFORM = 4
@@ -43,7 +43,7 @@ class Ports(Protocol):
     """
 
     def wishes(self) -> Wish:
-        """What this process was told to do since it was last asked; a wish is given away once."""
+        """Requests to this process since the last call; each request is returned once."""
         ...
 
     def arrived(self, step: int) -> None:
@@ -77,7 +77,7 @@ class Surroundings:
 
 
 class TrainingFaultError(RuntimeError):
-    """The loop found that training must not go on: the state is not to be saved nor shared.
+    """The loop found that training must not continue: the state must be neither saved nor shared.
 
     Attributes:
         kind: word of a trace's `fault`: `numeric` or `corruption`.

@@ -102,9 +102,9 @@ def pieces_of(rank: int, degree: int) -> tuple[int, int]:
 def own_positions(
     whole_T: npt.NDArray[Any], rank: int, degree: int, filler: int = 0, multiple: int = 1
 ) -> npt.NDArray[Any]:
-    """What a rank holds of an array whose last axis is positions, in 2 x degree pieces of some multiple of positions.
+    """A rank's part of an array whose last axis is positions, cut into 2 x degree pieces of equal length.
 
-    It is filled up at the end. No position attends to a later one, so that what fills it up changes nothing.
+    The array is padded at the end. No position attends to a later one, so that padding changes no result.
 
     >>> own_positions(np.arange(7), 0, 2, filler=-1)
     array([ 0,  1,  6, -1])

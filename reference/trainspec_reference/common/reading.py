@@ -36,7 +36,7 @@ Part = TypeVar("Part", ModelShape, Rates, Data)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a command line says in place of the plan; None leaves it as it is."""
+    """Command-line values that replace values of the plan; None keeps the plan's value."""
 
     num_steps: int | None = None
     num_ranks: int | None = None
@@ -66,7 +66,7 @@ def _document(path: Path, kind: type[_Kind]) -> _Kind:
     except LoadError as error:
         raise NotTrainableError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
-        raise NotTrainableError(f"{path}: {error}; `trainspec-validate {path}` tells the lines") from error
+        raise NotTrainableError(f"{path}: {error}; `trainspec-validate {path}` reports the lines") from error
     if not isinstance(found, kind):
         raise NotTrainableError(f"{path} is a {type(found).__name__}, wanted a {kind.__name__}")
     return found
@@ -83,7 +83,7 @@ def job_of(plan: TrainingPlan, policy: CheckpointPolicy | None, changes: Changes
         raise NotTrainableError(f"extensions.{EXTENSION} takes {', '.join([*_SECTIONS, *_ALONE])}, not {told}")
     num_steps = changes.num_steps or (plan.job.num_steps if plan.job else None)
     if num_steps is None:
-        raise NotTrainableError("job.num_steps of the plan is missing; give it, or --steps")
+        raise NotTrainableError("the plan lacks job.num_steps; set it, or use --steps")
     planned_seed = plan.job.seed if plan.job else None
     model = _section(ModelShape, told, _model(plan.model))
     plan = _on_ranks(plan, changes.num_ranks or plan.parallelism.num_accelerators)
@@ -121,7 +121,7 @@ def _experts(model: Model) -> dict[str, int]:
     }
     for key, is_wrong in wrong.items():
         if is_wrong:
-            raise NotTrainableError(f"the reference trainers do not have what model.experts.{key} asks for")
+            raise NotTrainableError(f"the reference trainers do not support model.experts.{key} of this plan")
     width = {} if experts.ffn_hidden_size is None else {"ffn_hidden_size": experts.ffn_hidden_size}
     return {"num_experts": experts.num_experts, "num_active_experts": experts.num_active_experts, **width}
 
@@ -181,24 +181,24 @@ def _with_earlier_degrees(plan: TrainingPlan, before: Path | None) -> TrainingPl
 
 
 def _refuse(job: Job) -> None:
-    """Raise where the job asks for what the trainers do not have."""
+    """Raise where the job has a setting that the trainers do not support."""
     plan, batch, precision = job.plan, job.plan.batch, job.plan.precision
     compression = plan.communication.compression if plan.communication else None
     is_compressed = compression is not None and compression.method != "none"
     wrong = {
         "synchrony.mode": plan.synchrony.mode != "synchronous",
         "model.gated_ffn": plan.model.gated_ffn and plan.model.experts is not None,
-        "batch.noise_scale (beside expert ranks)": batch.noise_scale is not None and plan.parallelism.expert > 1,
+        "batch.noise_scale (with EP ranks)": batch.noise_scale is not None and plan.parallelism.expert > 1,
         "batch.loss_reduction": batch.loss_reduction != "global-token-mean",
         "batch.controller.signal": batch.controller is not None and batch.controller.signal != "gradient-noise-scale",
-        "batch.noise_scale (beside compression)": batch.noise_scale is not None and is_compressed,
+        "batch.noise_scale (with compression)": batch.noise_scale is not None and is_compressed,
         "precision.recipe": precision.recipe is not None,
-        "rebalance_interval_steps (beside sharded parameters)": job.rebalance_interval_steps is not None
+        "rebalance_interval_steps (with sharded parameters)": job.rebalance_interval_steps is not None
         and plan.parallelism.sharding == "parameters",
     }
     for key, is_wrong in wrong.items():
         if is_wrong:
-            raise NotTrainableError(f"the reference trainers do not have what {key} asks for")
+            raise NotTrainableError(f"the reference trainers do not support {key} of this plan")
 
 
 def job_to_json(job: Job) -> bytes:
@@ -216,7 +216,7 @@ def job_from_json(text: bytes) -> Job:
 
 
 def write_documents(job: Job, cluster: Path | None, directory: Path, before: Path | None = None) -> tuple[Path, ...]:
-    """Write what the job really follows beside its records, and tell the files.
+    """Write the effective documents of the job into its directory, and return their paths.
 
     `before` is where an earlier start of the same run wrote its own. The plan lists its data degrees as elastic ones,
     too, because the records that it left are of this run.

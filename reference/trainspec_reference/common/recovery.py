@@ -54,7 +54,7 @@ class Recovery:
         """Start the first workers.
 
         Raises:
-            RunEnd: there were checkpoints, and none can be trusted.
+            RunEnd: checkpoints exist, and none of them verifies.
         """
         self._planned = self._regroup.first()
 
@@ -128,7 +128,7 @@ class Recovery:
     # --- time -----------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Go on with what waits for time to pass, or for workers.
+        """Advance work that waits for time to pass, or for workers.
 
         Raises:
             RunEnd: the run is over.
@@ -213,7 +213,7 @@ class Recovery:
         return self.preempted(first)
 
     def preempted(self, finished: say.Finished | None = None) -> RunEnd:
-        """The end after a notice of the platform: what is committed is what the next start goes on from."""
+        """The end after a termination notice: the next start resumes from the newest committed checkpoint."""
         status = PREEMPTED if self._regroup.source.has_checkpoint else NOTHING_RESTORABLE
         step, digest = (finished.step, finished.digest) if finished else (self._best, None)
         return RunEnd("preempted", status, step, digest)

@@ -102,7 +102,7 @@ class Rendezvous:
     def _has_failed(self) -> bool:
         self.close()
         self._command = []
-        print("no meeting point apart from the workers: rank 0 serves it", file=sys.stderr)  # noqa: T201 - the answer
+        print("no rendezvous process outside the workers: rank 0 serves it", file=sys.stderr)  # noqa: T201 - the answer
         return False
 
     def close(self) -> None:
@@ -122,16 +122,16 @@ _KEPT = 3
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What is left of a formation, or of one that was never complete."""
+    """The rest of a formation, or of a formation that was never complete."""
 
     members: Sequence[Worker]
     """In the order of their ranks, dead ones too."""
     left: Mapping[int, say.Left]
-    """What the living said of their state when they left."""
+    """State that each surviving worker reported when it left."""
     unsaved_step: int | None = None
     """Step of the save that was given up."""
     counters: tuple[int, dict[str, float]] | None = None
-    """What the recorder had counted, and after which update."""
+    """Counts of the recorder, with the update after which they hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Regroup:
         """The first formation; workers come up while the state that they start from is looked for.
 
         Raises:
-            RunEnd: there were checkpoints, and none can be trusted.
+            RunEnd: checkpoints exist, and none of them verifies.
             OSError: programs of an earlier start cannot be removed.
         """
         self._forget_programs()
@@ -302,7 +302,7 @@ class Regroup:
         )
 
     def stand_by(self) -> None:
-        """Have as many workers stand by as the run is to have; those that end by themselves are not replaced."""
+        """Start standby workers up to the configured number; workers that end by themselves are not replaced."""
         num_wanted = min(self._settings.num_standby - self._crew.num_standing_by, self._num_standby_allowed)
         for _ in range(num_wanted):
             self._num_standby_allowed -= 1

@@ -135,7 +135,7 @@ def recorded_digest(root: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StateChoice:
-    """What a formation starts from."""
+    """The state from which a formation starts."""
 
     source: say.Source
     step: int = 0
@@ -145,12 +145,12 @@ class StateChoice:
     state: str | None = None
     """State of the trainer, for a start from a holder."""
     counters: dict[str, float] | None = None
-    """What the recorder had counted."""
+    """Counts of the recorder."""
     save_first: bool = False
     """Whether the save of this state was given up."""
 
     def start(self, members: Sequence[Worker]) -> say.Start:
-        """What the members are told, in the order of their ranks."""
+        """Start messages to the members, in the order of their ranks."""
         if self.source in {"initial", "checkpoint"}:
             return say.Start(source=self.source, step=self.step, checkpoint=self.checkpoint)
         ranks = [rank for rank, member in enumerate(members) if member.number in self.holders]
@@ -200,7 +200,7 @@ class StateSource:
         """State for the workers that have left a formation, and those that join them.
 
         Raises:
-            LookupError: there were checkpoints, and none can be trusted.
+            LookupError: checkpoints exist, and none of them verifies.
         """
         newest = decisions.newest_replica(left) if self._may_share and not must_roll_back else None
         if newest is not None:
@@ -211,5 +211,5 @@ class StateSource:
             )
         choice = self.checkpoint()
         if choice is None:
-            raise LookupError("there were checkpoints, and none can be trusted")
+            raise LookupError("checkpoints exist, and none of them verifies")
         return choice

@@ -17,7 +17,7 @@ from trainspec_validate.system.atomic import write_atomically
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the controller gives each worker, as a file in JSON."""
+    """Settings that the controller passes to each worker, as a file in JSON."""
 
     backend: str
     job: Job
@@ -54,7 +54,7 @@ class Settings:
     """How a run is started."""
 
     hosts: tuple[str, ...]
-    """Host that each rank stands for; ranks of one host stand together."""
+    """Host that each rank represents; ranks of one host are adjacent."""
     directory: Path
     """Of the run."""
     checkpoint_directory: Path
@@ -64,9 +64,9 @@ class Settings:
     first_attempt: int = 0
     """Least number of the first formation."""
     way: Way | None = None
-    """What is done about lost workers; None for what the policy says."""
+    """Reaction to lost workers; None for the policy's."""
     num_standby: int = 0
-    """Workers that stand by, with all libraries loaded."""
+    """Standby workers, with all libraries loaded."""
     rendezvous: tuple[str, ...] = ()
     """Command of a process that serves formations; none where their rank 0 does."""
 

@@ -116,7 +116,7 @@ class Saver:
         if isinstance(order, say.SaveEnded) and order.reason is not None:
             raise _GivenUpError(order.reason)
         if not isinstance(order, wanted):
-            raise _GivenUpError(f"{type(order).__name__} came where {wanted.__name__} was due")
+            raise _GivenUpError(f"received {type(order).__name__}, expected {wanted.__name__}")
         return order
 
     def _tell(self, surroundings: Surroundings, name: str, step: int, stage: str, digest: str | None = None) -> None:

@@ -18,7 +18,7 @@ from trainspec_validate.documents.types import trace
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is the same for every save of a formation."""
+    """Values common to every save of a formation."""
 
     run: str
     state: tuple[str, ...]
@@ -204,7 +204,7 @@ class Saves:
 
 
 def odd_one_out(digests: dict[int, str | None]) -> int | None:
-    """The only one whose digest differs from all others, which agree; None where that is not to be told."""
+    """The only rank whose digest differs from all others, which agree; None where there is no such rank."""
     for number, digest in digests.items():
         others = {value for other, value in digests.items() if other != number}
         if len(digests) > 2 and len(others) == 1 and digest not in others:

@@ -40,7 +40,7 @@ class StartState:
         return self._digested[1]
 
     def forget(self) -> None:
-        """What the backend holds must not be used."""
+        """The state in the backend must not be used."""
         self.held = None
 
     def take(self, start: say.Start, surroundings: Surroundings) -> TrainerState:

@@ -65,7 +65,7 @@ DEFAULT_HALF_LIFE_STEPS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
-    """Where a run stands after an update; equal on every rank."""
+    """State of a run after an update; equal on every rank."""
 
     step: int = 0
     """Updates completed."""
@@ -83,10 +83,10 @@ class TrainerState:
     shares: tuple[int, ...] = ()
     """Samples of each data rank in a step, where measured speeds decide; empty for even shares."""
     counters: dict[str, float] = field(default_factory=dict)
-    """What the recorder has counted, on the rank that writes of the job."""
+    """Counts of the recorder, on the rank that records the job."""
 
     def to_json(self) -> bytes:
-        """The state as one line of JSON; numbers come back exactly."""
+        """The state as one line of JSON; numbers are restored exactly."""
         return msgspec.json.encode(self)
 
     @staticmethod

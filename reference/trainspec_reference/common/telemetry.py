@@ -33,7 +33,7 @@ _SETTLE_SECONDS = 2.0
 def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Recorder:
     """Record this formation as an attempt, where `TRAINSPEC_RUN` is set.
 
-    The recorder of the formation before must have ended. Rank and attempt are told by the environment, as any launcher
+    The recorder of the formation before must have ended. The environment gives rank and attempt, as any launcher
     does it.
     """
     host = formation.hosts[formation.rank]
@@ -59,7 +59,7 @@ def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Rec
 
 
 def hurry(surroundings: Surroundings) -> None:
-    """Have the stream of the job written now, beside the training, so that a killed rank 0 takes no update with it."""
+    """Write the stream of the job now, concurrently with training, so that a killed rank 0 loses no update."""
     if surroundings.formation.rank == 0:
         surroundings.recorder.flush(0.0)
 

@@ -53,7 +53,7 @@ class Step:
     """Why the update is not applied."""
 
     def log(self, surroundings: Surroundings, clip_norm: float | None) -> None:
-        """Tell the recorder, while its step is under way."""
+        """Report to the recorder, while its step is under way."""
         norm = self.gradients.norm
         surroundings.recorder.log(
             loss=self.gradients.loss,
@@ -66,7 +66,7 @@ class Step:
         )
 
     def tell(self, surroundings: Surroundings, num_updates: int) -> None:
-        """Tell the trace, with the updates that are completed now."""
+        """Write to the trace, with the updates that are completed now."""
         surroundings.trace.tell(
             StepDone,
             rank=surroundings.formation.rank,

@@ -40,7 +40,7 @@ class Limits:
 
     @staticmethod
     def of_policy(policy: CheckpointPolicy | None, device: str = "cpu") -> Limits:
-        """What a policy says of hangs; the defaults where it says nothing."""
+        """Hang limits of a policy; the defaults where the policy has none."""
         least_start = Limits.start if device == "cpu" else Limits.device_start
         if policy is None:
             return Limits(start=least_start, compiles=device != "cpu")
@@ -122,7 +122,7 @@ class Watch:
         return True
 
     def saved(self) -> None:
-        """A save went on."""
+        """A save made progress."""
         self._last_progress = self.now()
 
     def waits(self, worker: int) -> None:
@@ -142,7 +142,7 @@ class Watch:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether no member has told of progress for too long."""
+        """Whether no member has reported progress for too long."""
         return self.now() - self._last_progress > self.timeout_seconds
 
     def culprits(self) -> frozenset[int]:
@@ -181,7 +181,7 @@ class Team:
 
     @property
     def has_left(self) -> bool:
-        """Whether nobody is in the formation any more."""
+        """Whether the formation has no members any more."""
         return all(member.number in self.left for member in self.living)
 
     @property

@@ -28,7 +28,7 @@ from trainspec_validate.documents.types import trace
 
 
 class WorkerPorts:
-    """What the loop tells the controller, and what it was told."""
+    """Connection of the loop to the controller: reports, and requests received."""
 
     def __init__(self, link: Link, saver: Saver) -> None:
         self._link, self._saver = link, saver

@@ -28,10 +28,10 @@ Sent = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class Carried(NamedTuple):
-    """What one step of compression leaves to the next one."""
+    """State that one step of compression passes to the next one."""
 
     residual: Any
-    """What this rank has not sent yet."""
+    """Error-feedback residual of this rank: gradients that it has not sent yet."""
     basis: Any
     """Right factors of PowerSGD."""
 

@@ -38,7 +38,7 @@ def connect(formation: Formation) -> None:
 
 
 def heartbeat_seconds(formation: Formation) -> int:
-    """Silence after which a peer counts as lost; the end of its connections tells it much sooner."""
+    """Silence after which a peer counts as lost; closed connections reveal a lost peer much sooner."""
     return max(HEARTBEAT_SECONDS, int(2 * formation.timeout_seconds))
 
 

@@ -31,7 +31,7 @@ def _by_hosts(vector_N: jax.Array) -> Any:
 
 
 class Exchanged(NamedTuple):
-    """What a rank knows after the exchange."""
+    """Results on a rank after the exchange."""
 
     gradient: Any
     """Of this rank's row."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Shape = tuple[int, ...]
 ROOT = "root"
-"""The unit of all parameters that stand outside of the layers."""
+"""The unit of all parameters outside the layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Parameters that are gathered together: one layer, or all that stand outside of the layers."""
+    """Parameters that are gathered together: one layer, or all outside the layers."""
 
     name: str
     members: tuple[tuple[str, Shape], ...]
@@ -82,7 +82,7 @@ class Layout:
     """Parameters of one part as a matrix [shards W, entries of a shard S]; a row is what a shard owner holds.
 
     Each unit fills some columns, so that a layer can be gathered alone. Without sharding W is 1. Stages of a pipeline
-    take the same number of layers each, and what stands outside of the layers is on all of them: their matrices have
+    take the same number of layers each, and the parameters outside the layers are on all of them: their matrices have
     the same columns, in which layers go by their number in the stage.
 
     Raises:
@@ -140,7 +140,7 @@ class Layout:
         return found
 
     def local(self, whole: Mapping[str, npt.NDArray[Any]], part: Part) -> dict[str, npt.NDArray[Any]]:
-        """What a part has of the global parameters, by the names in its stage."""
+        """A part's slices of the global parameters, by the names in its stage."""
         found = {}
         for name, global_name in self.names(part.stage).items():
             view, start, stop = self._box(name, part)
@@ -171,7 +171,7 @@ class Layout:
         return found
 
     def pieces(self, shard: int, part: Part) -> Iterator[tuple[slice, Piece]]:
-        """What the columns of a row hold, padding left out; what several parts hold belongs to the first of them."""
+        """Content of the columns of a row without padding; content that several parts hold belongs to the first."""
         names = self.names(part.stage)
         for unit in self.units:
             column = self.columns(unit).start

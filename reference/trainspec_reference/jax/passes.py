@@ -65,7 +65,7 @@ def pipelined_loss_sum(family: Family, network: Network, inputs_M: Any, targets_
 
 
 class Sums(NamedTuple):
-    """What the micro-batches of a rank add up to so far."""
+    """Running sums over the micro-batches of a rank."""
 
     gradient: Any
     loss: Any

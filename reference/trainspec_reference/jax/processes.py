@@ -66,10 +66,10 @@ class Processes:
         self._is_connected = False
 
     def wait(self, work: Callable[[], Any], timeout_seconds: float | None = None) -> Any:
-        """What the work returns; it may wait for peers.
+        """Result of the work, which may wait for peers.
 
         Raises:
-            PeerLostError: a peer is gone or did not answer in time; the work is then abandoned where it stands.
+            PeerLostError: a peer is gone or did not answer in time; the work is then abandoned.
         """
         if self._is_lost:
             raise PeerLostError("a peer of this formation was lost before")

@@ -159,7 +159,7 @@ class Programs:
         return float(loss[0])
 
     def exchange(self, state: State, sums: Sums, loss_scale: float) -> Exchanged:
-        """What all ranks' sums make together, complete when the call returns."""
+        """Total of all ranks' sums, complete when the call returns."""
         carried = Carried(state.residual, state.basis)
         scale = self._number(loss_scale)
         found: Exchanged = complete(self._exchange(sums, carried, state.count, scale, self._norm_weights))

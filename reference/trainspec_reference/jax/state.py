@@ -38,7 +38,7 @@ class State:
     key: jax.Array
     """Random key of the run, equal on every rank: each folds its own number in, and each update makes a new one."""
     residual: jax.Array
-    """What compression has not sent yet [W * S]; one zero without error feedback."""
+    """Error-feedback residuals [W * S]; one zero without error feedback."""
     basis: jax.Array
     """Right factors of PowerSGD, equal on every rank."""
 
@@ -117,7 +117,7 @@ class StateMaker:
 
 
 class Trained(NamedTuple):
-    """What an update changes: parameters, first and second moment, and the count of updates."""
+    """State that an update changes: parameters, first and second moment, and the count of updates."""
 
     parameters: Any
     first: Any

@@ -24,7 +24,7 @@ from trainspec_reference.jax.state import Arrays, State, StateMaker
 ARRAYS = "arrays"
 """Directory of a rank's arrays, as Orbax writes a tree."""
 INDEX = "pieces.json"
-"""What these arrays are."""
+"""Kind of these arrays."""
 _FORMAT = 1
 
 
@@ -39,7 +39,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class JaxSnapshot:
-    """What one rank writes, in host memory."""
+    """Arrays that one rank writes, in host memory."""
 
     rank: int
     num_ranks: int
@@ -125,7 +125,7 @@ class Saved:
             piece.put(entries, found[piece.name], filled[piece.name])
         for name, marks in filled.items():
             if not marks.all():
-                raise CheckpointUnreadableError(f"{self._directory}: {kind} of {name!r} is not there in full")
+                raise CheckpointUnreadableError(f"{self._directory}: {kind} of {name!r} is incomplete")
         return found
 
     def _of_kind(self, kind: str) -> Sequence[tuple[int, int, Stored]]:

@@ -106,7 +106,7 @@ class TorchBackend:
         measure_noise: bool,
         arrived: Callable[[], None],
     ) -> Gradients:
-        """Forward and backward pass over the micro-batches, with the exchange beside it."""
+        """Forward and backward pass over the micro-batches, overlapped with the exchange."""
         groups, replica = self._joined(), self._built()
         exchange = replica.exchange
         self._model.train()
@@ -233,7 +233,7 @@ class TorchBackend:
 
     def _joined(self) -> Groups:
         if self._groups is None:
-            raise RuntimeError("the backend is in no formation: join one first")
+            raise RuntimeError("the backend has not joined a formation: call join first")
         return self._groups
 
     def _built(self) -> Replica | ShardedReplica:

@@ -101,7 +101,7 @@ class Digested(Protocol):
         ...
 
     def whole_tensors(self) -> Iterable[tuple[str, Box]]:
-        """What every rank of the formation has a whole copy of."""
+        """State that is replicated on every rank of the formation."""
         ...
 
     def split_tensors(self) -> Mapping[str, Box]:
@@ -109,7 +109,7 @@ class Digested(Protocol):
         ...
 
     def split_kinds(self) -> tuple[str, ...]:
-        """What kinds of tensor are split."""
+        """Kinds of tensor that are split."""
         ...
 
 

@@ -29,7 +29,7 @@ class Compressor:
     """A way to send about the gradient of a bucket."""
 
     factors: Mapping[str, torch.Tensor] = MappingProxyType({})
-    """What it has learnt, by name of the parameter; alike on all ranks."""
+    """State of the compressor, by name of the parameter; equal on all ranks."""
     num_sent_bytes = 0
     """Of the last bucket's message, places and factors included."""
 
@@ -190,7 +190,7 @@ RESIDUAL, FACTOR = "compression/residual", "compression/factor"
 class Feedback:
     """The exchange of buckets through a compressor, with error feedback where the plan has it.
 
-    What was not sent is added to the gradient of the next step; a step that is discarded leaves it as it was.
+    The residual is added to the gradient of the next step; a step that is discarded leaves it unchanged.
     """
 
     def __init__(self, plan: Compression, state: FlatState) -> None:
@@ -203,13 +203,13 @@ class Feedback:
         self._learnt: Mapping[str, torch.Tensor] = {}
 
     def connect(self, groups: Groups) -> None:
-        """Go on among these data ranks; of another number, each keeps what it has left to send, unless the plan resets.
+        """Continue with these DP ranks; where their number changes, each keeps its residual, unless the plan resets.
 
         Raises:
             ValueError: the plan refuses another number of ranks, or its compressor is not here.
         """
         if groups.grid.num_ranks != groups.num_copies:
-            raise ValueError("compression is for ranks that hold the whole model here")
+            raise ValueError("compression requires ranks that hold the whole model")
         self._rank, num_ranks = groups.copy, groups.num_copies
         if self._num_ranks not in (0, num_ranks):
             if self._plan.residual_on_resize == "refuse":
@@ -312,7 +312,7 @@ class Feedback:
 
     @property
     def factors(self) -> Mapping[str, torch.Tensor]:
-        """What has been learnt, alike on all ranks."""
+        """State of the compressor, equal on all ranks."""
         return self.compressor.factors if self.compressor else self._learnt
 
     @property

@@ -80,13 +80,13 @@ def _by_leaders(tensor_N: torch.Tensor, groups: Groups) -> None:
 
 
 class SideStream:
-    """A queue of work beside the one that computes; on the processor, threads do the same and nothing is to be done."""
+    """A stream of work next to the compute stream; on the CPU, threads take its place and calls do nothing."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def mark(self) -> torch.cuda.Event | None:
-        """What has been asked of the computing queue until now."""
+        """Work submitted to the compute stream so far."""
         if self._stream is None:
             return None
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -109,7 +109,7 @@ class SideStream:
             torch.cuda.current_stream().synchronize()
 
     def finish(self) -> None:
-        """Wait for the work beside it."""
+        """Wait for the work in this stream."""
         if self._stream is not None:
             self._stream.synchronize()
 
@@ -144,7 +144,7 @@ def reduce_whole(bucket: Bucket, total: Sum) -> None:
 
 @dataclass(slots=True)
 class Turn:
-    """What is known of the step under way."""
+    """State of the step under way."""
 
     num_micro_batches: int
     loss_scale: float

@@ -18,7 +18,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a parameter lies in the buffers."""
+    """Position of a parameter in the buffers."""
 
     region: Region
     start: int
@@ -76,7 +76,7 @@ class FlatState:
         return self.first_moments[start:stop].view(shape), self.second_moments[start:stop].view(shape)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Tell the optimizer how many updates its moments hold."""
+        """Set the number of updates that the optimizer's moments hold."""
         self.num_updates = num_updates
         by_name = dict(zip((span.region.name for span in self.spans), self.tensors, strict=True))
         for span in self.owned:

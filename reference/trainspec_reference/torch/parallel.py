@@ -56,7 +56,7 @@ class TensorSplit:
         return _Keep.apply(padded_BTD, self.group, False)  # type: ignore[no-untyped-call, no-any-return]
 
     def end(self, hidden_BTD: torch.Tensor, length: int) -> torch.Tensor:
-        """All positions but the padding; each rank goes on with the same."""
+        """All positions but the padding; the result is the same on each rank."""
         if self.group is None or not self.by_sequence:
             return hidden_BTD
         whole_BTD = _Gather.apply(hidden_BTD, self.group, False)  # type: ignore[no-untyped-call]
@@ -220,7 +220,7 @@ class ExpertSplit:
     group: dist.ProcessGroup | None = None
 
     def visit(self, rows_SD: torch.Tensor, counts_E: torch.Tensor, compute: Compute) -> torch.Tensor:
-        """What the experts make of the rows, which are in their order; a row goes to the rank of its expert and back.
+        """Output of the experts for the rows, which are in their order; a row goes to the rank of its expert and back.
 
         No row is dropped, however many an expert has: a loss does not depend on the number of ranks.
         """

@@ -56,7 +56,7 @@ class Part:
         return range(start, start + each + (self.stage < more))
 
     def region(self, name: str, whole_shape: tuple[int, ...]) -> Region:
-        """Where the rank's piece of a global parameter lies."""
+        """Position of the rank's piece in a global parameter."""
         shape, axis = _viewed(name, whole_shape), _split_axis(name)
         rank, degree, answers = self.tensor_rank, self.tensor_degree, self.expert_rank == 0
         is_of_experts = _last_words(name) in EXPERT_MATRICES

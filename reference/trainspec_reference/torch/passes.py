@@ -76,7 +76,7 @@ class Feed:
 
 
 class Watcher(Protocol):
-    """Who wants to know where a backward pass begins and ends."""
+    """Listener for the begin and the end of backward passes."""
 
     def next_micro_batch(self) -> None:
         """A backward pass is about to begin."""
@@ -99,8 +99,8 @@ class InFlight:
 class Passes:
     """The schedule of one rank: GPipe runs all forward passes first, 1F1B as few as fill the stages behind it.
 
-    Without a pipeline both come down to one forward and one backward pass after the other. What a stage sends leaves
-    with what it receives next, in one batch: two stages that each send first would wait for each other, as NCCL buffers
+    Without a pipeline both come down to one forward and one backward pass after the other. A stage sends its output
+    and posts its next receive in one batch: two stages that each send first would deadlock, as NCCL buffers
     little. Source: arXiv:2104.04473, section 4.
     """
 

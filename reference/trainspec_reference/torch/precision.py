@@ -56,7 +56,7 @@ def generator_states(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def restore_generators(found: dict[str, torch.Tensor], device: torch.device) -> None:
-    """Go on from these states."""
+    """Restore these states."""
     torch.set_rng_state(found["host"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(found["device"], device)

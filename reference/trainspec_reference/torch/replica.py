@@ -69,7 +69,7 @@ class Replica:
             dist.all_reduce(tensor, group=self._groups.ends)
 
     def squared_norm(self) -> torch.Tensor:
-        """What this rank adds to the squared norm of the global gradient."""
+        """Contribution of this rank to the squared norm of the global gradient."""
         return self.state.squared_norm() if self._rank == 0 else torch.zeros((), dtype=torch.float64)
 
     def update(self, learning_rate: float, gradient_factor: float) -> None:
@@ -98,7 +98,7 @@ class Replica:
         return self.state.num_updates
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Tell the optimizer how many updates its moments hold."""
+        """Set the number of updates that the optimizer's moments hold."""
         self.state.set_num_updates(num_updates)
 
     def discard(self) -> None:
@@ -146,7 +146,7 @@ class Replica:
             self.feedback.restore(directory)
 
     def whole_tensors(self) -> Iterator[tuple[str, Box]]:
-        """What each rank of the formation has a whole copy of."""
+        """State that is replicated on each rank of the formation."""
         if self._is_split:
             return
         yield from self._parameters()
@@ -154,7 +154,7 @@ class Replica:
             yield from self._moments()
 
     def split_tensors(self) -> dict[str, Box]:
-        """What no rank need hold whole: the boxes that this rank answers for."""
+        """State that is split over ranks: the boxes that this rank writes."""
         boxes: dict[str, Box] = {}
         if self._is_split and not self._rank:
             boxes |= self._parameters()
@@ -163,7 +163,7 @@ class Replica:
         return boxes
 
     def split_kinds(self) -> tuple[str, ...]:
-        """What kinds of tensor are split."""
+        """Kinds of tensor that are split."""
         if self._is_split:
             return (PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS)
         return (FIRST_MOMENTS, SECOND_MOMENTS) if self.divides_moments else ()

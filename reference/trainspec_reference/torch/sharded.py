@@ -65,7 +65,7 @@ class ShardedExchange:
         """FSDP2 has waited for its last exchange."""
 
     def wait(self) -> float:
-        """Seconds that the processor spent in exchanges; a device does them beside the pass."""
+        """Seconds that the processor spent in exchanges; a device overlaps them with the pass."""
         return self._seconds
 
     @property
@@ -110,7 +110,7 @@ class ShardedReplica:
             RuntimeError: it is divided already; a model of another formation is built anew.
         """
         if isinstance(self._model, FSDPModule):
-            raise RuntimeError("a divided model does not go on in another formation: build it and restore")
+            raise RuntimeError("a sharded model does not continue in another formation: build it again and restore")
         for name, parameter in self._model.named_parameters():
             parameter.data.copy_(self._regions[name.replace(".", "/")].cut(self._whole))
         self._whole = {}
@@ -140,10 +140,10 @@ class ShardedReplica:
         return Share(self._regions[name], sharded, (first,) + (0,) * (local.ndim - 1), local, moments)
 
     def disconnect(self) -> None:
-        """Nothing of it can go on."""
+        """A sharded model cannot continue in another formation."""
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Tell the optimizer how many updates its moments hold."""
+        """Set the number of updates that the optimizer's moments hold."""
         self.num_updates = num_updates
         for share in self._shares:
             if share.tensor.numel():
@@ -153,7 +153,7 @@ class ShardedReplica:
         """No stage holds a copy."""
 
     def squared_norm(self) -> torch.Tensor:
-        """What this rank adds to the squared norm of the global gradient; removes the loss scale first."""
+        """Contribution of this rank to the squared norm of the global gradient; removes the loss scale first."""
         gradients = [gradient for _, gradient in self._gradients()]
         torch._foreach_div_(gradients, self.exchange._loss_scale)
         return squared_norm(gradients)

@@ -18,7 +18,7 @@ Path = list[str | int]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a value breaks: the keyword, and the keys that it is about."""
+    """Violation by a value: the keyword, and the keys concerned."""
 
     name: str
     unexpected: tuple[str, ...] = ()

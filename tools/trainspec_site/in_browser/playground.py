@@ -22,7 +22,7 @@ MAX_SHOWN = 100
 
 @dataclass(slots=True)
 class Answer:
-    """What the page shows: findings, how many requirements hold, and what else is to be said."""
+    """Result for the page: findings, the number of requirements that hold, and notes."""
 
     findings: list[Finding] = field(default_factory=list)
     outcomes: dict[str, int] = field(default_factory=dict)

@@ -22,7 +22,7 @@ EMPTY = Refusal("the stream has no record", "paste at least a head and one sampl
 
 @dataclass(slots=True)
 class Judged:
-    """What came of the records of one stream."""
+    """Result of the records of one stream."""
 
     findings: list[Finding] = field(default_factory=list)
     num_records: int = 0

@@ -26,7 +26,7 @@ Parameters = Mapping[str, jax.Array]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of network: what stands before its layers, one layer, and what stands behind them."""
+    """A kind of network: the part before its layers, one layer, and the part behind them."""
 
     layers: str
     """First word of the names of layers."""
@@ -55,7 +55,7 @@ class Network:
     key: jax.Array | None = None
     """Random key of dropout; None leaves it out."""
     activation_policy: str = "none"
-    """What is recomputed in the backward pass: none, selective, full."""
+    """Activation checkpointing (recomputation) in the backward pass: none, selective, full."""
     tensor: TensorSplit = WHOLE
     """How activations pass between the tensor ranks."""
     context: ContextSplit = UNSHARED

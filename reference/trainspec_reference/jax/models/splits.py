@@ -52,7 +52,7 @@ class TensorSplit:
         return self._apply(self._own_range, self._gathered, jnp.pad(x_BTD, ((0, 0), (0, padding), (0, 0))))
 
     def end(self, x_BTD: jax.Array, length: int) -> Any:
-        """All positions but the padding; each rank goes on with the same."""
+        """All positions but the padding; the result is the same on each rank."""
         if self.axis is None or not self.by_sequence:
             return x_BTD
         return self._apply(self._gathered, self._own_range, x_BTD)[:, :length]

@@ -27,7 +27,7 @@ class Kernel(nn.Module):
 
 
 class ConvolutionBlock(nn.Module):
-    """Two convolutions behind a norm over groups of channels, beside the residual stream."""
+    """Two convolutions behind a norm over groups of channels, with a residual connection."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ def recurrence(values_BTD: torch.Tensor, decay_D: torch.Tensor) -> torch.Tensor:
 
 
 class StateSpaceBlock(nn.Module):
-    """One recurrence behind a norm, with a gate, beside the residual stream."""
+    """One recurrence behind a norm, with a gate, with a residual connection."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and feed-forward, each behind a norm and beside the residual stream."""
+    """Attention and feed-forward, each behind a norm and with a residual connection."""
 
     def __init__(self, shape: ModelShape, part: Part) -> None:
         super().__init__()
