@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.every import every
 from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
-HELD = ("benchmarks", "integrations", "record", "reference", "src", "tools")
+HELD = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tools")
 """Folders whose public docstrings and messages use the terms of the field."""
 FIGURATIVE = re.compile(
     r"\b(stands?|standing|stood|owe[sd]?|owing|tells?|telling|told|mend(s|ed|ing)?|beside|want of|lies?|lying"
@@ -28,6 +29,7 @@ CLAUSE = re.compile(r"(?:^|[.!?;:]\s+)(?:What|Who|Whoever|Whatever|Whichever)\b(
 HEADING = re.compile(r"#+ (?:\d+\. )?(?P<words>(?:What|Who|Whoever|Whatever|Whichever)\b[^?]*)$")
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md")),
+    *(ROOT / "conformance" / name for name in ("README.md", "mutants/deceptions.md", "results/README.md")),
     *(page for folder in ("changes", "integrations", "reference", "spec") for page in (ROOT / folder).rglob("*.md")),
 ]
 
@@ -173,6 +175,15 @@ def test_messages_use_the_terms_of_the_field() -> None:
         if " " in text and FIGURATIVE.search(text)
     ]
     assert found == []
+
+
+@every(
+    "scenario", sorted((ROOT / "conformance" / "scenarios").glob("*/scenario.yaml")), ids=lambda path: path.parent.name
+)
+def test_scenarios_use_the_terms_of_the_field(scenario: Path) -> None:
+    document = yaml.safe_load(scenario.read_text(encoding="utf-8"))
+    texts = [document["metadata"]["description"], document.get("notes", "")]
+    assert [text for text in texts if FIGURATIVE.search(text) or CLAUSE.search(text)] == []
 
 
 @pytest.mark.parametrize("text", ["two tiers lie apart", "a name stands twice", "it is told once", "the job goes on"])

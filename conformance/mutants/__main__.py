@@ -17,7 +17,7 @@ BACKEND = "plain"
 
 
 def main(name: str, path: str) -> int:
-    """Train as the task says, with a lie; gives the exit status."""
+    """Train as the task says, with a defect; gives the exit status."""
     one = named(name)
     one.patch()
     task = msgspec.json.decode(Path(path).read_bytes(), type=Task)

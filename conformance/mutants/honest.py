@@ -21,13 +21,13 @@ from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.system.atomic import write_atomically
 
 LEAST_TRIALS = 2
-"""What is entered may depend on the moment of a fault: counted is what was entered in any trial."""
+"""The functions entered may depend on the moment of a fault: all functions entered in any trial count."""
 
 
 def honest_reach(
     mutants: Iterable[Mutant], scenarios: Iterable[Scenario], out: Path, results: Path, pool: Executor
 ) -> Reach:
-    """What is kept of the stack without a lie, after it has run through the scenarios that it has not passed yet.
+    """Kept results of the stack without a defect, after a run of the scenarios that it has not passed yet.
 
     Args:
         mutants: all that there are.

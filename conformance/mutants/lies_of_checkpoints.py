@@ -24,12 +24,12 @@ from trainspec_validate.documents.types import trace
 
 
 @mutant("tells-early", "TS-CNF-108", "Reports the commit when the save begins.",
-        also={"TS-CNF-109": "the save that is cut off there was told as committed",
-              "TS-CNF-110": "the save that fails was told as committed",
-              "TS-CNF-111": "the save that fails was told as committed",
-              "TS-CNF-116": "the job is stopped there as soon as a save is told as committed",
+        also={"TS-CNF-109": "the save that is cut off there was reported as committed",
+              "TS-CNF-110": "the save that fails was reported as committed",
+              "TS-CNF-111": "the save that fails was reported as committed",
+              "TS-CNF-116": "the job is stopped there as soon as a save is reported as committed",
               "TS-CNF-126": "one of its stops may fall into such a save",
-              "TS-CNF-134": "the save that fails was told as committed"})  # fmt: skip
+              "TS-CNF-134": "the save that fails was reported as committed"})  # fmt: skip
 def tells_early() -> None:
     begun = saves.Saves.begun
 
@@ -53,7 +53,7 @@ class _Live:
         return self.copied.num_bytes
 
 
-@mutant("saves-by-reference", "TS-CNF-109", "Writes from the live tensors after training has gone on.")
+@mutant("saves-by-reference", "TS-CNF-109", "Writes from the live tensors after training has continued.")
 def saves_by_reference() -> None:
     import time  # noqa: PLC0415
 
@@ -129,7 +129,7 @@ def trusts_newest() -> None:
     read = storage.read
 
     def lenient(directory: Path) -> dict[str, Any]:
-        """What can be read, and zeros for the rest."""
+        """All values that can be read, and zeros for the rest."""
         try:
             return read(directory)
         except Exception:

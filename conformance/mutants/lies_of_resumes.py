@@ -20,7 +20,7 @@ from trainspec_reference.common.trainer import Step
 from trainspec_validate.documents import types as documents
 from trainspec_validate.documents.types.conformance import Task
 
-RESUMED = "it goes on from a checkpoint there, and is compared with a run that does not"
+RESUMED = "it resumes from a checkpoint there, and is compared with a run that does not"
 RESUMES = (*range(101, 104), *range(105, 117), 118, 119, 122, 123, *range(125, 130), 132, 135, 136, 137, 205)
 ALSO = {f"TS-CNF-{number}": RESUMED for number in RESUMES}
 
@@ -133,7 +133,7 @@ def applies_nan() -> None:
 
 @mutant("skips-silently", "TS-CNF-121", "Skips the step without a report.",
         also={"TS-CNF-303": "the stream counts steps there that the trace does not have",
-              "TS-CNF-213": "it is asked for the scale of steps that it does not tell"})  # fmt: skip
+              "TS-CNF-213": "the loss scale is requested of steps that it does not report"})  # fmt: skip
 def skips_silently() -> None:
     tell = Step.tell
 

@@ -98,7 +98,7 @@ def tenth_of_step_time() -> None:
 
 
 @mutant("counts-own-samples", "TS-CNF-305", "Counts the samples of one rank.",
-        also={"TS-CNF-311": "the stream tells the batch there"})  # fmt: skip
+        also={"TS-CNF-311": "the stream reports the batch there"})  # fmt: skip
 def counts_own_samples() -> None:
     _logs(lambda of, words: {**words, "samples": len(of.loaded.sample_ids)})
 

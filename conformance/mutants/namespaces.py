@@ -14,7 +14,7 @@ from registry import Mutant
 PACKAGES = ("trainspec_reference", "trainspec_conformance", "trainspec_validate", "trainspec_record")
 """Where a function that is replaced is watched; a change anywhere else is always met."""
 WATCHED = (FunctionType, property, staticmethod, classmethod)
-"""What can be watched: who calls it or reads it enters it."""
+"""Names that can be watched: calls and reads of them count as entries."""
 Key = tuple[int, str]
 
 
@@ -27,7 +27,7 @@ class Attribute:
     name: str
     value: Any
     content: tuple[Any, ...]
-    """What the value holds, where it can be changed in place."""
+    """Content of the value, where it can be changed in place."""
 
     @property
     def is_ours(self) -> bool:

@@ -25,7 +25,7 @@ _SUFFIXES = {".py", ".yaml"}
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one scenario."""
+    """Result of one scenario."""
 
     state: Verdict
     message: str = ""
@@ -33,7 +33,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct):
-    """What became of one mutant so far."""
+    """Results of one mutant so far."""
 
     mutant: str
     sources: str
@@ -53,7 +53,7 @@ def write_whole(path: Path, record: msgspec.Struct) -> None:
 
 
 def read(directory: Path, mutant: str) -> Results:
-    """What is kept of a mutant; nothing where a source has changed since, or the file is none of ours."""
+    """Kept results of a mutant; none where a source has changed since, or the file is foreign."""
     fresh = Results(mutant, sources_digest())
     try:
         found = msgspec.json.decode((directory / f"{mutant}.json").read_bytes(), type=Results)

@@ -20,14 +20,14 @@ FILE = f"{HONEST}.json"
 
 
 class Reach(msgspec.Struct):
-    """What is known of it so far."""
+    """Facts known so far."""
 
     sources: str
     """Digest of all that could change it."""
     replaced: dict[str, tuple[str, ...] | None]
     """By mutant: functions that it replaces; None where it changes something else too."""
     outcomes: dict[str, Outcome] = {}
-    """By scenario: what became of the stack without a lie."""
+    """By scenario: result of the stack without a defect."""
     entered: dict[str, tuple[str, ...]] = {}
     """By scenario: functions among them that it entered."""
 
@@ -38,11 +38,11 @@ class Reach(msgspec.Struct):
 
     @property
     def failed(self) -> dict[str, str]:
-        """Scenarios that the stack without a lie did not pass, each with what was wrong."""
+        """Scenarios that the stack without a defect did not pass, each with its problem."""
         return {name: one.message for name, one in self.outcomes.items() if one.state not in {"pass", "unsupported"}}
 
     def meets(self, one: Mutant, scenario: str) -> bool:
-        """Whether a scenario may meet the lie of a mutant: where nothing is known that speaks against it, it may."""
+        """Whether a scenario may reach the defect of a mutant; true where nothing is known against it."""
         paths = self.replaced[one.name]
         known = scenario in self.outcomes and self.outcomes[scenario].state == "pass"
         return paths is None or not known or not set(paths).isdisjoint(self.entered[scenario])
@@ -59,7 +59,7 @@ class Reach(msgspec.Struct):
 
 
 def read(directory: Path, mutants: Iterable[Mutant]) -> Reach:
-    """What is kept; where a source has changed since, what mutants replace is looked up anew."""
+    """The kept results; where a source has changed since, replaced functions are looked up again."""
     try:
         found = msgspec.json.decode((directory / FILE).read_bytes(), type=Reach)
     except (OSError, msgspec.DecodeError):

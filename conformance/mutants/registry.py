@@ -11,7 +11,7 @@ from entries import record
 from trainspec_validate.documents.types.conformance import Task
 
 HONEST = "honest"
-"""Name of the stack without a lie, which notes what it enters."""
+"""Name of the stack without a defect, which records the functions that it enters."""
 MODULES = (
     "lies_of_recovery",
     "lies_of_hosts",
@@ -31,7 +31,7 @@ Patch = Callable[[], None]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One stack that lies."""
+    """One stack with a defect."""
 
     name: str
     lie: str
@@ -77,7 +77,7 @@ def all_mutants() -> dict[str, Mutant]:
 
 
 def named(name: str) -> Mutant:
-    """A mutant, from as few modules as it takes to find it; or the stack without a lie, with all modules.
+    """A mutant, from as few modules as it takes to find it; or the stack without a defect, with all modules.
 
     Raises:
         KeyError: there is none of that name.

@@ -20,11 +20,11 @@ HERE = Path(__file__).parent
 BUDGET_SECONDS = 120.0
 """Of a trial of a mutant: one that hangs costs no more. The trainer itself waits for a save for up to a minute."""
 TRIALS = {"TS-CNF-108": 5, "TS-CNF-109": 2, "TS-CNF-113": 2}
-"""Trials of scenarios that a lie need not fail at every moment, for stacks that are to fail them."""
+"""Trials of scenarios that a defect need not fail at every moment, for stacks that must fail them."""
 
 
 def descriptor(name: str, environment: dict[str, str] | None = None) -> StackDescriptor:
-    """The descriptor of a mutant, or of the stack without a lie."""
+    """The descriptor of a mutant, or of the stack without a defect."""
     stack = read(HERE / "mutant.yaml", StackDescriptor)
     named = {
         key: tuple(argument.replace("{name}", name) for argument in getattr(stack.launch, key) or ())
@@ -73,7 +73,7 @@ def _unused(path: Path) -> Path:
 
 
 def outcome_of(result: ScenarioResult) -> Outcome:
-    """What is kept of a result: its state, and the first thing that was wrong."""
+    """Kept part of a result: its state, and the first problem."""
     messages = [
         f"{judged.check}: {message}"
         for trial in result.trials

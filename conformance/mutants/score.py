@@ -42,7 +42,7 @@ RESULTS = "results"
 
 @dataclass(frozen=True)
 class Score:
-    """What became of one mutant."""
+    """Results of one mutant."""
 
     mutant: Mutant
     failed: dict[str, str]
@@ -50,7 +50,7 @@ class Score:
     not_run: dict[str, str] = field(default_factory=dict)
     """Requirements that this machine cannot test, each with the reason; they are no failures."""
     num_left_out: int = 0
-    """Scenarios that were not run, for they cannot meet its lie."""
+    """Scenarios that were not run, because they cannot reach its defect."""
 
     @property
     def is_caught(self) -> bool:
@@ -64,7 +64,7 @@ class Score:
 
     @property
     def unexplained(self) -> list[str]:
-        """Requirements that it failed beside, without a reason."""
+        """Further requirements that it failed, without a reason."""
         return sorted(self.failed.keys() - {self.mutant.requirement} - self.mutant.also.keys())
 
 
@@ -73,7 +73,7 @@ def chosen_for(one: Mutant, reach: Reach | None, *, everything: bool) -> list[Sc
 
     Args:
         one: the mutant.
-        reach: by which scenarios are left out that cannot meet its lie; None leaves none out.
+        reach: by which scenarios are left out that cannot reach its defect; None leaves none out.
         everything: whether it is to meet others than its own and the calm run.
     """
     return [
@@ -106,21 +106,21 @@ def score(one: Mutant, out: Path, chosen: Sequence[Scenario]) -> Score:
 
 
 def table(scores: Sequence[Score], reach: Reach | None = None) -> str:
-    """One line for each mutant, and what was wrong with the stack without a lie."""
+    """One line for each mutant, and the problems of the stack without a defect."""
     lines = []
     for one in scores:
         verdict = "SURVIVED" if one.survives else "caught" if one.is_caught else "not run"
         message = {**one.not_run, **one.failed}.get(one.mutant.requirement, "")
         lines.append(f"{verdict:<9} {one.mutant.requirement} {one.mutant.name:<22} {message[:110]}")
         lines += [
-            f"          beside it, without a reason: {name}: {one.failed[name][:110]}" for name in one.unexplained
+            f"          in addition, without a reason: {name}: {one.failed[name][:110]}" for name in one.unexplained
         ]
     caught = sum(one.is_caught for one in scores)
     lines.append(f"{caught} of {len(scores)} mutants caught by the requirement that they break")
     if reach is not None:
         num_left_out, num_all = sum(one.num_left_out for one in scores), len(scores) * len(all_scenarios())
         lines.append(f"{num_left_out} of {num_all} runs left out: they never enter what is replaced, or may fail")
-        lines += [f"FAILED by the stack without a lie: {name}: {why[:110]}" for name, why in reach.failed.items()]
+        lines += [f"FAILED by the stack without a defect: {name}: {why[:110]}" for name, why in reach.failed.items()]
     return "\n".join(lines)
 
 
@@ -146,7 +146,7 @@ def main() -> int:
             scores = [_alone(one, out, reach, arguments) if one.unexplained else one for one in scores]
     print(table(scores, reach))
     if repeated:
-        print(f"{repeated} runs were failed without a reason beside others, and repeated alone")
+        print(f"{repeated} runs failed without a reason while others ran, and were repeated alone")
     return 1 if any(one.survives or one.unexplained for one in scores) or (reach and reach.failed) else 0
 
 
@@ -171,7 +171,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every scenario, and not the mutant's own alone")
     parser.add_argument("--unreached", action="store_true", help="with --all: leave no scenario out")
     parser.add_argument("--share", type=Share.parse, default=Share(), metavar="I/N", help="one part of the mutants")
-    parser.add_argument("--out", type=Path, help="keep results here, and what failing runs wrote; go on from them")
+    parser.add_argument("--out", type=Path, help="keep results and files of failing runs here; continue from them")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))), help="mutants at once")
     return parser.parse_args()
 

@@ -40,7 +40,7 @@ class Share:
 
 
 def ordered(one: Mutant, scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Scenarios by what they are likely to tell: the mutant's own, the calm run, those of its chapter, all others."""
+    """Scenarios in order of expected information: the mutant's own, the calm run, those of its chapter, all others."""
     index = load_index().by_id
     chapter = index[one.requirement].chapter
 

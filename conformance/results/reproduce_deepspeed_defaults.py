@@ -40,7 +40,7 @@ def losses(one: Any, num_steps: int) -> list[float]:
 
 
 class Hostile:
-    """What makes a directory where it is read as a pickle."""
+    """An object that makes a directory when it is unpickled."""
 
     def __init__(self, canary: Path) -> None:
         self._canary = canary
@@ -61,7 +61,7 @@ def read_hostile(one: Any, directory: Path) -> None:
 
 
 def main() -> None:
-    """Tell the limit of clipping, and compare a resumed run with one that was not stopped."""
+    """Print the clipping limit, and compare a resumed run with an uninterrupted run."""
     deepspeed.init_distributed("gloo")
     whole = engine()
     print(f"gradient_clipping of an engine whose configuration does not name it: {whole.gradient_clipping()}")  # noqa: T201

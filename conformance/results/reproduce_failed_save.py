@@ -81,7 +81,7 @@ def by_accelerate(directory: str) -> None:
 
 
 def main() -> None:
-    """Fill, free, look for the newest checkpoint, and go on from it."""
+    """Fill, free, look for the newest checkpoint, and resume from it."""
     with TemporaryDirectory() as directory:
         tried(directory)
         limit(resource.RLIM_INFINITY)

@@ -41,7 +41,7 @@ class Killed(Callback):
 
 
 def attempt(directory: Path, step: int) -> None:
-    """Train until the kill, from what last.ckpt names where it is there, and tell what it names then."""
+    """Train until the kill, from the checkpoint that last.ckpt names, if any, and print its final target."""
     saves = ModelCheckpoint(
         dirpath=directory,
         filename="{step}",
@@ -70,7 +70,7 @@ def attempt(directory: Path, step: int) -> None:
 
 
 def main() -> None:
-    """An attempt, and one that goes on from it."""
+    """An attempt, and a second attempt that resumes from it."""
     with TemporaryDirectory() as name:
         attempt(Path(name), 3)
         attempt(Path(name), 7)

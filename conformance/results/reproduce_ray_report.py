@@ -50,7 +50,7 @@ def main(directory: str) -> None:
                 name=f"run-{seconds}", storage_path=directory, failure_config=FailureConfig(max_failures=1)
             ),
         ).fit()
-        print(f"killed {seconds} s after step_20 was reported: goes on from {told.read_text()}")  # noqa: T201
+        print(f"killed {seconds} s after step_20 was reported: resumes from {told.read_text()}")  # noqa: T201
     ray.shutdown()
 
 

@@ -37,7 +37,7 @@ def tell(asked: str, model: torch.nn.Module) -> None:
 
 
 class Telling(TrainerCallback):  # type: ignore[misc]
-    """Tells of the model that a Trainer trains."""
+    """Prints the model that a Trainer trains."""
 
     def __init__(self) -> None:
         self.trainer: Any = None

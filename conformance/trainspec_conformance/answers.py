@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Answer:
-    """What was asked and what was answered."""
+    """A request and its answer."""
 
     entry: Entry
     record: Probed
@@ -81,7 +81,7 @@ def answer_of(case: Case, criterion: Criterion) -> Answer:
     for entry, record in case.trial.of(Probed):
         if record.case == criterion.case:
             return _answer(entry, record)
-    raise CannotJudgeError(f"the stack was not asked for {criterion.case}")
+    raise CannotJudgeError(f"the stack received no request for {criterion.case}")
 
 
 def others(case: Case, answer: Answer) -> list[Answer]:
@@ -97,14 +97,14 @@ def others(case: Case, answer: Answer) -> list[Answer]:
         and msgspec.json.decode(record.input).get("operation") == answer.question["operation"]
     ]
     if not found:
-        raise CannotJudgeError(f"the stack was asked for {answer.record.case} alone")
+        raise CannotJudgeError(f"the stack received a request for {answer.record.case} only")
     return found
 
 
 def _answer(entry: Entry, record: Probed) -> Answer:
     found = msgspec.json.decode(record.output)
     if record.status != 0 or not isinstance(found, dict):
-        raise CannotJudgeError(f"the stack gave no answer: {record.reason or 'it is no object'}")
+        raise CannotJudgeError(f"the stack gave no answer: {record.reason or 'it is not an object'}")
     if "unsupported" in found:
         raise CannotJudgeError(f"unsupported: {found['unsupported']}")
     return Answer(entry, record, msgspec.json.decode(record.input), found)

@@ -35,12 +35,12 @@ def unpacked(value: Any) -> Array:
             return _of_bytes(value)
         return np.asarray(_numbers(value), np.float64)
     except (KeyError, TypeError, OverflowError, RecursionError, binascii.Error) as error:
-        raise ValueError(f"no array of numbers: {error}") from error
+        raise ValueError(f"not an array of numbers: {error}") from error
 
 
 def _of_bytes(value: Mapping[str, Any]) -> Array:
     if value["dtype"] not in _DTYPES:
-        raise ValueError(f"the dtype is none of {', '.join(_DTYPES)}")
+        raise ValueError(f"the dtype is not one of {', '.join(_DTYPES)}")
     content = base64.b64decode(value["base64"], validate=True)
     found = np.frombuffer(content, np.dtype(value["dtype"]).newbyteorder("<"))
     return found.reshape([int(length) for length in value["shape"]]).astype(np.float64)

@@ -19,9 +19,9 @@ PROGRAM = "trainspec-conformance"
 MOST_SEED = 2**31 - 1
 _EPILOG = """\b
 Exit codes:
-  0    every scenario that was chosen passed or is a declared gap; the evidence bears it out; nothing is worse
-  1    a scenario did not pass, or a gap is idle or has ended; the evidence says something else; something is worse
-  2    wrong use, input that cannot be read, or output that cannot be written
+  0    every selected scenario passed or is a declared gap; the evidence confirms it; nothing is worse
+  1    a scenario did not pass, or a gap is idle or has ended; the evidence differs; something is worse
+  2    usage error, input that cannot be read, or output that cannot be written
   3    a mistake of ours; please report it
 """
 _EXAMPLES = """\b
@@ -38,7 +38,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.group(PROGRAM, context_settings=terminal.HELP, epilog=_EXAMPLES + _EPILOG)
 @terminal.version_option(PROGRAM)
 def command() -> None:
-    """Run a training stack, damage it, measure it, and report what it really does."""
+    """Run a training stack, inject faults, measure it, and report its behavior."""
 
 
 @command.command("run", epilog=_EPILOG)
@@ -59,7 +59,7 @@ def command() -> None:
     help="A copy of another state of the working directory, such as the target branch of a change request: the file of "
     "--gaps is the one in it. Where it has none, no gap is declared.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
+@click.option("--dry-run", is_flag=True, help="List the scenarios that would run, and run nothing.")
 @click.option(
     "--start-seconds",
     type=click.FloatRange(0, 86_400),

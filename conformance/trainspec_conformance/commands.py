@@ -52,12 +52,12 @@ _MAX_NAMED = 4
 
 
 class ChangedError(Exception):
-    """What continues is not what began."""
+    """The run to continue differs from the run that began."""
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What `run` was asked for."""
+    """Options of `run`."""
 
     stack: Path
     out: Path
@@ -72,7 +72,7 @@ class RunRequest:
     """Time of one start of the stack, for a dry run."""
     command: Sequence[str] = ()
     resumed: Unfinished | None = None
-    """What the run was asked for that continues here; None where it begins."""
+    """Options of the run that continues here; None where it begins."""
     asked_gaps: Path | None = None
     """File of gaps as it was named, where `gaps` is that of another tree."""
 
@@ -243,7 +243,7 @@ def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
     for name in request.names:
         if name not in known:
             hint = did_you_mean(name, known)
-            raise KeyError(f"there is no scenario {name!r}" + (f"; {hint}" if hint else ""))
+            raise KeyError(f"unknown scenario {name!r}" + (f"; {hint}" if hint else ""))
     if request.names:
         return [known[name] for name in known if name in request.names]
     profile = request.profile or stack.claims.profile
@@ -289,7 +289,7 @@ def init(directory: Path) -> int:
 
 
 def diff(before: Path, after: Path, form: str) -> int:
-    """Tell what changed between two reports, and give the exit code."""
+    """Print the differences between two reports, and give the exit code."""
     try:
         found = changes_of_reports(read_report(before), read_report(after))
     except DocumentError as error:

@@ -114,7 +114,7 @@ def _changed(kind: str, checkpoint: Stored, chance: random.Random) -> Damaged:
 def _chosen(which: str, store: CheckpointStore) -> list[Stored]:
     found = store.checkpoints()
     if not found:
-        raise NothingToDamageError("the store holds no checkpoint")
+        raise NothingToDamageError("the storage target holds no checkpoint")
     if which in {"all", "oldest"}:
         return found if which == "all" else found[:1]
     return found[-2:] if which == "newest-two" and len(found) > 2 else found[-1:]
@@ -188,9 +188,9 @@ def _stale(checkpoint: Stored, store: CheckpointStore, chance: random.Random) ->
 def _damage_pointer(kind: str, store: CheckpointStore) -> list[Damaged]:
     pointer, found = store.pointer, store.checkpoints()
     if pointer is None or not pointer.is_file():
-        raise NothingToDamageError("the store has no pointer")
+        raise NothingToDamageError("the storage target has no pointer")
     if not found:
-        raise NothingToDamageError("the store holds no checkpoint")
+        raise NothingToDamageError("the storage target holds no checkpoint")
     ahead = store.name_of(found[-1].step * 2 + 1)
     if kind == "pointer-incomplete":
         if found[-1].path.is_file():
@@ -212,7 +212,7 @@ def _leave_partial(store: CheckpointStore, interval_steps: int) -> Damaged:
     """A checkpoint of the step that will be saved next, as a crashed save leaves it: one file that is cut."""
     found = store.checkpoints()
     if not found:
-        raise NothingToDamageError("the store holds no checkpoint of which a part could be left")
+        raise NothingToDamageError("the storage target holds no checkpoint to copy partially")
     newest = found[-1]
     name = store.name_of((newest.step // interval_steps + 1) * interval_steps)
     partial = store.directory / name

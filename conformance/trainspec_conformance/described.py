@@ -17,7 +17,7 @@ MAX_ERRORS = 200
 
 
 def gather(descriptor: Path, stack: StackDescriptor, out: Path) -> tuple[str, ...]:
-    """Copy the documents of a stack below the directory of a report, as they lie to each other; gives their paths.
+    """Copy the documents of a stack below the directory of a report with their relative paths; gives the paths.
 
     Raises:
         DocumentError: one is no file, or too large.
@@ -41,7 +41,7 @@ def gather(descriptor: Path, stack: StackDescriptor, out: Path) -> tuple[str, ..
 
 
 def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
-    """What the validator finds wrong with the copies, each as `file: id: message`; nothing where there are none."""
+    """Errors of the validator on the copies, each as `file: id: message`; empty where there are none."""
     if not documents:
         return ()
     from trainspec_validate.model.finding import Severity  # noqa: PLC0415

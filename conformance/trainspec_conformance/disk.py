@@ -80,7 +80,7 @@ class SmallDisk:
         """Unmount as soon as killed processes have let go of it; what it held is gone, unless it was copied before.
 
         Raises:
-            CannotMountError: something goes on using it.
+            CannotMountError: the disk stays in use.
         """
         try:
             _as_soon_as_allowed(lambda: self._mount(os.fspath(self.directory), program="umount"))

@@ -81,7 +81,7 @@ class FailingDevice:
         return False
 
     def close(self) -> None:
-        """Ask for nothing more; processes that still write then are told that there is no such call."""
+        """Stop intercepting; processes that still write then get the error ENOSYS."""
         self._ending.close()
         self._thread.join(timeout=5)
         self._ended.close()

@@ -37,7 +37,7 @@ def marks(view: View) -> tuple[Mark, ...]:
 
 MOMENTS: tuple[Moment, ...] = ("detected", "decided", "restored", "first-step", "caught-up")
 TRIALS_FOR = {0.5: 5, 0.9: 29, 0.95: 59}
-"""Trials from which on a quantile is told, as the chapter on conformance has them."""
+"""Minimum numbers of trials for quantiles, as in the chapter on conformance."""
 
 
 def figures(trials: Sequence[TrialReport]) -> tuple[MomentFigures, ...]:

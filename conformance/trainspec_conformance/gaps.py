@@ -22,12 +22,12 @@ class Gaps:
     reasons: Mapping[str, str]
     """Reason of each gap that holds today, by requirement."""
     ended: tuple[str, ...] = ()
-    """What is to be said of gaps whose day has passed."""
+    """Messages about expired gaps."""
     is_fixed: bool = False
     """Whether they are those of another branch, which the stack that is tested cannot correct."""
 
     def complaints(self, verdicts: Mapping[str, str]) -> list[str]:
-        """What is wrong with the declaration, given the verdict of each requirement that was run."""
+        """Problems of the declaration, given the verdict of each requirement that was run."""
         if self.is_fixed:
             return []
         idle = [
@@ -61,7 +61,7 @@ def read_gaps(
         if not fnmatchcase(name, os.path.normpath(one.file).replace(os.sep, "/")):
             continue
         if _last_day(file, number, one) < now:
-            ended.append(f"the gap of {requirement} ended on {one.expires}; mend it, or let {one.owner} set a new day")
+            ended.append(f"the gap of {requirement} ended on {one.expires}; fix it, or let {one.owner} set a new day")
         else:
             reasons[requirement] = f"{one.reason} (until {one.expires}, {one.owner})"
     return Gaps(reasons, tuple(ended), is_fixed)

@@ -16,7 +16,7 @@ from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 MAX_LINE_BYTES = 16_000_000
 MAX_TRACE_BYTES = 100_000_000
-"""What the files of one trial may hold; a stack that writes more is told so and read no further."""
+"""Size limit of the files of one trial; a larger output is reported and not read further."""
 _HISTORY = "the history of a trial"
 HISTORY_BYTES = Limit(_HISTORY, 2 * MAX_TRACE_BYTES, "bytes")
 """Its trace, with what the suite adds to each line."""
@@ -92,7 +92,7 @@ class History:
         return entry
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """The source has ended."""
         self._file.close()
 
 
@@ -185,7 +185,7 @@ class Watcher:
         self._room = MAX_TRACE_BYTES
 
     def poll(self) -> list[Entry]:
-        """What was written since the last time."""
+        """Content written since the last call."""
         for name in self._new_names():
             path = self._directory / name
             told = path.relative_to(self._root).as_posix()

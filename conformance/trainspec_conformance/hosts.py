@@ -50,7 +50,7 @@ class Hosts:
 
     @property
     def for_task(self) -> tuple[TaskHost, ...]:
-        """What a task says of them."""
+        """Their description in a task."""
         return tuple(
             TaskHost(
                 name=name,

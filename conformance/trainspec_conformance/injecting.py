@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainspec_conformance.means import Means
 
 DUTY_SECONDS = 0.02
-"""Period of stopping and going on, for ranks that are made slow: well below a step."""
+"""Period of stopping and continuing, for ranks that are made slow: well below a step."""
 
 
 ARRIVAL_SECONDS = 30.0
@@ -53,7 +53,7 @@ class Aim:
 
 
 def aim(target: str, view: View, mark: str) -> Aim:
-    """The living processes of a target, by what the trace tells since the last start.
+    """The living processes of a target, by the records of the trace since the last start.
 
     Raises:
         NoTargetError: there is none.
@@ -144,7 +144,7 @@ class Injector:
         """
         if act.kind in {"fill-disk", "free-disk", "fail-writes", "mend-writes"}:
             if self._means.disk is None:
-                raise NoTargetError("the store does not lie on a disk of its own")
+                raise NoTargetError("the storage target is not on a disk of its own")
             getattr(self._means.disk, act.kind.replace("-", "_"))()
             return Injected(kind=act.kind, target="store", step=view.largest_step())
         if act.kind in KINDS:
@@ -224,7 +224,7 @@ def _wait_for(pids: Sequence[int], statuses: frozenset[str]) -> None:
     for pid in pids:
         while (found := _status(pid)) not in statuses:
             if time.monotonic() > end:
-                raise RuntimeError(f"a signal has not arrived: process {pid} is {found}")
+                raise RuntimeError(f"a signal had no effect: process {pid} is {found}")
             time.sleep(0.001)
 
 

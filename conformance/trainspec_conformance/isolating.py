@@ -71,12 +71,12 @@ def move_store(before: Path, after: Path, chance: random.Random) -> None:
 
 
 def put_aside(out: Path, trace: Path, into: Path) -> None:
-    """Take away all that a stack left in the directories that it was told of, but for streams and traces.
+    """Move all files that a stack left in its known directories, except streams and traces.
 
     Args:
         out: where its store was.
         trace: the directory of traces, next to which streams are.
-        into: a new directory for what is taken away, of which the stack is not told.
+        into: a new directory for the moved files, unknown to the stack.
     """
     into.mkdir()
     kept = {trace, trace.parent / STREAMS, trace.parent / CANARY, out / CANARY}

@@ -27,7 +27,7 @@ REPORT_CHECKS = frozenset({"detected-within", "noticed-within", "faults-reported
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one check says of one trial."""
+    """Result of one check on one trial."""
 
     check: str
     passed: bool
@@ -41,7 +41,7 @@ class Judged:
 def judge_trial(
     stack: StackDescriptor, scenario: Scenario, trial: Sequence[Entry], control: Sequence[Entry] | None
 ) -> list[Judged]:
-    """Every check of a scenario on one trial. What did not happen, or cannot be seen, is never a pass.
+    """Every check of a scenario on one trial. Missing events and missing input never yield a pass.
 
     Reports of faults are not judged where the stack says that it makes none.
     """
@@ -108,7 +108,7 @@ def _of_no_weight(failed: Judged, busy: str) -> Judged:
 
 
 def mistake(error: Exception) -> str:
-    """What to report of an exception that nobody expected: its kind, its text, and where it came from."""
+    """Report of an unexpected exception: its kind, its text, and its origin."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}; please report it"
@@ -142,7 +142,7 @@ def _orderly(scenario: Scenario, view: View, busy: str) -> Judged:
 
 
 def unsupported(entries: Iterable[Entry]) -> str:
-    """What the stack said that it has no code for when it was asked; empty where it answered all questions."""
+    """Requests that the stack reported as unsupported; empty where it answered all."""
     reasons = []
     for entry in entries:
         if isinstance(entry.record, Probed) and entry.record.status == 0:

@@ -36,7 +36,7 @@ MAX_WORDS, MAX_WORDS_BYTES = 300, 4096
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a trial has around the stack."""
+    """The environment of the stack in a trial."""
 
     directory: Path
     """For everything that is written."""
@@ -223,7 +223,7 @@ def fill(argument: str, words: dict[str, str]) -> str:
 
 
 def free_port() -> int:
-    """A port of this host that nobody listens at now."""
+    """A free port of this host."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -15,7 +15,7 @@ from trainspec_conformance.processes import marked
 from trainspec_conformance.records import Load
 
 WINDOW_SECONDS = 2.0
-"""Time between two looks: long beside a scan of all processes, short beside the limits that scenarios judge."""
+"""Sampling interval: long compared with a scan of all processes, short compared with the limits of scenarios."""
 BEFORE_SECONDS = 0.25
 """Length of the first measurement, before anything is started."""
 FULL_SHARE = 0.9
@@ -32,7 +32,7 @@ _OWN = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def too_busy(load: Load) -> str:
-    """What others used, where it was so much that no time of the trial counts against a stack; else empty."""
+    """Load by other processes, where it is so high that no time of the trial counts against a stack; else empty."""
     if load.before_processors >= BUSY_BEFORE_SHARE * load.num_processors:
         return f"others used {load.before_processors:.1f} of {load.num_processors} processors before the start"
     if load.full_seconds >= max(LEAST_SECONDS, LONG_SHARE * load.seconds):

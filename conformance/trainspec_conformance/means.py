@@ -53,4 +53,4 @@ def _mounted(store: Path) -> SmallDisk:
     try:
         return SmallDisk(store, DISK_BYTES)
     except CannotMountError as error:
-        raise CannotMountError(f"a small disk for the store cannot be mounted: {error}") from error
+        raise CannotMountError(f"a small disk for the storage target cannot be mounted: {error}") from error

@@ -15,7 +15,7 @@ from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.processes import is_gone
 
 MOST_BYTES = 4096
-"""What the group may hold. Pages that a process has stay with its old group, so that the next one is too many."""
+"""Memory limit of the group. Pages of a process stay with its old group, so that the next page exceeds the limit."""
 _PREFIX = "trainspec-"
 _CLOSE_SECONDS = 5.0
 _NUM_TRIES = 100

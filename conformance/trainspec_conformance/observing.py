@@ -34,14 +34,14 @@ def _unknown(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             start = file.read(_SHOWN_BYTES)
-        return f"{path.name} is of no format that the validator knows; it begins with {start!r}"
+        return f"{path.name} has no format that the validator knows; it begins with {start!r}"
     files = sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file())
     shown = ", ".join(files[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
     return f"{path.name} holds no file of a format that the validator knows; it holds {shown or 'no file'}"
 
 
 def judge_streams(directory: Path) -> Streams:
-    """What is to be said of the metric streams of a run; it never raises, for the stack may have written anything."""
+    """Findings on the metric streams of a run; it never raises, as the stack may have written anything."""
     files = sorted(path for path in directory.rglob("*") if path.is_file()) if directory.is_dir() else []
     if not files:
         return Streams(num_files=0)

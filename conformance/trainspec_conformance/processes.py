@@ -22,7 +22,7 @@ GIVEN = "TRAINSPEC_STACK_"
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a stack gets of the environment of the suite."""
+    """Environment variables that a stack inherits from the suite."""
     values = {name: environment.get(GIVEN + name, environment.get(name)) for name in KEPT_VARIABLES}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -101,7 +101,7 @@ def end_abandoned() -> int:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended, also where nobody has waited for it yet."""
+    """Whether a process has ended, zombies included."""
     try:
         return bool(psutil.Process(pid).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
     except psutil.NoSuchProcess:

@@ -61,7 +61,7 @@ def _line(source: Source, pointer: Pointer, *, key: bool = False) -> int:
 
 
 DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[1] / "scenarios")
-"""In a wheel they lie in the package, in a clone beside it."""
+"""In a wheel they are inside the package, in a clone next to it."""
 
 
 @cache

@@ -11,7 +11,7 @@ from trainspec_validate.documents.types.trace import TraceRecord
 MOST_RANKS = 100_000
 """Of one job, as far as its trial can be judged."""
 SOUND_KINDS = frozenset({"resealed", "scaled-values", "scaled-tensor"})
-"""What is done to a checkpoint that leaves it whole."""
+"""Kinds of change that leave a checkpoint valid."""
 
 
 class _Record(
@@ -53,7 +53,7 @@ class Injected(_Record, frozen=True, kw_only=True, tag="injected"):
     pids: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     step: int = 0
-    """Updates that any rank had told of by then."""
+    """Updates that any rank had reported by then."""
     value: float = 0.0
     """Factor, bytes or seconds."""
 
@@ -69,7 +69,7 @@ class Damaged(_Record, frozen=True, kw_only=True, tag="damaged"):
     place: int = 0
     """Byte at which it was done."""
     factor: float = 1.0
-    """What its values were multiplied with."""
+    """Factor of its values."""
 
     @property
     def is_sound(self) -> bool:
@@ -78,7 +78,7 @@ class Damaged(_Record, frozen=True, kw_only=True, tag="damaged"):
 
 
 class Stored(_Record, frozen=True, kw_only=True, tag="stored"):
-    """What the suite computed from the bytes of a checkpoint while no process ran."""
+    """Results that the suite computed from the bytes of a checkpoint while no process ran."""
 
     checkpoint: str
     digest: str
@@ -94,12 +94,12 @@ class Unread(_Record, frozen=True, kw_only=True, tag="unread"):
 
 
 class Listed(_Record, frozen=True, kw_only=True, tag="listed"):
-    """What lies in the store while no process runs."""
+    """Content of the storage target while no process runs."""
 
     checkpoints: tuple[str, ...]
     """Complete or not, from the oldest step to the newest."""
     pointer: str | None = None
-    """What the pointer says."""
+    """Content of the pointer."""
     newest: str | None = None
     """The newest one that was committed and is still there."""
     findings: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Listed(_Record, frozen=True, kw_only=True, tag="listed"):
 
 
 class Waited(_Record, frozen=True, kw_only=True, tag="waited"):
-    """What the suite waited for was seen, or could no longer come."""
+    """The awaited event was observed, or could no longer occur."""
 
     until: str
     seen: bool
@@ -137,17 +137,17 @@ class Probed(_Record, frozen=True, kw_only=True, tag="probed"):
     output: msgspec.Raw = msgspec.Raw(b"null")
     reason: str = ""
     peak_bytes: int = 0
-    """Most resident memory of its processes, as the suite saw it; 0 where the machine does not tell."""
+    """Most resident memory of its processes, as the suite saw it; 0 where the machine does not report it."""
 
 
 class Streams(_Record, frozen=True, kw_only=True, tag="streams"):
-    """What the validator says of the metric streams: each finding as `severity id: message`, and the metrics seen."""
+    """Result of the validator on the metric streams: each finding as `severity id: message`, and the metrics seen."""
 
     num_files: int
     findings: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    """Metrics that are owed, neither seen nor declared as unsupported."""
+    """Required metrics that are neither present nor declared as unsupported."""
 
 
 class Streamed(_Record, frozen=True, kw_only=True, tag="streamed"):
@@ -190,14 +190,14 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
 
 
 Act = Started | Exited | Injected | Damaged | Stored | Unread | Listed | Waited | Orphans | Probed | Streams | Ended
-"""What the suite did or saw itself, a few times in a trial."""
+"""Actions and observations of the suite, a few times in a trial."""
 SuiteRecord = Act | Malformed | Streamed | Load
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One line of a history: a record of the stack or of the suite, and when the suite saw it.
 
-    `seconds` are those of the suite's monotonic clock since the trial began: the clock by which verdicts tell how long
+    `seconds` are those of the suite's monotonic clock since the trial began: the clock by which verdicts say how long
     something took. Files are read one after the other, so it does not give the order of lines that are close together.
     """
 

@@ -45,7 +45,7 @@ MAX_MESSAGES = 50
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a report says beside verdicts."""
+    """Fields of a report other than verdicts."""
 
     out: Path
     command: Sequence[str]

@@ -20,7 +20,7 @@ LEAST_CHANGE, MOST_CHANGE = 0.02, 0.1
 
 
 def factor(chance: random.Random) -> float:
-    """What values are multiplied with."""
+    """Factor of the values."""
     return 1 + chance.uniform(LEAST_CHANGE, MOST_CHANGE)
 
 

@@ -23,7 +23,7 @@ _NEUTRAL = re.compile(r"[0-9a-f]{10}")
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run was asked for, and by what it judges; next to the trials until the run has ended."""
+    """Options and criteria of a run; kept next to the trials until the run has ended."""
 
     directory: str
     """Working directory, which paths are relative to."""
@@ -47,7 +47,7 @@ def digest(value: object) -> str:
 
 
 def digests(stack: StackDescriptor, scenarios: str, requirements: str) -> dict[str, str]:
-    """What has to be the same when a run continues."""
+    """Values that must not change when a run continues."""
     return {"the descriptor": digest(stack), "the scenarios": scenarios, "the requirements": requirements}
 
 
@@ -58,7 +58,7 @@ def keep(out: Path, unfinished: Unfinished) -> None:
 
 
 def read_unfinished(out: Path) -> Unfinished:
-    """What an interrupted run was asked for.
+    """Options of an interrupted run.
 
     Raises:
         ValueError: there is none in this directory, or the file was changed.
@@ -75,7 +75,7 @@ def read_unfinished(out: Path) -> Unfinished:
 
 
 def changes(before: Unfinished, now: dict[str, str], versions: dict[str, str]) -> Sequence[str]:
-    """What is no longer as it was when the run began."""
+    """Names of values that changed since the run began."""
     found = [name for name, value in before.digests.items() if now.get(name) != value]
     return [*found, *(["the versions of the components"] if versions != before.versions else [])]
 

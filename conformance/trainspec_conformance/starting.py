@@ -12,11 +12,11 @@ FILES = ("stack.yaml", "shim.py")
 DEMO_STACK = TEMPLATES / "demo.yaml"
 """The reference trainer, with the backend that needs no framework."""
 DEMO_SCENARIOS = ("null-run", "kill-rank", "truncated-shard", "bad-pointer")
-"""What is quick and shows a baseline run, a fault, damage and a lie of the store."""
+"""Quick scenarios that show a baseline run, a fault, damage and a wrong pointer."""
 
 
 def write_templates(directory: Path) -> list[Path]:
-    """Write a descriptor and a shim that run as they stand; gives their paths.
+    """Write a descriptor and a shim that run unchanged; gives their paths.
 
     Raises:
         OSError: one of them is there already, or the directory is behind a link; nothing was written.
@@ -25,6 +25,6 @@ def write_templates(directory: Path) -> list[Path]:
     for path in paths:
         refuse_link(path)
         if os.path.lexists(path):
-            raise FileExistsError(f"{path} is there already; name another directory")
+            raise FileExistsError(f"{path} exists already; name another directory")
     write_all({path: (TEMPLATES / path.name).read_bytes() for path in paths}, overwrite=False)
     return paths

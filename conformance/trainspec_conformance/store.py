@@ -53,7 +53,7 @@ class CheckpointStore:
         return sorted(found, key=lambda one: (one.step, one.name))
 
     def name_of(self, step: int) -> str:
-        """Name that a checkpoint of that step gets: with as many digits as those have that lie there."""
+        """Name that a checkpoint of that step gets: with as many digits as the existing names."""
         names = [match[1] for one in self.checkpoints() if (match := self._pattern.fullmatch(one.name))]
         width = max((len(digits) for digits in names if digits.startswith("0")), default=0)
         return self._store.name.replace("{step}", f"{step:0{width}}")
@@ -89,7 +89,7 @@ class CheckpointStore:
         return next((one.name for one in self.checkpoints() if one.step == int(found[1])), self.name_of(int(found[1])))
 
     def pointing(self, name: str) -> bytes:
-        """What the pointer would hold if it named this checkpoint; other lines stay as they are."""
+        """Content of a pointer to this checkpoint; other lines stay as they are."""
         step = self._pattern.fullmatch(name)
         if self.pointer is None or self._line is None or self._store.pointer_line is None or step is None:
             return name.encode()

@@ -43,7 +43,7 @@ class NoValuesError(Exception):
 
 @dataclass(frozen=True)
 class Values:
-    """What was computed from the bytes of the values of one checkpoint."""
+    """Results computed from the bytes of the values of one checkpoint."""
 
     digest: str
     num_bytes: int
@@ -185,7 +185,7 @@ def _array(file: BinaryIO, path: str, name: str, offset: int, num_bytes: int) ->
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         _, _, dtype = reader(head)
     except ValueError as error:
-        raise UnreadableError(f"{path}: {name} is no array of NumPy: {error}") from error
+        raise UnreadableError(f"{path}: {name} is not an array of NumPy: {error}") from error
     if dtype in _NUMPY:
         yield Piece(path, name, offset + head.tell(), num_bytes - head.tell(), dtype=_NUMPY[dtype])
 

@@ -41,7 +41,7 @@ class TrialResult:
     judged: tuple[Judged, ...]
     control: Path | None = None
     unsupported: str = ""
-    """What the stack said, when it was asked, that it has no code for."""
+    """Requests that the stack reported as unsupported."""
 
     @property
     def passed(self) -> bool:
@@ -61,7 +61,7 @@ class ScenarioResult:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run."""
+    """Scenarios to run, with their settings."""
 
     stack: StackDescriptor
     base: Path
@@ -77,7 +77,7 @@ class Order:
     is_resumed: bool = False
     """Whether trials that have ended in the directory are judged as they are, and not run again."""
     results: list[ScenarioResult] = field(default_factory=list)
-    """What has come of it, also where the run is interrupted."""
+    """Results so far, also where the run is interrupted."""
 
 
 def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioResult]:
@@ -119,7 +119,7 @@ def _interrupted(scenario: Scenario, done: Sequence[TrialResult]) -> ScenarioRes
 
 
 def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
-    """What a stack lacks for a scenario, with its own reasons; empty where it lacks nothing."""
+    """Capabilities that a stack lacks for a scenario, with its own reasons; empty where it lacks none."""
     reasons = {one.capability: one.reason for one in stack.missing}
     wanted = needs(scenario) if waits_for_a_report(scenario) else scenario.needs
     missing = [need for need in wanted if need not in stack.capabilities]

@@ -45,7 +45,7 @@ def _table(scenarios: Sequence[ScenarioReport]) -> None:
     with console.capture() as captured:
         console.print(table)
     terminal.emit(captured.get(), color=True)
-    terminal.say("A quantile is told from 5, 29 and 59 trials on; below that, the longest of all trials.")
+    terminal.say("A quantile is reported from 5, 29 and 59 trials on; below that, the longest of all trials.")
 
 
 def _cell(figure: MomentFigures | None) -> str:

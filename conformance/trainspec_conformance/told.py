@@ -42,7 +42,7 @@ def of_job(view: View, metric: str, labels: str = "") -> dict[Key, Point]:
 
 
 def of_ranks(view: View, metric: str, labels: str = "") -> dict[int, dict[Key, Point]]:
-    """Last value of a metric at each update, by the rank that told it."""
+    """Last value of a metric at each update, by the rank that reported it."""
     found: dict[int, dict[Key, Point]] = {}
     for point in points(view, metric, labels):
         if point.record.rank is not None:

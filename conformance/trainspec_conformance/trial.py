@@ -57,7 +57,7 @@ class _OverError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What one trial is about."""
+    """Setting of one trial."""
 
     stack: StackDescriptor
     base: Path
@@ -79,7 +79,7 @@ def run_trial(setting: Setting) -> list[Entry]:
         UnsupportedError: the machine does not allow what the scenario needs.
     """
     if setting.directory.exists():
-        raise FileExistsError(f"{setting.directory} is there already")
+        raise FileExistsError(f"{setting.directory} exists already")
     chance = random.Random(f"{setting.seed} {setting.scenario.metadata.name}")  # noqa: S311 - repeatable choices
     working = setting.directory.parent.parent / new_name(chance)
     working.mkdir(parents=True)

@@ -34,7 +34,7 @@ EVIDENCE_BYTES = Limit("the evidence of a report", 256 * 1024**3, "bytes")
 
 
 def differences(directory: Path) -> Iterator[str]:
-    """What a report says that its evidence does not bear out; nothing where all of it holds.
+    """Statements of a report that its evidence does not confirm; empty where all hold.
 
     Raises:
         DocumentError: the report cannot be read.
@@ -47,9 +47,9 @@ def differences(directory: Path) -> Iterator[str]:
         yield f"this version of the suite has no scenario {', '.join(absent)}"
         return
     if scenarios_digest([known[one.scenario] for one in report.scenarios]) != report.scenarios_sha256:
-        yield "the scenarios of this version of the suite are not those of the report"
+        yield "the scenarios of this version of the suite differ from the scenarios of the report"
     if requirements_digest() != report.requirements_sha256:
-        yield "the requirements of this version of the specification are not those of the report"
+        yield "the requirements of this version of the specification differ from the requirements of the report"
     yield from _files(directory, report)
     yield from _repeated(report)
     judged: set[str] = set()
@@ -68,7 +68,7 @@ def differences(directory: Path) -> Iterator[str]:
     if conformant != report.conformant:
         yield f"the report says conformant={report.conformant}, its verdicts {conformant}"
     if report.claims != report.stack.claims:
-        yield "the claims that were judged by are not those of the stack"
+        yield "the judged claims differ from the claims of the stack"
 
 
 def not_looked_at(directory: Path) -> Iterator[str]:
@@ -90,7 +90,7 @@ def not_looked_at(directory: Path) -> Iterator[str]:
         for name in [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]:
             num_seen += 1
             if num_seen > _MOST_FILES:
-                yield f"whatever comes after the first {_MOST_FILES:,} files"
+                yield f"all files after the first {_MOST_FILES:,}"
                 return
             path = Path(parent, name).relative_to(directory).as_posix()
             if path not in listed:
@@ -107,7 +107,7 @@ def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
         seen.add(one.path)
         path = _below(directory, one.path)
         if path is None:
-            yield f"{one.path}: the file is not there"
+            yield f"{one.path}: the file is missing"
             continue
         if path.stat().st_size != one.size_bytes:
             yield f"{one.path}: the file has changed since the report: it has another size"
@@ -148,7 +148,7 @@ def _documents(directory: Path, report: ConformanceReport) -> Iterator[str]:
     if absent:
         yield f"documents that are not among the evidence: {', '.join(absent)}"
     elif len(report.documents) != len(report.stack.documents):
-        yield "the documents are not those that the stack names"
+        yield "the documents differ from the documents that the stack names"
     elif errors(directory, report.documents) != report.document_errors:
         yield "judged again, the documents have other errors"
 
@@ -171,7 +171,7 @@ def _below(directory: Path, name: str) -> Path | None:
 
 def _facts(one: ScenarioReport, scenario: Scenario) -> Iterator[str]:
     if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
-        yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
+        yield f"{one.scenario}: requirement, tier or level differ from the scenario's"
     if one.num_ranks not in {None, most_ranks(scenario)}:
         yield f"{one.scenario}: the report says {one.num_ranks} ranks, the scenario has {most_ranks(scenario)}"
 
@@ -194,7 +194,7 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
             calm = read_history(directory / control)
         seed = run_seed(trial.seed)
         if trial.seed != trial_seed(seed, trial.number):
-            yield f"{one.scenario}, trial {trial.number}: its seed is not that of a trial with this number"
+            yield f"{one.scenario}, trial {trial.number}: its seed is not the seed of a trial with this number"
         as_run = drawn(scenario, seed, trial.number)
         again = tuple(verdict(judged) for judged in judge_trial(report.stack, as_run, entries, calm))
         if again != trial.checks:
@@ -203,8 +203,8 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
         if marks(View(entries)) != trial.marks:
             yield f"{one.scenario}, trial {trial.number}: measured again, the moments differ"
     if figures(one.trials) != one.figures:
-        yield f"{one.scenario}: the figures are not those of its trials"
+        yield f"{one.scenario}: the figures differ from the figures of its trials"
     if one.verdict == "pass" and not (one.trials and all(c.passed for t in one.trials for c in t.checks)):
-        yield f"{one.scenario}: says pass, but not every check of a trial does"
+        yield f"{one.scenario}: the verdict is pass, but not every check of a trial passed"
     if one.verdict == "fail" and all(c.passed for t in one.trials for c in t.checks):
-        yield f"{one.scenario}: says fail, but every check passed"
+        yield f"{one.scenario}: the verdict is fail, but every check passed"

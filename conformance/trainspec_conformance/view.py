@@ -24,7 +24,7 @@ class View:
     _num_sorted: int = field(default=0, init=False, repr=False)
 
     def kept(self, make: Callable[[View], Made]) -> Made:
-        """What a function makes of this history, made once as long as nothing is added to it."""
+        """Result of a function on this history, cached while nothing is added to it."""
         if self._kept.get(make, (-1, None))[0] != len(self.entries):
             self._kept[make] = len(self.entries), make(self)
         return cast("Made", self._kept[make][1])
@@ -53,16 +53,16 @@ class View:
         return next((record.num_ranks for _, record in reversed(list(self.of(Started)))), 0)
 
     def injections(self) -> list[tuple[Entry, Injected]]:
-        """Damage to the running job, without what mends it."""
+        """Damage to the running job, without repairs."""
         mending = {"continue", "free-disk", "mend-writes", "mend-network", "mend-device"}
         return [(entry, record) for entry, record in self.of(Injected) if record.kind not in mending]
 
     def processes(self, since: float) -> dict[tuple[str, int | None], Process]:
-        """The newest process of each role and rank that was told of after a time."""
+        """The newest process of each role and rank that was reported after a time."""
         return {(record.role, record.rank): record for _, record in self.of(Process, since)}
 
     def steps_done(self, since: float = -1.0) -> dict[int, int]:
-        """Updates that each rank has told of, at most, after a time."""
+        """Last update that each rank has reported after a time."""
         done: dict[int, int] = {}
         for _, record in self.of(StepDone, since):
             if record.skipped is None:
@@ -70,7 +70,7 @@ class View:
         return done
 
     def largest_step(self, since: float = -1.0) -> int:
-        """Updates that some rank has told of."""
+        """Updates that some rank has reported."""
         return max(self.steps_done(since).values(), default=0)
 
     def saves(self, stage: str, since: float = -1.0) -> list[tuple[Entry, Save]]:
@@ -81,7 +81,7 @@ class View:
         return list({record.checkpoint: (entry, record) for entry, record in reversed(found)}.values())[::-1]
 
     def restores(self, since: float = -1.0) -> list[tuple[Entry, Restore]]:
-        """What ranks trained from."""
+        """States that ranks trained from."""
         return list(self.of(Restore, since))
 
     def faults(self, since: float = -1.0) -> list[tuple[Entry, FaultSeen]]:
@@ -89,7 +89,7 @@ class View:
         return list(self.of(FaultSeen, since))
 
     def ends(self) -> list[tuple[Entry, End]]:
-        """Ends that the stack told of."""
+        """Ends that the stack reported."""
         return list(self.of(End))
 
     def exits(self) -> list[tuple[Entry, Exited]]:
@@ -117,5 +117,5 @@ def _is_finite(number: float | str) -> bool:
 
 
 def places(entries: Iterable[Entry]) -> list[str]:
-    """Where entries stand, as `file:line`."""
+    """Positions of entries, as `file:line`."""
     return [f"{entry.file}:{entry.line}" for entry in entries if entry.file]

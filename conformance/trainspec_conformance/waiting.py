@@ -17,7 +17,7 @@ Test = Callable[[View, float], bool]
 
 @dataclass(frozen=True)
 class Condition:
-    """What is waited for; `holds` is asked again and again."""
+    """An awaited condition; `holds` is polled."""
 
     until: str
     test: Test

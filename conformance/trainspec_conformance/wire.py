@@ -33,7 +33,7 @@ class _State:
 class Wire:
     """Reads packets from the devices of hosts, and writes each to the device that has its address.
 
-    A packet that is dropped is told to nobody: to both ends it looks as if the other said nothing.
+    Dropped packets raise no error: to both ends the other end looks silent.
     """
 
     def __init__(self, devices: Mapping[str, int]) -> None:

@@ -353,3 +353,63 @@ def test_a_tar_archive_that_pytorch_unpickles_is_passed_over(name: str, mark: by
     (tmp_path / "step_20" / name).write_bytes(bytes(head) + bytes(1024))
     result = newest(tmp_path)
     assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step_10'}\n"), result.stderr
+
+
+def pickle_of(function: str, *arguments: bytes) -> bytes:
+    """A state with the call of one function, whose arguments are given as operations."""
+    module, _, name = function.rpartition(".")
+    return b"\x80\x04}X\x05\x00\x00\x00modelc%s\n%s\n(%stRs." % (module.encode(), name.encode(), b"".join(arguments))
+
+
+def given(value: object) -> bytes:
+    """The operations of a value."""
+    return pickle.dumps(value, protocol=2)[2:-1]
+
+
+def held(directory: Path, content: bytes) -> None:
+    directory.mkdir()
+    with zipfile.ZipFile(directory / "model.pt", "w") as container:
+        container.writestr("archive/data.pkl", content)
+        container.writestr("archive/version", "3\n")
+
+
+MADE = b"cmy.tools\n_rebuild\n(X\x02\x00\x00\x00osX\x06\x00\x00\x00systemtR"
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("numba.core.serialize._unpickle__CustomPickled", [b"C\x04\x80\x04N."]),
+        ("my.tools.unpickle_object", [b"X\x01\x00\x00\x00a"]),
+        ("my.tools._rebuild", [b"C\x04\x80\x04N."]),
+        ("my.tools._rebuild", [b"C\x14cos\nsystem\n(S'x'\ntR."]),
+        ("my.tools._rebuild", [MADE, b"}"]),
+        ("numpy.random._pickle.__generator_ctor", [b"X\x01\x00\x00\x00a", MADE]),
+        ("numpy.random._pickle.__bit_generator_ctor", [b"cmy.tools\nrun\n"]),
+        ("my.tools.Code", [*[b"K\x00"] * 6, b"C\x02d\x00", b")", b")", b")", b"X\x01\x00\x00\x00n", b"K\x01"]),
+        ("my.tools.BaseZipFile", [b"X\x01\x00\x00\x00a", b"X\x01\x00\x00\x00w"]),
+    ],
+)
+def test_functions_that_call_or_unpickle_what_they_are_given(
+    function: str, arguments: list[bytes], tmp_path: Path
+) -> None:
+    held(tmp_path / "step-1", pickle_of(function, *arguments))
+    result = newest(tmp_path)
+    assert (result.exit_code, "loading it would run" in result.stderr) == (1, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("pandas._libs.internals._unpickle_block", [b"C\x02ab", b"K\x01"]),
+        ("my.arrays.__pyx_unpickle_Array", [b"cmy.arrays\nArray\n", b"K\x01", b"N"]),
+        ("my.tools._rebuild", [b"cmy.tools\nImage\n", b"C\x03\x80\x04N", b"C\x03ab."]),
+        ("my.tools._rebuild_table", [b"(", MADE, b"t"]),
+        ("numpy.random._pickle.__generator_ctor", [given(np.random.PCG64(1))]),
+        ("my.tools.Kind", [b"K\x01"]),
+    ],
+)
+def test_functions_that_make_an_object_of_its_parts(function: str, arguments: list[bytes], tmp_path: Path) -> None:
+    held(tmp_path / "step-1", pickle_of(function, *arguments))
+    result = newest(tmp_path)
+    assert result.exit_code == 0, result.stderr

@@ -293,3 +293,49 @@ def test_optimizers_that_hold_each_other_are_read_once(tmp_path: Path) -> None:
     begin = time.monotonic()
     read_checkpoint(tmp_path / "checkpoint-20")
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("value", [None, {}, []])
+def test_an_optimizer_without_state_is_refused(value: object, tmp_path: Path) -> None:
+    trainer(tmp_path / "trainer", 20, 20, 20)
+    state(tmp_path / "trainer/checkpoint-20/optimizer.pt", value)
+    accelerate(tmp_path / "accelerate", 20, 20)
+    (name,) = [path.parent.name for path in (tmp_path / "accelerate").glob("*/optimizer.bin")]
+    state(tmp_path / "accelerate" / name / "optimizer.bin", value)
+    for root in (tmp_path / "trainer", tmp_path / "accelerate"):
+        (one,) = judged_newest_first(root)
+        assert any("holds no state of an optimizer" in fault for fault in one.faults)
+
+
+def dcp_with_steps(root: Path, step: int, said: dict[str, int]) -> None:
+    """A distributed checkpoint with numbers next to its tensor, as `state_dict` of torchtitan has them."""
+    torch = pytest.importorskip("torch")
+    saving = pytest.importorskip("torch.distributed.checkpoint")
+    values = {key: torch.tensor(number) if "." in key else number for key, number in said.items()}
+    saving.save({"w": torch.full((4,), float(step)), **values}, checkpoint_id=root / f"step-{step}", no_dist=True)
+
+
+@pytest.mark.parametrize("key", ["step", "train_state.step"])
+def test_a_shard_of_dcp_says_an_older_step(key: str, tmp_path: Path) -> None:
+    for step in (5, 10, 20):
+        dcp_with_steps(tmp_path, step, {key: step})
+    (newest, *_) = judged_newest_first(tmp_path)
+    assert newest.faults == ()
+    shutil.copyfile(tmp_path / "step-10/__0_0.distcp", tmp_path / "step-20/__0_0.distcp")
+    (newest, *_) = judged_newest_first(tmp_path)
+    assert any(f"({key}) is 10, older than 20 of the name" in fault for fault in newest.faults), newest
+
+
+def test_steps_of_optimizers_in_dcp_are_compared_with_names(tmp_path: Path) -> None:
+    key = "optimizer.state.w.step"
+    for step, count in ((5, 5), (10, 10), (20, 20)):
+        dcp_with_steps(tmp_path, step, {key: count})
+    (newest, *_) = judged_newest_first(tmp_path)
+    assert newest.faults == ()
+    dcp_with_steps(tmp_path, 30, {key: 25})
+    (newest, *_) = judged_newest_first(tmp_path)
+    assert newest.faults == ()
+    assert any("it counts 25 updates" in note for note in newest.notes)
+    dcp_with_steps(tmp_path, 40, {key: 50})
+    (newest, *_) = judged_newest_first(tmp_path)
+    assert any("more than the 40 steps of the name" in fault for fault in newest.faults)

@@ -1,4 +1,4 @@
-"""A mistake in one check or run is told as ours and loses nothing of the others; a missing program is told first."""
+"""A mistake in one check or run is reported as ours, and others keep their results; missing programs come first."""
 
 from __future__ import annotations
 

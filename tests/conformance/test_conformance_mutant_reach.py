@@ -256,7 +256,7 @@ def test_the_table_says_what_was_left_out_and_fails_where_the_stack_without_a_li
     out = capsys.readouterr().out
     num_run = 1 + (state == "fail")
     assert f"{len(all_scenarios()) - num_run} of {len(all_scenarios())} runs left out" in out
-    assert ("FAILED by the stack without a lie: reshard: why" in out) == bool(status)
+    assert ("FAILED by the stack without a defect: reshard: why" in out) == bool(status)
 
 
 @pytest.mark.parametrize(("jobs", "times", "status"), [(2, 1, 0), (2, 2, 1), (1, 1, 1)])
@@ -279,7 +279,7 @@ def test_what_was_wrong_beside_other_mutants_is_run_once_more(
     monkeypatch.setattr(score.Runs, "outcome", outcome)
     assert score.main() == status
     assert len(asked) == len(all_scenarios()) + (jobs > 1)
-    assert ("beside it, without a reason: TS-CNF-221: why" in capsys.readouterr().out) == bool(status)
+    assert ("in addition, without a reason: TS-CNF-221: why" in capsys.readouterr().out) == bool(status)
 
 
 def test_a_mutant_that_survives_gets_no_second_chance(

@@ -82,7 +82,7 @@ def test_no_rank_of_what_init_writes_runs_ahead_of_a_save(tmp_path: Path) -> Non
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "shim.py").write_text("mine")
     assert commands.init(tmp_path) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["shim.py"]
 
 
@@ -180,7 +180,7 @@ def test_evidence_under_a_name_that_no_file_has_is_not_there(path: str, tmp_path
         text = text.replace(f'"{name}"', json.dumps(path))
     (tmp_path / "report.json").write_text(text)
     found = list(differences(tmp_path))
-    assert f"{path}: the file is not there" in found
+    assert f"{path}: the file is missing" in found
     assert f"documents that are not among the evidence: {path}" in found
 
 

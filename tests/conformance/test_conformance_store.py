@@ -128,7 +128,7 @@ def test_a_format_that_is_not_known_is_named(tmp_path: Path) -> None:
     words = "holds no file of a format that the validator knows; it holds"
     assert judge_checkpoint(tmp_path / "step-1") == (f"error unknown-format: step-1 {words} state.msgpack",)
     assert judge_checkpoint(tmp_path / "empty") == (f"error unknown-format: empty {words} no file",)
-    told = "state-2.msgpack is of no format that the validator knows; it begins with b'abc'"
+    told = "state-2.msgpack has no format that the validator knows; it begins with b'abc'"
     assert judge_checkpoint(tmp_path / "state-2.msgpack") == (f"error unknown-format: {told}",)
 
 

@@ -39,7 +39,7 @@ class Run:
         self._step = 0
 
     def restore(self) -> None:
-        """Load the newest checkpoint, where the run is to go on."""
+        """Load the newest checkpoint, where the run is to resume."""
         found = sorted(self._store.glob("step_*"), key=lambda path: int(path.name[5:])) if self._rank.resumes else []
         if found and self._rank.gate is not None:
             newest = self._rank.gate.newest()

@@ -51,7 +51,7 @@ class Run:
         self._step = 0
 
     def restore(self) -> None:
-        """Load the checkpoint that `latest` names, where the run is to go on."""
+        """Load the checkpoint that `latest` names, where the run is to resume."""
         name = None
         if self._rank.gate is not None:
             newest = self._rank.gate.newest() if self._rank.resumes else None

@@ -20,7 +20,7 @@ class Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
         return self._num_samples
 
     def inputs(self, index: int) -> Tensor:
-        """What the model sees of one sample."""
+        """Model input from one sample."""
         chance = torch.Generator().manual_seed(self._seed * 1_000_003 + int(index))
         return torch.randn(self.num_features, generator=chance)
 

@@ -73,7 +73,7 @@ class Run:
         return state.apply_gradients(grads=gradients), loss
 
     def restore(self) -> None:
-        """Load the newest checkpoint, where the run is to go on."""
+        """Load the newest checkpoint, where the run is to resume."""
         newest = self._manager.latest_step() if self._rank.resumes else None
         if self._rank.gate is not None and self._rank.resumes:
             found = self._rank.gate.newest()

@@ -15,7 +15,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 
 class Telling(TrainerCallback):  # type: ignore[misc]
-    """Callbacks that tell, and plant the exception of the task; they change nothing."""
+    """Callbacks that report, and plant the exception of the task; they change nothing."""
 
     def __init__(self, rank: Rank, model: Model, found: str | None) -> None:
         self._rank, self._model = rank, model
@@ -49,7 +49,7 @@ class Telling(TrainerCallback):  # type: ignore[misc]
 
 
 class TellingTrainer(Trainer):  # type: ignore[misc]
-    """The Trainer as it is; no callback is told of a save that fails."""
+    """The Trainer as it is; no callback is called for a save that fails."""
 
     rank: Rank
 

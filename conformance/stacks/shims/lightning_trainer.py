@@ -18,7 +18,7 @@ from tracing import Rank, read_task
 
 
 class Module(lightning.LightningModule):
-    """What a user writes: the model, its step and its optimizer."""
+    """The code of a user: the model, its step and its optimizer."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Module(lightning.LightningModule):
 
 
 class Telling(Callback):
-    """Tells of each update, and plants the exception of the task."""
+    """Reports each update, and plants the exception of the task."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -68,13 +68,13 @@ class Telling(Callback):
 
 
 class TellingIO(TorchCheckpointIO):
-    """The files of Lightning, written as it does; a save is told when the write has returned."""
+    """The files of Lightning, written as it does; a save is reported when the write has returned."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write, then tell."""
+        """Write, then report."""
         step, name = checkpoint["global_step"], Path(path).name
         with self._rank.telling_failure(step, name):
             super().save_checkpoint(checkpoint, path, storage_options)

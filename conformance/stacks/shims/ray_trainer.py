@@ -21,14 +21,14 @@ MAX_FAILURES, RATE = 3, 3e-3
 
 
 class Telling(UserCallback):  # type: ignore[misc]
-    """Tells of the failures that the controller of Ray gives to callbacks, and counts them."""
+    """Reports the failures that the controller of Ray gives to callbacks, and counts them."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._task = task
         self._trace: Trace | None = None
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:  # noqa: ARG002
-        """Workers have failed; the controller decides what follows, and tells nobody."""
+        """Workers have failed; the controller decides what follows, without a report."""
         path, attempt = num_failures(self._task), self._task["attempt"] + failures(self._task)
         if self._trace is None:  # the controller is another process than the one that made this object
             self._trace = Trace(self._task["trace_directory"], "agent", attempt)
@@ -50,7 +50,7 @@ def failures(task: dict[str, Any]) -> int:
 
 
 class Run:
-    """What one worker trains in one attempt."""
+    """Training of one worker in one attempt."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank, job = rank, rank.job
@@ -114,7 +114,7 @@ class Run:
 
 
 def loop(settings: dict[str, str]) -> None:
-    """What one worker does, in a process of its own."""
+    """Work of one worker, in a process of its own."""
     task = read_task(settings["task"])
     run = Run(Rank(task, ray.train.get_context().get_world_rank(), failures(task)))
     run.restore()

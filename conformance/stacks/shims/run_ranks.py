@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 
 def free_ports(num: int) -> list[str]:
-    """Ports of this host, all different, that nobody listens at now."""
+    """Ports of this host, all different, that are free now."""
     with ExitStack() as kept:
         found = [kept.enter_context(socket.socket()) for _ in range(num)]
         for one in found:

@@ -22,7 +22,7 @@ class AgentLog(logging.Handler):
         self._trace = trace
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell of a line, where it is about a failure."""
+        """Report a line, where it is about a failure."""
         line = record.getMessage()
         if line.startswith("failed (exitcode:"):
             self._trace.tell("fault", kind="process", rank=int(record.args[1]), reason=line.partition(" (pid")[0])  # type: ignore[index,call-overload,arg-type]

@@ -58,7 +58,7 @@ def by_transformers(question: dict[str, Any], losses: Losses) -> None:
     from transformers import Trainer, TrainingArguments  # noqa: PLC0415 - one stack is asked, and the others may be missing
 
     class Telling(Trainer):  # type: ignore[misc]
-        """A Trainer that tells the loss of each update."""
+        """A Trainer that reports the loss of each update."""
 
         def compute_loss(self, *arguments: Any, **more: Any) -> Any:
             """As the Trainer does."""
@@ -132,7 +132,7 @@ STACKS: dict[str, Callable[[dict[str, Any], Losses], None]] = {
 
 
 def answer(stack: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Train on as many ranks as are wanted, which torchrun starts, and give what the first one tells."""
+    """Train on as many ranks as are wanted, which torchrun starts, and give the report of the first one."""
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory) / "in.json", Path(directory) / "out.json"
         source.write_text(json.dumps(question), encoding="utf-8")

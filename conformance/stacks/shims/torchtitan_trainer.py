@@ -55,12 +55,12 @@ class Samples(torch.utils.data.IterableDataset[tuple[dict[str, Tensor], Tensor]]
         return {"num_taken": self._num_taken}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from there."""
+        """Resume from this state."""
         self._num_taken = state["num_taken"]
 
 
 class Telling(MetricsProcessor):  # type: ignore[misc]
-    """The metrics of torchtitan, told to the trace too."""
+    """The metrics of torchtitan, written to the trace too."""
 
     rank: Rank
     samples: Samples
@@ -73,7 +73,7 @@ class Telling(MetricsProcessor):  # type: ignore[misc]
 
 
 class TellingTrainer(Trainer):  # type: ignore[misc]
-    """The trainer of torchtitan, with what it loads and saves told, and the exception of the task."""
+    """The trainer of torchtitan, with reports of its loads and saves, and the exception of the task."""
 
     def __init__(self, config: Any, rank: Rank) -> None:
         super().__init__(config)

@@ -12,7 +12,7 @@ from typing import Any
 
 MANIFEST = "trainspec-manifest.json"
 SEAL_SECONDS = 20.0
-"""What the last seal of a run may take."""
+"""Time limit of the last seal of a run."""
 
 
 class Trace:
@@ -39,7 +39,7 @@ class Gate:
         self._saves: list[tuple[int, Path]] = []
 
     def newest(self) -> Path | None:
-        """The newest checkpoint that is whole; the first rank tells of those that are not."""
+        """The newest checkpoint that is whole; the first rank reports the damaged ones."""
         from trainspec_record.checkpoints import newest_good  # noqa: PLC0415 - a stack without the gate needs none
 
         return newest_good(self._store, refused=self._refused) if self._store.is_dir() else None
@@ -53,7 +53,7 @@ class Gate:
         self._saves.append((step, self._store / checkpoint))
 
     def tell(self, wait_seconds: float = 0.0) -> None:
-        """Tell of each save whose manifest is there by now, or soon."""
+        """Report each save whose manifest exists by now, or soon."""
         end = time.monotonic() + wait_seconds
         while self._saves:
             step, path = self._saves[0]
@@ -68,7 +68,7 @@ class Gate:
 
 
 class Rank:
-    """What one rank of a stack knows of its task, and tells of its training."""
+    """The task of one rank of a stack, and the reports of its training."""
 
     def __init__(self, task: dict[str, Any], rank: int, num_restarts: int = 0) -> None:
         self.job: dict[str, Any] = task["job"]
@@ -86,7 +86,7 @@ class Rank:
         return int(self.job["global_sequences"] // (self.job["num_ranks"] * self.job["accumulation_steps"]))
 
     def restored(self, step: int, checkpoint: str | None) -> None:
-        """Training is about to go on from a state."""
+        """Training is about to resume from a state."""
         found = {"source": "checkpoint", "checkpoint": checkpoint} if checkpoint else {"source": "initial"}
         self.trace.tell("restore", rank=self.rank, step=step, **found)
         self._began = time.monotonic()
@@ -102,7 +102,7 @@ class Rank:
         self._began = time.monotonic()
 
     def saved(self, step: int, checkpoint: str) -> None:
-        """The stack has said that a save is done; one rank tells it."""
+        """The stack has said that a save is done; one rank reports it."""
         if self.rank == 0 and self.gate is not None:
             self.gate.saved(step, checkpoint)
         elif self.rank == 0:
@@ -110,7 +110,7 @@ class Rank:
 
     @contextmanager
     def telling_failure(self, step: int, checkpoint: str) -> Iterator[None]:
-        """Around a save by the stack: where it raises, the save is told as failed, and what was raised goes on."""
+        """Around a save by the stack: where it raises, the save is reported as failed, and the exception propagates."""
         try:
             yield
         except Exception:
@@ -118,7 +118,7 @@ class Rank:
             raise
 
     def ended(self, step: int) -> None:
-        """The loop has ended; one rank tells it."""
+        """The loop has ended; one rank reports it."""
         if self.gate is not None:
             self.gate.tell(SEAL_SECONDS)
         if self.rank == 0:

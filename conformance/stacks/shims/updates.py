@@ -41,7 +41,7 @@ def batch_of(samples: Samples) -> Batch:
 
 
 def by_accelerate(model: Louder, samples: Samples, clip_norm: float | None) -> None:
-    """The loop of its documentation, which clips where it is told to."""
+    """The loop of its documentation, which clips where the task asks for it."""
     from accelerate import Accelerator  # noqa: PLC0415 - one stack is asked, and the others may be missing
 
     accelerator = Accelerator(cpu=True)
@@ -99,7 +99,7 @@ def by_lightning(model: Louder, samples: Samples, clip_norm: float | None) -> No
     import lightning  # noqa: PLC0415
 
     class Module(lightning.LightningModule):
-        """What a user writes."""
+        """The code of a user."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -15,11 +15,11 @@ from trainspec_validate.documents.types.scenario import Criterion, Scenario
 
 
 class CannotJudgeError(Exception):
-    """The history does not hold what the check needs; that is never a pass."""
+    """The history lacks input of the check; missing input never yields a pass."""
 
 
 class NotArrivedError(CannotJudgeError):
-    """What the suite had to do did not reach the stack: nothing is said of the stack."""
+    """An action of the suite did not reach the stack, so that the stack is not judged."""
 
 
 def num_ranks_of(view: View) -> int:
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Case:
-    """What a check sees of one trial."""
+    """Input of a check: one trial."""
 
     scenario: Scenario
     claims: Claims
@@ -65,7 +65,7 @@ class Case:
     control: View | None = None
     """The run of the same job without faults, of the same kind of start."""
     store: Store = field(default_factory=Store)
-    """Where the checkpoints of the stack lie, and how they are called."""
+    """Storage target and names of the stack's checkpoints."""
 
 
 Check = Callable[[Case, Criterion], Iterator[Problem]]

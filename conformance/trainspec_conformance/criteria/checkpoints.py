@@ -16,10 +16,10 @@ WINDOW_SECONDS = 1.0
 
 
 def resumes(view: View) -> Iterator[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:
-    """Each start that has to go on from a checkpoint: what its ranks restored, and what was damaged before it."""
+    """Each start that must resume from a checkpoint, with the restores of its ranks and the damage before it."""
     starts = [entry for entry, record in view.of(Started)]
     restored_after: dict[float, list[tuple[Entry, Restore]]] = {}
-    """What was restored between a start and the next one, by the time of the start."""
+    """Restores between a start and the next start, by the time of the start."""
     times = sorted({entry.seconds for entry in starts})
     for at, one in view.restores():
         if (number := bisect_left(times, at.seconds)) and at.seconds not in times[number : number + 1]:
@@ -37,10 +37,10 @@ def resumes(view: View) -> Iterator[tuple[Entry, list[tuple[Entry, Restore]], li
 def _resumes(case: Case) -> list[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:
     found = list(resumes(case.trial))
     if not found:
-        raise CannotJudgeError("nothing was started from a checkpoint")
+        raise CannotJudgeError("nothing was resumed from a checkpoint")
     for _, restored, _ in found:
         if not restored:
-            raise CannotJudgeError("after a start no rank told from which state it went on")
+            raise CannotJudgeError("after a start no rank reported the state that it resumed from")
     return found
 
 
@@ -54,7 +54,7 @@ def _committed(view: View, before: float) -> dict[str, int]:
 
 @check("restores-newest-good")
 def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each resumed start goes on from the newest checkpoint that was committed and not damaged."""
+    """Each resumed start restores the newest checkpoint that was committed and not damaged."""
     for start, restored, damaged in _resumes(case):
         bad = {one.checkpoint for _, one in damaged if not one.kind.startswith("pointer-") and not one.is_sound}
         good = {name: step for name, step in _committed(case.trial, start.seconds).items() if name not in bad}
@@ -64,11 +64,11 @@ def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
         for entry, record in restored:
             problem = None
             if record.source == "initial" or record.step == 0:
-                problem = f"it went on from the initial state, not from update {newest}"
+                problem = f"it resumed from the initial state, not from update {newest}"
             elif record.checkpoint in bad:
-                problem = f"it went on from {record.checkpoint}, which is damaged"
+                problem = f"it resumed from {record.checkpoint}, which is damaged"
             elif record.step < newest:  # a newer one may have been committed just before it could be told
-                problem = f"it went on from update {record.step}, the newest good checkpoint is of {newest}"
+                problem = f"it resumed from update {record.step}, the newest good checkpoint is of {newest}"
             if problem is not None:
                 yield Problem(problem, (start, entry))
                 break
@@ -76,7 +76,7 @@ def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("names-damage")
 def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each damaged checkpoint is refused by name, with a reason, before ranks go on.
+    """Each damaged checkpoint is refused by name, with a reason, before ranks train.
 
     Ranks that restore and the process that refuses write at the same time, so that their order is not looked at: what
     is refused up to the first step is.
@@ -121,24 +121,24 @@ def recovers_from_undamaged(case: Case, criterion: Criterion) -> Iterator[Proble
 
 @check("agree-on-restore")
 def agree_on_restore(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """All ranks of an attempt go on from the same state."""
+    """All ranks of an attempt resume from the same state."""
     by_attempt: dict[int, list[tuple[Entry, Restore]]] = {}
     for entry, record in case.trial.restores():
         by_attempt.setdefault(record.attempt, []).append((entry, record))
     if not by_attempt:
-        raise CannotJudgeError("no rank told from which state it went on")
+        raise CannotJudgeError("no rank reported the state that it resumed from")
     for found in by_attempt.values():
         steps = {record.step for _, record in found}
         digests = {record.digest for _, record in found if record.digest}
         if len(steps) > 1:
-            yield Problem(f"ranks went on from updates {sorted(steps)}", tuple(entry for entry, _ in found))
+            yield Problem(f"ranks resumed from updates {sorted(steps)}", tuple(entry for entry, _ in found))
         elif len(digests) > 1:
-            yield Problem("ranks went on from states with different digests", tuple(entry for entry, _ in found))
+            yield Problem("ranks resumed from states with different digests", tuple(entry for entry, _ in found))
 
 
 @check("restored-as-saved")
 def restored_as_saved(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What is restored has the digest that was told when it was saved."""
+    """Restored state has the digest that was reported at its save."""
     saved = {}
     for stage in ("begin", "committed", "snapshot"):
         saved.update({save.checkpoint: save.digest for _, save in case.trial.saves(stage) if save.digest})
@@ -149,7 +149,7 @@ def restored_as_saved(case: Case, criterion: Criterion) -> Iterator[Problem]:
             if saved[record.checkpoint] != record.digest:
                 yield Problem(f"{record.checkpoint} was restored with another digest than it was saved with", (entry,))
     if not compared:
-        raise CannotJudgeError("the trace tells no digest of a state both when saved and when restored")
+        raise CannotJudgeError("the trace reports no digest of a state both when saved and when restored")
 
 
 @check("newest-is-whole")
@@ -170,21 +170,21 @@ def newest_is_whole(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("save-fails-openly")
 def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """While the store cannot be written a save is told as failed, none as committed, and updates go on."""
+    """While writes to storage fail, a save is reported as failed and none as committed, and updates continue."""
     kinds = {"fill-disk", "fail-writes", "fail-device"}
     broken = [entry for entry, one in case.trial.injections() if one.kind in kinds]
     if not broken:
-        raise CannotJudgeError("the store was never made to fail")
+        raise CannotJudgeError("the storage target was never made to fail")
     since, last_step = broken[-1].seconds, case.trial.injections()[-1][1].step
     mended = min(
         (entry.seconds for entry in case.trial.entries if _mends(entry) and entry.seconds > since), default=1e9
     )
     failed = [entry for entry, _ in case.trial.saves("failed", since)]
     if not failed:
-        yield Problem("no save was told as failed while the store could not be written", (broken[-1],))
+        yield Problem("no save was reported as failed while writes to storage failed", (broken[-1],))
     for entry, save in case.trial.saves("committed", since):
         if entry.seconds < mended and save.step > last_step:
-            yield Problem(f"{save.checkpoint} was told as committed while the store could not be written", (entry,))
+            yield Problem(f"{save.checkpoint} was reported as committed while writes to storage failed", (entry,))
     if failed and not any(step > last_step for step in case.trial.steps_done(since).values()):
         yield Problem("no update was completed after the failed save", (failed[0],))
 
@@ -215,7 +215,7 @@ def earlier_untouched(case: Case, criterion: Criterion) -> Iterator[Problem]:
     after = case.trial.saves("committed", injected[0][0].seconds)
     listed = list(case.trial.of(Listed))
     if not listed:
-        raise CannotJudgeError("nobody looked into the store at the end")
+        raise CannotJudgeError("the suite did not list the storage target at the end")
     if len(after) < case.scenario.job.num_kept and before[-1].checkpoint not in listed[-1][1].checkpoints:
         yield Problem(f"{before[-1].checkpoint} is gone, and only {len(after)} newer ones were committed")
 
@@ -236,11 +236,11 @@ def saves_over_left_over(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """A step of which a part lay there already is committed all the same, under that name or another one."""
     left = [(entry, one) for entry, one in case.trial.of(Damaged) if one.kind == "partial-directory"]
     if not left:
-        raise CannotJudgeError("nothing was left over")
+        raise CannotJudgeError("no partial directory was left")
     entry, one = left[-1]
     committed = [save for _, save in case.trial.saves("committed", entry.seconds)]
     names = {
         name for save in committed for name in (save.checkpoint, case.store.name.replace("{step}", str(save.step)))
     }
     if one.checkpoint not in names:
-        yield Problem(f"{one.checkpoint}, of which a part lay there, was never committed", (entry,))
+        yield Problem(f"{one.checkpoint}, of which a partial directory existed, was never committed", (entry,))

@@ -15,14 +15,14 @@ from trainspec_validate.documents.types.trace import Save, StepDone
 CLOCK_SECONDS = 5.0
 """How far a clock may be from where it was set to: lines are seen late on a busy machine."""
 DURATION_SECONDS = 5.0
-"""How much a time that is told may be off: what a line is seen late at most, and far less than a jump of a clock."""
+"""Allowed error of a reported time: the maximum delay of a line, and far less than a jump of a clock."""
 
 
 @check("tells-no-fault")
 def tells_no_fault(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """No fault is reported, but of kinds that are allowed, and no update is done in a new attempt by itself."""
     if not case.trial.largest_step():
-        raise CannotJudgeError("the trace tells of no step")
+        raise CannotJudgeError("the trace reports no step")
     for entry, record in case.trial.faults():
         if record.kind not in criterion.words:
             message = f"a {record.kind} fault was reported, but no rank had failed"
@@ -40,19 +40,19 @@ def one_content_of_a_step(case: Case, criterion: Criterion) -> Iterator[Problem]
         if first[1] != save.digest:
             yield Problem(f"two checkpoints of update {save.step} hold different states", (first[0], entry))
     if not seen:
-        raise CannotJudgeError("no commit tells the digest of its state")
+        raise CannotJudgeError("no commit reports the digest of its state")
 
 
 def _clocks(view: View) -> Iterator[tuple[float, list[float]]]:
     """Each offset of the clock of ranks: how far it was set, and by how much their lines are ahead of the suite's."""
     steps = list(view.of(StepDone))
     if not steps:
-        raise CannotJudgeError("the trace tells of no step")
+        raise CannotJudgeError("the trace reports no step")
     offsets = [(entry, one) for entry, one in view.injections() if one.kind == "offset-clock" and one.ranks]
     begin = min((entry.seconds for entry, _ in offsets), default=0.0)
     before = [_ahead(entry, record) for entry, record in steps if entry.seconds < begin]
     if offsets and not before:
-        raise CannotJudgeError("the trace tells of no step before the clock was offset")
+        raise CannotJudgeError("the trace reports no step before the clock was offset")
     zero = median(before) if before else 0.0
     for number, (entry, one) in enumerate(offsets):
         end = offsets[number + 1][0].seconds if number + 1 < len(offsets) else view.start_seconds
@@ -83,19 +83,19 @@ def clock_was_offset(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("durations-hold")
 def durations_hold(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Times of updates are told as long as they were by the clock of the suite, also across a jump of a clock."""
+    """Reported times of updates agree with the clock of the suite, also across a jump of a clock."""
     seen: dict[int, dict[told.Key, float]] = {}
     for entry, record in case.trial.of(StepDone):
         seen.setdefault(record.rank, {}).setdefault((record.attempt, record.step), entry.seconds)
     series = told.of_ranks(case.trial, "train.step.duration")
     if not any(rank in seen for rank in series):
-        raise CannotJudgeError("no rank tells the time of an update")
+        raise CannotJudgeError("no rank reports the time of an update")
     for rank, values in series.items():
         clock = seen.get(rank, {})
         for key, point in values.items():
             before = (key[0], key[1] - 1)
             if key in clock and before in clock and not _is_near(point.value, clock[key] - clock[before]):
-                message = f"update {key[1]} of rank {rank} took {point.value:.3g} s as it tells, "
+                message = f"update {key[1]} of rank {rank} took {point.value:.3g} s as reported, "
                 message += f"{clock[key] - clock[before]:.3g} s by the clock of the suite"
                 yield Problem(message, (point.entry,), by_load=True)
                 return

@@ -18,7 +18,7 @@ def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """A job that makes no progress is stopped after as many attempts as declared, with an end that says so."""
     attempts = {record.attempt for _, record in case.trial.of(Restore)}
     if not attempts:
-        raise CannotJudgeError("no rank told from which state it went on")
+        raise CannotJudgeError("no rank reported the state that it resumed from")
     limit = case.claims.max_restarts_without_progress + 2
     """The first attempt, the restarts that are allowed, and the one during which the count is complete."""
     barren = _barren_attempts(case)
@@ -26,7 +26,7 @@ def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"{barren} attempts in a row reached no new update, {limit} are declared")
     ends = [record for _, record in case.trial.ends()]
     if not any(record.reason == "crash-loop" for record in ends):
-        yield Problem("no process told of an end as a crash loop")
+        yield Problem("no process reported an end as a crash loop")
     exits = case.trial.exits()
     if not exits or exits[-1][1].asked:
         yield Problem("the command did not end by itself")
@@ -58,10 +58,10 @@ def keeps_newest(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("stays-finite")
 def stays_finite(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """No update is applied that makes the loss of a later one not finite, and the run goes on to its end."""
+    """No update is applied that makes the loss of a later one not finite, and the run continues to its end."""
     done = [(entry, record) for entry, record in case.trial.of(StepDone) if record.skipped is None]
     if not done:
-        raise CannotJudgeError("the trace tells of no step")
+        raise CannotJudgeError("the trace reports no step")
     for entry, record in done:
         if not math.isfinite(number(record.loss)):
             yield Problem(f"update {record.step} was applied with the loss {record.loss}", (entry,))
@@ -70,7 +70,7 @@ def stays_finite(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("tells-nonfinite")
 def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each step with a gradient that is not finite is told as skipped, or leads to a rollback, as declared."""
+    """Each step with a gradient that is not finite is reported as skipped, or leads to a rollback, as declared."""
     planted = [one for one in case.scenario.job.faults if one.kind in {"nan-gradient", "inf-gradient"}]
     wanted = sum(one.num_steps for one in planted)
     if not wanted:
@@ -80,11 +80,11 @@ def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
         skipped = {(record.attempt, record.rank, number(record.loss), entry.line)
                    for entry, record in case.trial.of(StepDone) if record.skipped and record.rank == 0}  # fmt: skip
         if len(skipped) != wanted:
-            yield Problem(f"{len(skipped)} steps were told as skipped, {wanted} had a gradient that is not finite")
+            yield Problem(f"{len(skipped)} steps were reported as skipped, {wanted} had a gradient that is not finite")
     else:
         word = "rollback" if action == "rollback" else "stop"
         if not any(record.action == word for _, record in case.trial.of(Decision)):
-            yield Problem(f"no decision to {word} was told")
+            yield Problem(f"no decision to {word} was reported")
 
 
 @check("skipped-without-effect")

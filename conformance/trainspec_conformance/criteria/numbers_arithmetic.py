@@ -20,7 +20,7 @@ BYTES_OF_FP32 = 4
 
 @check("conserves")
 def conserves(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What was sent and what is kept add up to the gradients: nothing is lost, some of it is late."""
+    """Sent parts and residuals add up to the gradients: nothing is lost, some of it is delayed."""
     answer = answer_of(case, criterion)
     gradients_SE = answer.asked("gradients")
     sent_SE = answer.array("sent", gradients_SE.shape)
@@ -28,12 +28,12 @@ def conserves(case: Case, criterion: Criterion) -> Iterator[Problem]:
     total_E = gradients_SE.sum(0)
     off = float(np.linalg.norm(total_E - sent_SE.sum(0) - residual_E) / np.linalg.norm(total_E))
     if not off <= (criterion.tolerance or 0):
-        yield Problem(f"sums of gradients and of what was sent and kept differ by {off:.3g}", (answer.entry,))
+        yield Problem(f"the sum of gradients and the sum of sent and kept parts differ by {off:.3g}", (answer.entry,))
 
 
 @check("contracts")
 def contracts(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What is left out of a vector is no more than the density that is declared allows."""
+    """The omitted part of a vector is at most the part that the declared density allows."""
     answer = answer_of(case, criterion)
     gradients_SE = answer.asked("gradients")
     sent_SE = answer.array("sent", gradients_SE.shape)
@@ -41,13 +41,13 @@ def contracts(case: Case, criterion: Criterion) -> Iterator[Problem]:
     most = 1 - answer.question["compression"]["density"] + (criterion.tolerance or 0)
     step = int(np.argmax(np.where(np.isnan(left_S), np.inf, left_S)))
     if not left_S[step] <= most:
-        message = f"{left_S[step]:.4f} of the square of vector {step} is left out, at most {most:.4f} may be"
+        message = f"{left_S[step]:.4f} of the square of vector {step} is left out, at most {most:.4f} is allowed"
         yield Problem(message, (answer.entry,))
 
 
 @check("wire-bytes")
 def wire_bytes(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Bytes on the wire are those of numbers and of their places, and are told as such."""
+    """Reported bytes on the wire count the values and their indices."""
     answer = answer_of(case, criterion)
     gradients_SE, compression = answer.asked("gradients"), answer.question["compression"]
     num_steps, num_entries = gradients_SE.shape
@@ -64,7 +64,7 @@ def wire_bytes(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if answer.value("dense_bytes") != BYTES_OF_FP32 * num_entries:
         yield Problem(f"a dense step is said to have {answer.value('dense_bytes')} bytes", (answer.entry,))
     if not ((told_S >= least_S * (1 - slack)) & (told_S <= most_S * (1 + slack))).all():
-        message = f"{told_S[0]:g} bytes are told for {num_sent_S[0]} numbers, wanted {least_S[0]:g} to {most_S[0]:g}"
+        message = f"{told_S[0]:g} bytes are reported for {num_sent_S[0]} values, wanted {least_S[0]:g} to {most_S[0]:g}"
         yield Problem(message, (answer.entry,))
 
 
@@ -75,19 +75,19 @@ def unbiased(case: Case, criterion: Criterion) -> Iterator[Problem]:
     values_E, num_draws = answer.asked("values"), answer.question["num_draws"]
     drawn_DE = answer.array("dequantised", (num_draws, len(values_E)))
     if not _is_bfloat16(drawn_DE):
-        yield Problem("a number is none of the format", (answer.entry,))
+        yield Problem("a number is not a value of the format", (answer.entry,))
         return
     spread = float(np.square(drawn_DE - values_E).sum(1).mean())
     allowed = float(np.square(values_E).sum()) * 2.0**-16
     if not 0 < spread <= allowed:
-        message = f"roundings are off by {spread:.4g} in the mean of squares, at most {allowed:.4g} may be"
+        message = f"roundings are off by {spread:.4g} in the mean of squares, at most {allowed:.4g} is allowed"
         yield Problem(message, (answer.entry,))
         return
     of_mean = float(np.square(drawn_DE.mean(0) - values_E).sum())
     ratio = of_mean / (spread / num_draws)
     off = criterion.tolerance or 0
     if not 1 / (1 + off) <= ratio <= 1 + off:
-        yield Problem(f"the mean of {num_draws} roundings is off {ratio:.3g} times what chance gives", (answer.entry,))
+        yield Problem(f"the mean of {num_draws} roundings is off {ratio:.3g} times the expected error", (answer.entry,))
 
 
 def _is_bfloat16(values: Array) -> bool:
@@ -103,7 +103,7 @@ def small_updates(case: Case, criterion: Criterion) -> Iterator[Problem]:
     asked = answer.question
     values_C = answer.array("values", (asked["num_copies"],))
     if not _is_bfloat16(values_C):
-        yield Problem("a parameter is no number of the format", (answer.entry,))
+        yield Problem("a parameter is not a value of the format", (answer.entry,))
     if asked["rounding"] == "nearest":
         if not (values_C == asked["start"]).all():
             yield Problem(f"the parameter is {values_C[0]}, rounding leaves it at {asked['start']}", (answer.entry,))

@@ -48,7 +48,7 @@ def _rates(answer: Answer, key: str) -> list[tuple[str, float, Mapping[str, Any]
             for one in answer.value(key)
         ]
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise CannotJudgeError(f"{key} of the answer are no kernels with times: {error}") from error
+        raise CannotJudgeError(f"{key} of the answer are not kernels with times: {error}") from error
 
 
 @check("kernels-above-floors")
@@ -68,11 +68,11 @@ def kernels_above_floors(case: Case, criterion: Criterion) -> Iterator[Problem]:
             yield Problem(f"no {name} was measured", (answer.entry,))
     for name, rate, told in kernels:
         if name not in FLOORS:
-            raise CannotJudgeError(f"{name} is no kernel that has a floor")
+            raise CannotJudgeError(f"{name} is not a kernel with a floor")
         roofline = _roofline(name, told, best)
         if roofline is not None and not rate >= FLOORS[name][0] * roofline:
             message = f"{name} of {told['dimensions']} reaches {rate / roofline:.2f} of its roofline, "
-            yield Problem(f"{message}at least {FLOORS[name][0]:.2f} is asked for", (answer.entry,), by_load=True)
+            yield Problem(f"{message}at least {FLOORS[name][0]:.2f} is required", (answer.entry,), by_load=True)
 
 
 def _roofline(name: str, told: Mapping[str, Any], best: Mapping[str, float]) -> float | None:
@@ -86,7 +86,7 @@ def _readings(answer: Answer, key: str) -> Array:
     """A series in which null stands for what was not read."""
     told = answer.value(key)
     if not isinstance(told, Sequence) or isinstance(told, str):
-        raise CannotJudgeError(f"{key} of the answer is no list")
+        raise CannotJudgeError(f"{key} of the answer is not a list")
     return answer.array(key, (len(told),))
 
 
@@ -96,16 +96,16 @@ def energy_counted(case: Case, criterion: Criterion) -> Iterator[Problem]:
     answer = answer_of(case, criterion)
     seconds, joules, watts = (_readings(answer, key) for key in ("seconds", "joules", "watts"))
     if not len(seconds) == len(joules) == len(watts) or len(seconds) < 10:
-        raise CannotJudgeError("readings of energy and power have no times, or are fewer than ten")
+        raise CannotJudgeError("energy and power samples have no times, or are fewer than ten")
     if (np.diff(seconds) <= 0).any() or seconds[-1] - seconds[0] < answer.question["seconds"] * 0.9:
-        yield Problem("readings are not in the order of time, or end before the load", (answer.entry,))
+        yield Problem("samples are not in time order, or end before the load", (answer.entry,))
     counted, metered = np.isfinite(joules), np.isfinite(watts)
     if counted.sum() < 2 or metered.sum() < 2:
-        raise CannotJudgeError("there is no counter of energy, or no meter of power")
+        raise CannotJudgeError("there is no energy counter, or no power meter")
     if (np.diff(joules[counted]) < 0).any():
-        yield Problem("the counter of energy falls", (answer.entry,))
+        yield Problem("the energy counter decreases", (answer.entry,))
     if (watts[metered] <= 0).any():
-        yield Problem("a power of zero stands where none was read: that is null", (answer.entry,))
+        yield Problem("a power of zero is reported where none was read: a missing value is null", (answer.entry,))
     both = np.flatnonzero(counted)
     first, last = both[0], both[-1]
     grown = joules[last] - joules[first]
@@ -113,7 +113,7 @@ def energy_counted(case: Case, criterion: Criterion) -> Iterator[Problem]:
     summed = float(np.trapezoid(watts[inside], seconds[inside]))
     covered = float(np.ptp(seconds[inside])) if inside.any() else 0.0
     if covered < 0.9 * (seconds[last] - seconds[first]):
-        raise CannotJudgeError("power was read for less than nine tenths of the time")
+        raise CannotJudgeError("power was sampled for less than nine tenths of the time")
     if not abs(grown - summed) <= (criterion.tolerance or 0) * abs(summed):
-        message = f"the counter grew by {grown:.4g} J, readings of power add up to {summed:.4g} J"
+        message = f"the counter grew by {grown:.4g} J, power samples add up to {summed:.4g} J"
         yield Problem(message, (answer.entry,))

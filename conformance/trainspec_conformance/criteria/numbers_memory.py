@@ -23,7 +23,7 @@ def taken_bytes(answer: Answer) -> float:
     """Most memory that the stack took: of the host as the suite saw it, of a device as the stack counts it.
 
     Raises:
-        CannotJudgeError: nobody counted.
+        CannotJudgeError: memory was not counted.
     """
     where = answer.value("memory")
     if where == "device":
@@ -31,13 +31,13 @@ def taken_bytes(answer: Answer) -> float:
     if where != "host":
         raise CannotJudgeError(f"memory of the answer is {where!r}, neither host nor device")
     if not answer.record.peak_bytes:
-        raise CannotJudgeError("this machine does not tell how much memory a process has taken")
+        raise CannotJudgeError("this machine does not report the memory of a process")
     return float(answer.record.peak_bytes)
 
 
 @check("memory-predicted")
 def memory_predicted(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What is taken is no less than predicted, but for a part that was not used, and not far above it."""
+    """Memory use is at least the prediction, except for an unused part, and not far above it."""
     answer = answer_of(case, criterion)
     taken, predicted = taken_bytes(answer), answer.number("predicted_bytes")
     most = 1 + (criterion.tolerance or 0)
@@ -108,7 +108,7 @@ def steady_process(case: Case, criterion: Criterion) -> Iterator[Problem]:
         few, many = sorted((answer, other), key=lambda one: int(one.question["num_steps"]))
         before, after = float(few.record.peak_bytes), float(many.record.peak_bytes)
         if not before or not after:
-            raise CannotJudgeError("this machine does not tell how much memory a process has taken")
+            raise CannotJudgeError("this machine does not report the memory of a process")
         if after > before * (1 + (criterion.tolerance or 0)):
             steps = few.question["num_steps"], many.question["num_steps"]
             message = f"{after:.4g} bytes were taken for {steps[1]} steps, {before:.4g} for {steps[0]}"

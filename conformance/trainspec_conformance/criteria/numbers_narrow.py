@@ -91,7 +91,7 @@ def _powers_of_two(numbers: Numbers, largest_B: Array) -> list[Array]:
 
 @check("nearest-of-format")
 def nearest_of_format(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What comes back is, times the scale, the nearest number of the format; the tolerance is that of normal ones."""
+    """Returned values, times the scale, are the nearest numbers of the format; the tolerance is for normal numbers."""
     answer = answer_of(case, criterion)
     numbers = FORMATS[answer.question["format"]]
     blocks_BE, found_BE, scales_B = _blocks(answer)
@@ -122,4 +122,4 @@ def _distance(numbers_N: Array, values_BE: Array) -> Array:
 
 def _first(values_BE: Array, found_BE: Array, is_right_BE: npt.NDArray[np.bool_]) -> str:
     place = np.unravel_index(int(np.argmin(is_right_BE)), is_right_BE.shape)
-    return f"{values_BE[place]:.6g} came back as {found_BE[place]:.6g}"
+    return f"{values_BE[place]:.6g} was returned as {found_BE[place]:.6g}"

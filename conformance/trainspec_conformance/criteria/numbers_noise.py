@@ -77,7 +77,7 @@ def noise_truth(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 
 class Averages(msgspec.Struct, frozen=True):
-    """Averages over steps, as a stack answers; it may tell more."""
+    """Averages over steps, as a stack answers; it may report more."""
 
     signal_sq: float
     noise_trace: float

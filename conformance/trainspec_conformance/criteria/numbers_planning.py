@@ -26,7 +26,7 @@ def world_sizes(asked: dict[str, Any]) -> list[int]:
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """One way to run an elastic batch, as a stack answers; it may tell more."""
+    """One way to run an elastic batch, as a stack answers; it may report more."""
 
     world_size: int
     data: int
@@ -59,7 +59,7 @@ def shares_by_speed(case: Case, criterion: Criterion) -> Iterator[Problem]:
     speeds, batch = answer.question["speeds"], answer.question["global_sequences"]
     shares = answer.of_type("shares", list[int])
     if len(shares) != len(speeds):
-        raise CannotJudgeError(f"shares of {len(shares)} workers are told, there are {len(speeds)}")
+        raise CannotJudgeError(f"shares of {len(shares)} workers are reported, there are {len(speeds)}")
     if sum(shares) != batch:
         yield Problem(f"shares add up to {sum(shares)}, the batch has {batch}", (answer.entry,))
     total = sum(map(Fraction, speeds))
@@ -110,4 +110,4 @@ def counted_operations(case: Case, criterion: Criterion) -> Iterator[Problem]:
     wanted = operations(answer.question)
     told = float(answer.array("flops_per_token", ()))
     if not abs(told / wanted - 1) <= (criterion.tolerance or 0):
-        yield Problem(f"{told:.6g} operations of a token are told, {wanted:.6g} are counted", (answer.entry,))
+        yield Problem(f"{told:.6g} operations of a token are reported, {wanted:.6g} are counted", (answer.entry,))

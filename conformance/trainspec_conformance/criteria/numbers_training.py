@@ -52,7 +52,7 @@ def same_gradient(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One sample alone, as a stack answers; it may tell more."""
+    """One sample alone, as a stack answers; it may report more."""
 
     num_targets: Annotated[int, Meta(ge=0, le=10**9)]
     loss: float
@@ -114,8 +114,8 @@ def skips_overflows(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if [bool(one) for one in unchanged] != overflows:
         yield Problem("the state changed in a step that was skipped, or did not in another", (answer.entry,))
     if list(answer.array("updates", shape)) != list(np.cumsum([not one for one in overflows])):
-        yield Problem("updates are counted otherwise than they are applied", (answer.entry,))
+        yield Problem("the number of counted updates differs from the number of applied updates", (answer.entry,))
     rates = answer.array("learning_rates", shape)
     after_skip = [step for step in range(1, len(overflows)) if overflows[step - 1]]
     if any(rates[step] != rates[step - 1] for step in after_skip):
-        yield Problem("the learning rate moves on with a step that was skipped", (answer.entry,))
+        yield Problem("the learning rate changes in a step that was skipped", (answer.entry,))

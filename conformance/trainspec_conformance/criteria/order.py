@@ -20,7 +20,7 @@ def one_attempt(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The job does not start again because of this."""
     attempts = {record.attempt for _, record in case.trial.of(StepDone)}
     if not attempts:
-        raise CannotJudgeError("the trace tells of no step")
+        raise CannotJudgeError("the trace reports no step")
     if len(attempts) > 1:
         yield Problem(f"the run took {len(attempts)} attempts", by_load=hangs(case.trial))
 
@@ -40,7 +40,7 @@ def one_lineage(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for entry, attempt in late:
         at = bisect_right(attempts, attempt)
         if at < len(newer) and entry.seconds > newer[at] + case.scenario.job.step_seconds:
-            yield Problem(f"attempt {attempt} went on after a newer one had begun", (entry,))
+            yield Problem(f"attempt {attempt} continued after a newer one had begun", (entry,))
             return
 
 
@@ -57,19 +57,19 @@ def ends_in_grace(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("resumes-within")
 def resumes_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The next start goes on from at most so many updates before the last one that was done."""
+    """The next start resumes from at most this number of updates before the last completed one."""
     starts = [entry for entry, record in case.trial.of(Started) if record.resume]
     if not starts:
-        raise CannotJudgeError("nothing was started from a checkpoint")
+        raise CannotJudgeError("nothing was resumed from a checkpoint")
     restores = case.trial.restores(starts[0].seconds)
     if not restores:
-        raise CannotJudgeError("no rank told from which state it went on")
+        raise CannotJudgeError("no rank reported the state that it resumed from")
     done = max(
         (record.step for entry, record in case.trial.of(StepDone) if entry.seconds < starts[0].seconds), default=0
     )
     limit = criterion.steps or 0
     if done - restores[0][1].step > limit:
-        message = f"{done - restores[0][1].step} updates were lost after notice, at most {limit} may be"
+        message = f"{done - restores[0][1].step} updates were lost after notice, at most {limit} are allowed"
         yield Problem(message, (restores[0][0],))
 
 
@@ -81,7 +81,7 @@ def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem
         raise CannotJudgeError("no damage was planted")
     later = [(entry, record) for entry, record in case.trial.restores() if record.attempt > 0]
     if not later:
-        yield Problem("the run never went back")
+        yield Problem("the run never rolled back")
     back_seconds = min((entry.seconds for entry, record in later if record.step <= min(planted)), default=inf)
     saved: dict[int, float] = {}
     """When each step was saved first after that."""
@@ -90,16 +90,16 @@ def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem
             saved[save.step] = min(saved.get(save.step, inf), entry.seconds)
     for entry, record in later:
         if record.step > min(planted) and saved.get(record.step, inf) > entry.seconds:
-            yield Problem(f"it went back to update {record.step}, the damage was at {min(planted)}", (entry,))
+            yield Problem(f"it rolled back to update {record.step}, the damage was at {min(planted)}", (entry,))
 
 
 @check("ends-in-time")
 def ends_in_time(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The run comes to an end by itself, whatever end, and tells of it."""
+    """The run ends by itself, with any result, and reports its end."""
     if any(record.reason == "budget" for _, record in case.trial.of(Ended)):
-        yield Problem("the run did not end within the budget of time", by_load=True)
+        yield Problem("the run did not end within the time budget", by_load=True)
     if not case.trial.ends():
-        yield Problem("no process told of the end of the run")
+        yield Problem("no process reported the end of the run")
 
 
 @check("each-sample-once")
@@ -130,6 +130,6 @@ def same_end_where_bitwise(case: Case, criterion: Criterion) -> Iterator[Problem
     mine = [(entry, record.digest) for entry, record in case.trial.ends() if record.digest]
     theirs = [record.digest for _, record in case.control.ends() if record.digest]
     if not mine or not theirs:
-        raise CannotJudgeError("the trace tells no digest of the state at the end")
+        raise CannotJudgeError("the trace reports no digest of the state at the end")
     if mine[-1][1] != theirs[-1]:
         yield Problem("the state at the end differs from that of the run without faults", (mine[-1][0],))

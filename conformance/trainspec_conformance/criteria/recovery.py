@@ -41,13 +41,13 @@ def completes(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"the command ended {status}, not with 0", tuple(entry for entry, _ in exits[-1:]))
     done = case.trial.steps_done(case.trial.start_seconds)
     if not done:
-        raise CannotJudgeError("the trace tells of no step after the last start")
+        raise CannotJudgeError("the trace reports no step after the last start")
     last = max(done.values())
     if last != wanted:
         yield Problem(f"the last update is {last}, not {wanted}")
     ends = [record for _, record in case.trial.ends() if record.reason == "completed" and record.step == wanted]
     if not ends:
-        yield Problem("no process told of the end of the run as completed")
+        yield Problem("no process reported the end of the run as completed")
     yield from _absent_ranks(case.trial)
 
 
@@ -62,7 +62,7 @@ def _absent_ranks(view: View) -> Iterator[Problem]:
             continue
         wanted = set(range(started.num_ranks))
         if ranks != wanted:
-            message = f"{started.num_ranks} ranks were asked for, and steps were told by rank {_listed(ranks)}"
+            message = f"{started.num_ranks} ranks were requested, and steps were reported by rank {_listed(ranks)}"
             yield Problem(message, (entry,))
 
 
@@ -98,7 +98,7 @@ def noticed_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
     entry = reported[0][0]
     before = [seen.seconds for seen, _ in case.trial.of(StepDone) if seen.seconds <= entry.seconds]
     if not before:
-        raise CannotJudgeError("the trace tells of no step before the report")
+        raise CannotJudgeError("the trace reports no step before the report")
     if entry.seconds - before[-1] > limit:
         took = entry.seconds - before[-1]
         message = f"the hang was reported {took:.1f} s after the last step, not within {limit:g} s"
@@ -121,33 +121,33 @@ def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("lost-steps-at-most")
 def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What was done and is done again is at most what the interval between saves allows."""
+    """Recomputed updates are at most those that the checkpoint interval allows."""
     entry, _ = fault(case)
     limit = criterion.steps if criterion.steps is not None else case.scenario.job.checkpoint_interval_steps + 1
     restores = case.trial.restores(entry.seconds)
     if not restores:
-        raise CannotJudgeError("no rank told from which state it went on")
+        raise CannotJudgeError("no rank reported the state that it resumed from")
     before = max(
         (record.step for seen, record in case.trial.of(StepDone) if seen.seconds <= restores[0][0].seconds), default=0
     )
     restored = min(record.step for _, record in restores)
     if before - restored > limit:
-        message = f"{before - restored} updates were lost ({before} were done, it went on from {restored}), not {limit}"
+        message = f"{before - restored} updates were lost ({before} were done, it resumed from {restored}), not {limit}"
         yield Problem(message, (restores[0][0],))
 
 
 @check("not-from-nothing")
 def not_from_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What is trained on after a fault or a start is not the initial state."""
+    """Training after a fault or a start does not resume from the initial state."""
     since = max([case.trial.start_seconds, *(entry.seconds for entry, _ in case.trial.injections())])
     restores = case.trial.restores(since)
     if case.scenario.job.faults:  # damage that the stack does to itself strikes its first attempt
         restores = [(entry, record) for entry, record in restores if record.attempt > 0]
     if not restores:
-        raise CannotJudgeError("no rank told from which state it went on")
+        raise CannotJudgeError("no rank reported the state that it resumed from")
     for entry, record in restores:
         if record.step == 0 or record.source == "initial":
-            yield Problem(f"rank {record.rank} went on from the initial state", (entry,))
+            yield Problem(f"rank {record.rank} resumed from the initial state", (entry,))
             return
 
 
@@ -190,7 +190,7 @@ def blamed_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("no fault of a rank was brought about")
     for entry, record in reported:
         if record.rank not in struck:
-            yield Problem(f"rank {record.rank} is blamed, the fault was of rank {struck[0]}", (entry,))
+            yield Problem(f"rank {record.rank} is blamed, the fault was on rank {struck[0]}", (entry,))
 
 
 @check("no-orphans")
@@ -220,7 +220,7 @@ def _pauses_left_out(case: Case) -> Iterator[Problem]:
 def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Nothing is reported and nothing restarts where nothing went wrong."""
     if not case.trial.largest_step():
-        raise CannotJudgeError("the trace tells of no step")
+        raise CannotJudgeError("the trace reports no step")
     for entry, record in case.trial.faults():
         message = f"a {record.kind} fault was reported, but nothing was wrong"
         yield Problem(message, (entry,), by_load=record.kind in SLOWNESS)

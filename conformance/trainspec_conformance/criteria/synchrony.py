@@ -62,7 +62,7 @@ def batch_as_told(case: Case, criterion: Criterion) -> Iterator[Problem]:
         mine, wanted = counts[step].value - counts[step - 1].value, batch_of(case.scenario.job, step)
         if mine != wanted:
             yield Problem(
-                f"update {step} is told to have {mine:g} samples, its batch has {wanted}", (counts[step].entry,)
+                f"update {step} is reported to have {mine:g} samples, its batch has {wanted}", (counts[step].entry,)
             )
             return
 
@@ -92,20 +92,20 @@ def once_per_epoch(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("ranks-agree")
 def ranks_agree(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """All ranks tell each update once, with one loss, one learning rate, one norm and one scale."""
+    """All ranks report each update once, with one loss, one learning rate, one norm and one scale."""
     told_of: dict[tuple[int, int], dict[int, StepDone]] = {}
     for _, record in case.trial.of(StepDone):
         if record.skipped is None:
             of_step = told_of.setdefault((record.attempt, record.step), {})
             if record.rank in of_step:
-                yield Problem(f"rank {record.rank} tells update {record.step} twice in attempt {record.attempt}")
+                yield Problem(f"rank {record.rank} reports update {record.step} twice in attempt {record.attempt}")
                 return
             of_step[record.rank] = record
     if not told_of or case.trial.num_ranks < 2:
-        raise CannotJudgeError("fewer than two ranks told of an update")
+        raise CannotJudgeError("fewer than two ranks reported an update")
     for (_, step), of_step in sorted(told_of.items()):
         if len(of_step) != case.trial.num_ranks:
-            yield Problem(f"update {step} is told by {len(of_step)} ranks of {case.trial.num_ranks}")
+            yield Problem(f"update {step} is reported by {len(of_step)} ranks of {case.trial.num_ranks}")
             return
         for key in ("loss", "learning_rate", "gradient_norm", "loss_scale"):
             values = {getattr(record, key) for record in of_step.values()}
@@ -119,7 +119,7 @@ def in_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """No rank completes updates that another one has not begun."""
     done = [(entry, record) for entry, record in case.trial.of(StepDone) if record.skipped is None]
     if not done:
-        raise CannotJudgeError("no rank told of an update")
+        raise CannotJudgeError("no rank reported an update")
     allowed = AHEAD_STEPS + (criterion.steps or 0)
     # One file is read after the other: on a busy machine several updates of a rank are seen before those of another.
     ranks = range(num_ranks_of(case.trial))

@@ -15,7 +15,7 @@ from trainspec_validate.documents.types.trace import StepDone
 
 @dataclass
 class Step:
-    """What all ranks told of one update, in one attempt."""
+    """Reports of all ranks for one update, in one attempt."""
 
     loss: float
     learning_rate: float
@@ -26,7 +26,7 @@ class Step:
 
     @property
     def sample_ids(self) -> tuple[int, ...]:
-        """Samples of the global batch, sorted; what several ranks share counts once, as they tell the same."""
+        """Samples of the global batch, sorted; samples that several ranks share count once."""
         groups = set(self.samples.values())
         return tuple(sorted(identifier for group in groups for identifier in group))
 

@@ -37,18 +37,18 @@ def stream_is_valid(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("owes-nothing")
 def owes_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Metrics of jobs and ranks that are owed have values, or the head says why they have none."""
+    """Required metrics of jobs and ranks have values, or the stream header says why they have none."""
     streams, catalog = _streams(case), metrics()
     excused = {*criterion.words, *told.unsupported(case.trial)}
     for name in streams.absent:
         is_carried = any(told.points(case.trial, name))  # by an event, which the validator does not count
         if name not in excused and not is_carried and {"job", "rank"} & set(catalog[name].scopes):
-            yield Problem(f"{name} has no value, and no head says why")
+            yield Problem(f"{name} has no value, and no stream header says why")
 
 
 @check("every-rank-tells")
 def every_rank_tells(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each rank tells its own updates and their time, up to the last one."""
+    """Each rank reports its own updates and their time, up to the last one."""
     _streams(case)
     last = case.trial.largest_step()
     for name in ("train.rank.step", "train.step.duration"):
@@ -100,7 +100,7 @@ def step_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     }
     series |= {"the job": of_all} if (of_all := told.job_alone(case.trial, "train.step.duration")) else {}
     if not series or not seen:
-        raise CannotJudgeError("no time of an update is told, or none was seen")
+        raise CannotJudgeError("no time of an update is reported, or none was observed")
     for name, values in series.items():
         clock = seen.get(int(name.removeprefix("rank "))) if name.startswith("rank ") else seen[min(seen)]
         if clock is not None:
@@ -134,14 +134,14 @@ def _windows(
 ) -> Iterator[Problem]:
     keys = [key for key in sorted(clock) if key in values]
     if len(keys) <= WINDOW_STEPS:
-        raise CannotJudgeError(f"{name} tells the time of {len(keys)} updates, wanted more than {WINDOW_STEPS}")
+        raise CannotJudgeError(f"{name} reports the time of {len(keys)} updates, wanted more than {WINDOW_STEPS}")
     found = []
     for start in range(0, len(keys) - WINDOW_STEPS, WINDOW_STEPS):
         window = keys[start : start + WINDOW_STEPS + 1]
         observed = clock[window[-1]] - clock[window[0]]
         reported = sum(values[key].value for key in window[1:])
         if not abs(reported - observed) <= tolerance * observed + LATE_SECONDS:
-            message = f"updates {window[1][1]} to {window[-1][1]} of {name} took {reported:.3g} s as it tells, "
+            message = f"updates {window[1][1]} to {window[-1][1]} of {name} took {reported:.3g} s as reported, "
             message += f"{observed:.3g} s by the clock of the suite"
             lasts = isinstance(values[window[-1]], _Traced) and _lasts(keys, start, values, clock, tolerance)
             found.append(Problem(message, (values[window[-1]].entry,), by_load=not lasts))

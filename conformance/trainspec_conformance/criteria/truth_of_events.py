@@ -24,7 +24,7 @@ def saves_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for name in (BEGIN, COMMIT):
         found = sorted(record.step or 0 for _, record in told.events(case.trial, name))
         if found != committed:
-            yield Problem(f"{name} is told at updates {found}, the trace has checkpoints of {committed}")
+            yield Problem(f"{name} is reported at updates {found}, the trace has checkpoints of {committed}")
     newest = list(told.points(case.trial, "train.checkpoint.step"))
     if not newest or max(point.value for point in newest) != committed[-1]:
         yield Problem(f"train.checkpoint.step never says {committed[-1]}, the newest checkpoint that was committed")
@@ -42,10 +42,10 @@ def save_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     }
     common = sorted(seen.keys() & reported.keys())
     if not common:
-        raise CannotJudgeError("no duration of a save is told, or none was seen to begin")
+        raise CannotJudgeError("no duration of a save is reported, or no begin was observed")
     observed, claimed = median(seen[step] for step in common), median(reported[step] for step in common)
     if not abs(claimed - observed) <= (criterion.tolerance or 0) * observed + (criterion.seconds or 0):
-        message = f"a save takes {claimed:.3g} s as it is told, {observed:.3g} s by the clock of the suite"
+        message = f"a save takes {claimed:.3g} s as reported, {observed:.3g} s by the clock of the suite"
         yield Problem(message, by_load=True)
 
 
@@ -53,7 +53,7 @@ def save_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
 def stall_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Training waits for a save no longer than the stream says, by the clock of the suite.
 
-    Compared are medians over saves: the time of two optimizer steps with the save between or beside them, above that
+    Compared are medians over saves: the time of two optimizer steps with the save between or next to them, above that
     of two others. A stack that reports more than the suite sees overlaps its saves with something else.
     """
     reported, clock = [seconds for _, seconds in _durations(case.trial, "blocking")], _first_seen(case.trial)
@@ -67,7 +67,7 @@ def stall_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     both = median(pairs[step] for step in known)
     seen, claimed = both - median(usual), median(reported)
     if seen > claimed + (criterion.tolerance or 0) * both + (criterion.seconds or 0):
-        message = f"training waits {claimed:.3g} s for a save as it is told, {seen:.3g} s by the clock of the suite"
+        message = f"training waits {claimed:.3g} s for a save as reported, {seen:.3g} s by the clock of the suite"
         yield Problem(message, by_load=True)
 
 
@@ -88,21 +88,21 @@ def _durations(view: View, phase: str = "total") -> Iterator[tuple[int, float]]:
 
 @check("faults-as-seen")
 def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each fault that the suite brought about is told, and none beside it; each attempt starts and ends."""
+    """Each fault that the suite injected is reported, and no other fault; each attempt starts and ends."""
     injected = len(case.trial.injections())
     found = told.events(case.trial, "train.fault.detected")
     if len(found) != injected:
-        yield Problem(f"{len(found)} faults are told, the suite brought about {injected}", _entries(found))
+        yield Problem(f"{len(found)} faults are reported, the suite injected {injected}", _entries(found))
     starts = told.events(case.trial, "train.attempt.start")
     wanted = {record.attempt for _, record in case.trial.of(StepDone)}
     if not wanted:
-        raise CannotJudgeError("the trace tells of no step")
+        raise CannotJudgeError("the trace reports no step")
     if {record.attempt for _, record in starts} != wanted:
         told_of = sorted(record.attempt for _, record in starts)
         yield Problem(f"attempts {told_of} start in the stream, {sorted(wanted)} trained", _entries(starts))
     ended = told.events(case.trial, "train.recovery.end")
     if injected and len(ended) != injected:
-        yield Problem(f"{len(ended)} recoveries are told as complete, wanted {injected}", _entries(ended))
+        yield Problem(f"{len(ended)} recoveries are reported as complete, wanted {injected}", _entries(ended))
 
 
 def _entries(found: list[tuple[Entry, Streamed]]) -> tuple[Entry, ...]:
@@ -111,7 +111,7 @@ def _entries(found: list[tuple[Entry, Streamed]]) -> tuple[Entry, ...]:
 
 @check("waits-as-seen")
 def waits_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Time that a rank waits for data is told as long as steps are longer for it than in the run without delay."""
+    """Time that a rank waits for data is reported as long as steps are longer for it than in the run without delay."""
     planted = [one for one in case.scenario.job.faults if one.kind == "data-delay"]
     if case.control is None or not planted:
         raise CannotJudgeError("no delay of data was planted, or there is no run without one")
@@ -124,10 +124,10 @@ def waits_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     }
     between = [step for step in sorted(waits) if first <= step <= last]
     if len(between) < 2:
-        raise CannotJudgeError(f"rank {rank} tells no time that it waits for data")
+        raise CannotJudgeError(f"rank {rank} reports no time that it waits for data")
     wait = (waits[between[-1]].value - waits[between[0]].value) / (between[-1] - between[0])
     if not abs(wait - extra) <= (criterion.tolerance or 0) * extra + (criterion.seconds or 0):
-        message = f"rank {rank} tells a wait of {wait:.4f} s for data in each step, which took {extra:.4f} s longer"
+        message = f"rank {rank} reports a wait of {wait:.4f} s for data in each step, which took {extra:.4f} s longer"
         yield Problem(message, (waits[between[-1]].entry,), by_load=True)
 
 

@@ -22,19 +22,19 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     clock = _clock(case.trial)
     known = [key for key in sorted(tokens) if key in clock]
     if not found or not known or peak is None:
-        raise CannotJudgeError("the stream tells no utilisation, or counts no tokens")
+        raise CannotJudgeError("the stream reports no model FLOPs utilization (MFU), or counts no tokens")
     if _declared(case.trial, PEAK) != peak:
-        yield Problem(f"utilisation is told against a peak of {_declared(case.trial, PEAK):g}, asked for was {peak:g}")
+        yield Problem(f"MFU is reported against a peak of {_declared(case.trial, PEAK):g}, the task says {peak:g}")
     start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * num_ranks_of(case.trial))
     for key in sorted(found):
         if key not in tokens or key not in clock or clock[key] <= clock[start]:
-            raise CannotJudgeError(f"utilisation is told at update {key[1]}, at which no tokens are counted")
+            raise CannotJudgeError(f"MFU is reported at update {key[1]}, at which no tokens are counted")
         rates = [(tokens[key].value - tokens[start].value) / (clock[key] - clock[start])]
         if start == known[0]:  # the first window may hold the first update, which may have waited for a compiler
             rates.append(tokens[key].value / (clock[key] - _begun(case.trial)))
         slack = criterion.tolerance or 0
         if not min(rates) * per_rate * (1 - slack) <= found[key].value <= max(rates) * per_rate * (1 + slack):
-            message = f"utilisation at update {key[1]} is told as {found[key].value:.4g}, tokens and time give "
+            message = f"MFU at update {key[1]} is reported as {found[key].value:.4g}, tokens and time give "
             yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,), by_load=True)
         start = key
 

@@ -25,7 +25,7 @@ def element(tag: str, *contents: Content, **attributes: str) -> ET.Element:
 
 
 def link_to(path: str, text: str) -> ET.Element:
-    """A link to a file beside the page: `./` before it keeps a path from being taken as an address."""
+    """A link to a file next to the page: `./` before it keeps a path from being taken as an address."""
     return element("a", text, href="./" + quote(path, safe="/", errors="surrogatepass"))
 
 

@@ -10,7 +10,7 @@ ACTS, UNJUDGED = "acts", "cannot be judged: "
 
 
 def reasons(one: ScenarioReport) -> list[str]:
-    """What is wrong or was not judged, as `trial 2: check: message`, and the reason of a gap; safe to print."""
+    """Problems and checks that were not judged, as `trial 2: check: message`, and reasons of gaps; safe to print."""
     found = [one.reason] if one.reason else []
     for trial in one.trials:
         found += _failures(trial)

@@ -54,7 +54,7 @@ def uneven(seed: int) -> dict[str, Any]:
 
 @case("noise-plain")
 def plain(seed: int) -> dict[str, Any]:
-    """What the following four vary."""
+    """Base of the following four variants."""
     return _question(seed, 50, (4,) * 8)
 
 

@@ -1,7 +1,7 @@
 """Connects a training stack to the conformance suite: it obeys the task and writes the trace.
 
 It runs unchanged, with a model of one number. Put your own training into `train`, `save` and `newest`, and your
-launcher into `main`. What each record means: https://trainspec.org/v1/14-conformance/#the-trace
+launcher into `main`. Meaning of each record: https://trainspec.org/v1/14-conformance/#the-trace
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def samples(job: dict[str, Any], step: int) -> list[int]:
 
 
 def train(task: Task, rank: int, state: State, source: dict[str, Any], others: Barrier) -> None:
-    """What one rank does. Your training loop comes here; where this one waits, yours exchanges gradients."""
+    """Work of one rank. Your training loop comes here; where this one waits, yours exchanges gradients."""
     trace, job = Trace(task, f"rank-{rank}"), task["job"]
     trace.record("process", role="rank", rank=rank, pid=os.getpid())
     trace.record("restore", rank=rank, step=state["step"], **source)

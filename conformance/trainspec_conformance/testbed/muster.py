@@ -15,7 +15,7 @@ _WAITED_SECONDS = 4.0
 
 
 class Bell(Message, frozen=True, kw_only=True, tag="bell"):
-    """A worker tells where peers see whether they reach it."""
+    """A worker reports the address at which peers can reach it."""
 
     address: Text
     """`host:port`."""
@@ -26,7 +26,7 @@ class Reached(Message, frozen=True, kw_only=True, tag="reached"):
 
     addresses: tuple[Text, ...]
     free: Text
-    """`host:port` on its host that nobody listens at now."""
+    """`host:port` on its host that is free now."""
 
 
 class Reach(Message, frozen=True, kw_only=True, tag="reach"):
@@ -52,7 +52,7 @@ class Muster:
             member.tell(Reach(addresses=addresses))  # type: ignore[arg-type]
 
     def hear(self, worker: Worker, answer: Reached) -> None:
-        """A worker tells whom it reaches."""
+        """A worker reports the peers that it reaches."""
         self._answers[worker.number] = answer
 
     @property

@@ -12,7 +12,7 @@ ADDRESS = "TRAINSPEC_TESTBED_ADDRESS"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A host that workers run on, and not only stand for."""
+    """A host that workers run on, and not only represent."""
 
     address: str
     """Under which workers of other hosts reach it."""
@@ -34,7 +34,7 @@ class Places:
         return self._places.get(host or "")
 
     def cut_off(self, host: str | None) -> None:
-        """A host is not reached any more; it gets no work for the rest of the run, even when it comes back."""
+        """A host is not reached any more; it gets no work for the rest of the run, even when it returns."""
         if host in self._places:
             self._cut_off.add(host)
 

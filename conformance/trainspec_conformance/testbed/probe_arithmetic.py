@@ -69,7 +69,7 @@ def _known(request: Request, probes: Probes, gradients_GE: Array, sizes: tuple[i
 
 
 def compress(request: Request, probes: Probes) -> dict[str, Any]:
-    """What a compressor sends of a gradient in each step, and what it keeps."""
+    """Parts of a gradient that a compressor sends and keeps in each step."""
     gradients_SE, shape = request.array("gradients", 2), tuple(request.get("shape", list[int]))
     if math.prod(shape) != gradients_SE.shape[1]:
         raise ProbeInputError(f"shape {list(shape)} has not the {gradients_SE.shape[1]} entries of the gradients")

@@ -27,7 +27,7 @@ Plain = TypeVar("Plain")
 
 
 class ProbeInputError(ValueError):
-    """The request cannot be answered as it stands."""
+    """The request cannot be answered in this form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _metered(device: str | None) -> tuple[Source, str | None]:
             is_other = None not in (device, reading.device) and device != reading.device
             if not is_other and {"hw.energy", "hw.power"} <= {name.partition("{")[0] for name in reading.m}:
                 return source, reading.device
-    raise UnsupportedError("this machine has no counter of energy beside a meter of power that can be read")
+    raise UnsupportedError("this machine does not have both an energy counter and a readable power meter")
 
 
 def _under_load(

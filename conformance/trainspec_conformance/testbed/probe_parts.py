@@ -33,17 +33,17 @@ class Compressor(Protocol):
     """One tensor's compressor with its memory of what it has not sent."""
 
     def sent(self, gradient: Array) -> tuple[Array, int]:
-        """What receivers decode of this step's gradient, and the bytes on the wire."""
+        """This step's gradient as receivers decode it, and the bytes on the wire."""
         ...
 
     @property
     def residual(self) -> Array:
-        """What is kept for the next step; zeros without error feedback."""
+        """Residual for the next step; zeros without error feedback."""
         ...
 
 
 class Machine:
-    """What a backend shows of memory, kernels and narrow formats: nothing, where it does not say otherwise.
+    """Interface of a backend to memory, kernels and narrow formats; unsupported by default.
 
     Each method raises UnsupportedError where the backend, or the machine, has no such thing.
     """

@@ -32,7 +32,7 @@ class Member:
     _number: int = 0
 
     def next_formation(self) -> Formation:
-        """The next formation of all ranks: rank 0 looks for an address, and tells the others."""
+        """The next formation of all ranks: rank 0 chooses an address, and sends it to the others."""
         if self.rank == 0:
             address = free_address()
             for queue in self._mail[1:]:

@@ -159,7 +159,7 @@ def _shaped(request: Request) -> Job:
 
 
 def memory(request: Request, backend: str, probes: Probes) -> dict[str, Any]:
-    """What a training step of a shape takes, as it was predicted; the suite sees what the process takes."""
+    """Predicted memory of a training step of a shape; the suite measures the process."""
     job = _shaped(request)
     predicted = probes.predicted_bytes(job)
     rehearse(backend, job)

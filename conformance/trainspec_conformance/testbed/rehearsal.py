@@ -31,10 +31,10 @@ class NoPorts:
         return Wish.NONE
 
     def arrived(self, step: int) -> None:
-        """Nobody waits."""
+        """No process waits."""
 
     def done(self, step: int) -> None:
-        """Nobody watches."""
+        """No process watches."""
 
     def save(self, state: TrainerState) -> None:
         """Nothing is kept."""
@@ -76,7 +76,7 @@ def trainer_of(job: Job, backend: Backend, formation: Formation, ports: Ports, m
 
 
 def rehearse(name: str, job: Job, formation: Formation | None = None) -> list[StepDone]:
-    """Train to the end as one rank of a formation, or alone, and tell of each step."""
+    """Train to the end as one rank of a formation, or alone, and report each step."""
     formation, memory = formation or only_rank(), StepMemory()
     with built(name, job, formation) as backend:
         trainer_of(job, backend, formation, NoPorts(), memory).run()

@@ -22,7 +22,7 @@ WORKER = (sys.executable, "-m", "trainspec_conformance.testbed.worker")
 
 
 class HostsWorker(worker.WorkerProcess):
-    """A worker on a host of its own, which tells whom it reaches."""
+    """A worker on a host of its own, which reports the peers that it reaches."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -21,6 +21,7 @@ _RESUME = "resume from a checkpoint whose parts agree"
 _LOOK = "look for a file of another save, unless the optimizer was made anew or optimizer steps were skipped"
 _RANDOM = re.compile(r"^random_states_\d{1,7}\.pkl$")
 _OF_ACCELERATE = re.compile(r"^scheduler(?P<number>_\d{1,4})?\.bin$")
+_OPTIMIZER_OF_ACCELERATE = re.compile(r"^optimizer(?:_\d{1,4})?\.bin$")
 _FEW = 4
 """Optimizer steps for each epoch at least, where a schedule counts epochs."""
 _RANK = re.compile(r"(?:^|/)(?:mp_rank|tp_rank)_[\d_a-z]+/(?P<name>[^/]+)$")
@@ -45,6 +46,12 @@ def _report(checkpoint: Checkpoint, path: str, words: str) -> None:
     checkpoint.report("step", path, words, _RESUME)
 
 
+def _report_empty(checkpoint: Checkpoint, path: str, more: str = "") -> None:
+    """Report an optimizer without state: those of PyTorch have their groups of parameters before the first step too."""
+    words = f"the file holds no state of an optimizer{more}"
+    checkpoint.report("resume-state", path, words, "resume from an earlier checkpoint")
+
+
 def _claimed(checkpoint: Checkpoint, path: str) -> int | None:
     return next((claim.step for claim in checkpoint.claims if claim.path == path), None)
 
@@ -61,6 +68,9 @@ def _compare_trainer(checkpoint: Checkpoint) -> None:
     """
     step, path = _claimed(checkpoint, MARK), optimizer_of(checkpoint)
     if not step:
+        return
+    if path and checkpoint.said[path].is_empty:
+        _report_empty(checkpoint, path, f", and {MARK} counts {step:,} steps")
         return
     said = checkpoint.said.get(SCHEDULE, Counted())
     schedule = None if said.is_plateau else said.schedule_step
@@ -139,6 +149,8 @@ def _compare_accelerate(checkpoint: Checkpoint) -> None:
     """
     num_processes = sum(_RANDOM.match(path) is not None for path in checkpoint.files)
     for path, said in checkpoint.said.items():
+        if num_processes and said.is_empty and _OPTIMIZER_OF_ACCELERATE.match(path):
+            _report_empty(checkpoint, path)
         match = _OF_ACCELERATE.match(path)
         held = checkpoint.said.get(f"optimizer{match['number'] or ''}.bin") if match else None
         steps, updates = said.schedule_step, held.optimizer_step if held else None

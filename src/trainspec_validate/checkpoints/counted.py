@@ -25,6 +25,8 @@ class Counted:
 
     odd_count: str = ""
     """A count that is a text or a truth value, in words."""
+    is_empty: bool = False
+    """Whether it is `None`, or a mapping or list of nothing."""
 
     def count(self, key: str) -> int | None:
         """A whole number from 0 under a key; None where there is none."""

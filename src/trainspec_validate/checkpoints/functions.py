@@ -61,6 +61,7 @@ _INERT: Final = {
     "http": {"HTTPMethod", "HTTPStatus"},
     "inspect": {"Parameter", "Signature", "_ParameterKind", "_empty"},
     "io": {"BytesIO", "StringIO"},
+    "os": {"stat_result", "terminal_size"},
     "_io": {"BytesIO", "StringIO"},
     "itertools": {"chain", "combinations", "count", "cycle", "islice", "permutations", "product", "repeat"},
     "logging": {"Logger", "RootLogger", "getLogger"},
@@ -110,21 +111,29 @@ _OF_ENVIRONMENTS: Final = frozenset(
 )
 """Requirements of PyTorch, and pickling libraries, which evaluate (`sympy.sympify`) or load what they are given."""
 _REBUILDS_OF_PROGRAMS: Final = re.compile(
-    r"_*(pyx_)?(re(build|construct|store|create)|unpickle|new_\w*Index$)\w*", re.ASCII
+    r"_*(re(build|construct|store|create)|pyx_unpickle|new_\w*Index$)\w*", re.ASCII
 )
-"""Functions that programs give to `__reduce__`, by their names: they make one object of its parts."""
+"""Functions that programs give to `__reduce__`, by their names: they make one object of its parts.
+
+One of Cython begins with `__pyx_unpickle`; others with `unpickle` in their names load pickles, as that of numba does.
+"""
 _VALUES_OF_PROGRAMS: Final = {
+    "pandas._libs.internals": {"_unpickle_block"},
+    "pandas._libs.tslibs.nattype": {"_nat_unpickle"},
+    "pandas._libs.tslibs.timedeltas": {"_timedelta_unpickle"},
+    "pandas._libs.tslibs.timestamps": {"_unpickle_timestamp"},
     "pyarrow.lib": {"chunked_array", "field", "py_buffer", "schema", "type_for_alias"},
     "pytz": {"_p"},
 }
 _OF_PROCESSES: Final = frozenset(
     {"Popen", "Process", "Pool", "Thread", "Timer", "ThreadPool", "ProcessPoolExecutor", "ThreadPoolExecutor"}
-    | {"FileIO", "FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "NamedTemporaryFile", "TarFile"}
-    | {"SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile", "ZipFile", "PyZipFile", "GzipFile", "BZ2File"}
+    | {"FileIO", "GzipFile", "BZ2File"}
     | {"LZMAFile", "Unpickler", "InteractiveConsole", "InteractiveInterpreter", "CDLL", "PyDLL", "FileFinder"}
     | {"SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "SimpleQueue", "Connection", "Client"}
 )
 """Classes of Python that start or open something when they are made, which modules of programs import."""
+_OF_FILES: Final = re.compile(r"\w*(TemporaryFile|TemporaryDirectory|ZipFile|TarFile|FileHandler)", re.ASCII)
+"""Names under which programs import those that write files."""
 _ITERATES: Final = frozenset(
     {
         "list",
@@ -209,7 +218,8 @@ def runs_when_called(module: str, name: str, way: Way = "called") -> bool:
     if first in _OF_ENVIRONMENTS and way != "bare":
         return True
     if _is_class(name):
-        return name.rpartition(".")[2] in _OF_PROCESSES
+        own = name.rpartition(".")[2]
+        return own in _OF_PROCESSES or _OF_FILES.fullmatch(own) is not None
     return "." in name or (way == "called" and not is_rebuilt(module, name))
 
 
@@ -220,6 +230,11 @@ def is_rebuilt(module: str, name: str) -> bool:
     (True, False)
     """
     return name in _VALUES_OF_PROGRAMS.get(module, ()) or _REBUILDS_OF_PROGRAMS.fullmatch(name) is not None
+
+
+def is_rebuilt_by_a_program(module: str, name: str) -> bool:
+    """Whether `is_rebuilt`, and the function is none of PyTorch or NumPy: it may return a function."""
+    return module.partition(".")[0] not in _OF_FRAMEWORKS and is_rebuilt(module, name)
 
 
 def _is_class(name: str) -> bool:

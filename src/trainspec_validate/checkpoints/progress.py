@@ -145,6 +145,7 @@ def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
         "num_bad_epochs" in state,
         tuple(islice(_loop_steps(state), _NUM_PARAMETERS)),
         next(_odd_counts(value), ""),
+        is_empty=not _is_filled(value),
     )
 
 

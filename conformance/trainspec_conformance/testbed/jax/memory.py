@@ -26,7 +26,7 @@ def live_bytes() -> int:
 
 
 class ProgramMemory:
-    """The largest moment of the programs of a process: arrays that live as one begins, and what XLA plans beside them.
+    """The largest moment of the programs of a process: arrays that live as one begins, and the buffers that XLA plans.
 
     XLA lays out all temporary arrays of a program when it compiles, and allocates them as one block for each run.
     """

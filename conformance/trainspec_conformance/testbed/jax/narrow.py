@@ -45,7 +45,7 @@ def narrowed(values: jax.Array, recipe: LowPrecisionRecipe) -> tuple[jax.Array, 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def read(matrix: jax.Array, recipe: LowPrecisionRecipe) -> jax.Array:
-    """What a product reads of a matrix, which gets the gradient of the product as it is."""
+    """The operand that a product reads of a matrix, which gets the gradient of the product unchanged."""
     return narrowed(matrix, recipe)[0]
 
 

@@ -38,7 +38,7 @@ class GradientCompressor:
         """The same with the step that was sent last, which may come to nothing."""
 
     def encoded(self, vector: Array) -> bytes:
-        """What travels of the vector and of the residual."""
+        """The sent part of the vector and of the residual."""
         corrected = vector + self.residual if self._settings.error_feedback else vector
         payload = self._payload(corrected)
         if self._settings.error_feedback:
@@ -57,7 +57,7 @@ class GradientCompressor:
     def catch_up(self, num_updates: int) -> None:
         """The state of another rank, with so many updates more, is taken over.
 
-        Where it is one, all ranks have what this one sent last. Beyond that nobody knows what was sent.
+        Where it is one, all ranks have what this one sent last. Beyond that it is unknown what was sent.
         """
         if num_updates == 1:
             self.commit()
@@ -84,7 +84,7 @@ class GradientCompressor:
             raise CheckpointUnreadableError(f"the plan refuses {num_ranks} ranks for the residuals of {len(writers)}")
 
     def resize(self, before: int, after: int) -> None:
-        """Ranks were lost or have come, and this one goes on with what it holds.
+        """Ranks were lost or have come, and this one continues with its own state.
 
         Raises:
             ValueError: the plan refuses that.
@@ -107,7 +107,7 @@ class GradientCompressor:
                 return chosen.astype(_INDEX).tobytes() + vector[chosen].astype(_VALUE).tobytes()
 
     def decoded(self, payload: bytes) -> Array:
-        """The vector that a payload stands for."""
+        """The vector that a payload represents."""
         match self._settings.method:
             case "fp16":
                 return np.frombuffer(payload, "<f2").astype(np.float32)

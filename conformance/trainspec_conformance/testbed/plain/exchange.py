@@ -72,7 +72,7 @@ class Exchange:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
-        """Give all connections up, so that peers that wait are told."""
+        """Give all connections up, so that waiting peers get an error."""
         for connection in self._sockets.values():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

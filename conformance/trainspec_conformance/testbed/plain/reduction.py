@@ -21,7 +21,7 @@ def total(
 ) -> Array:
     """Sum of the vectors of all ranks in a format, loss scale removed; the same bits on every rank.
 
-    What is not sent waits without a loss scale, which may be another one in the next step.
+    The residual is kept without a loss scale, which may be another one in the next step.
     """
     if compressor is None:
         return exchange.total(vector, number_format) / np.float32(loss_scale)

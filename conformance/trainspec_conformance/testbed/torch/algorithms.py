@@ -1,4 +1,4 @@
-"""Sums a gradient by messages of our own, round a ring and up a tree, to be measured beside those of the library."""
+"""Sums a gradient by messages of our own, round a ring and up a tree, to be measured against the library's."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 
@@ -22,7 +22,7 @@ def ring(tensor_N: torch.Tensor, group: dist.ProcessGroup | None) -> None:
 
 
 def tree(tensor_N: torch.Tensor, group: dist.ProcessGroup | None) -> None:
-    """Pairs at distance 1, 2, 4, ... sum towards rank 0, which then tells the sum the same way back."""
+    """Pairs at distance 1, 2, 4, ... sum towards rank 0, which then returns the sum along the same path."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     distances = [1 << level for level in range((size - 1).bit_length())]
     incoming_N = torch.empty_like(tensor_N)

@@ -29,7 +29,7 @@ BACKWARD_PER_FORWARD = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured on a kind of device."""
+    """Kernels that are measured on a kind of device."""
 
     dtype: torch.dtype
     squares: tuple[int, ...]

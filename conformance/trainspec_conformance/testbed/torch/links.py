@@ -24,7 +24,7 @@ def device_facts(device: torch.device) -> dict[str, Any]:
 
 
 def link_bytes_per_second(device: torch.device, devices: Path = Path("/sys/bus/pci/devices")) -> float | None:
-    """What the PCI Express link of an accelerator carries in one direction, as it is negotiated now."""
+    """Unidirectional bandwidth of an accelerator's PCI Express link, as currently negotiated."""
     facts: Any = torch.cuda.get_device_properties(device)
     address = f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}.0"
     return negotiated(devices / address)

@@ -67,7 +67,7 @@ class _Narrowed(torch.autograd.Function):
 
 
 def reader(recipe: LowPrecisionRecipe | None) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What a product reads of a matrix: itself, or what a recipe leaves of it."""
+    """The operand that a product reads of a matrix: the matrix itself, or its rounded form by a recipe."""
     if recipe is None:
         return lambda matrix: matrix
     return lambda matrix: _Narrowed.apply(matrix, recipe)  # type: ignore[no-untyped-call]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.formats.torch_zip import read_archive, tell_code
+from trainspec_validate.checkpoints.counted import Counted
+from trainspec_validate.checkpoints.formats.torch_zip import PARTS_OF_STATE, Scalar, read_archive, tell_code
 from trainspec_validate.checkpoints.limits import PIECES
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault as path_fault
@@ -17,7 +19,7 @@ from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.stored_tensor import StoredTensor, dtype_name, stored_tensor
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
-from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
+from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.system.budget import Count
 
 _MAX_FIELDS = 100
@@ -175,7 +177,23 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry], held: M
     for entry in entries:
         if not entry.is_transformed:
             archive = Archive(path, entry.begin, entry.num_bytes, entry.key)
-            held[entry.key][entry.offset] = read_archive(checkpoint, archive, lambda value, _: stored_tensor(value))
+            take = partial(_take, checkpoint, entry.key, path)
+            held[entry.key][entry.offset] = read_archive(checkpoint, archive, take)
+
+
+def _take(checkpoint: Checkpoint, key: str, path: str, value: Any, scalar: Scalar) -> StoredTensor | None:
+    """The tensor of an entry; a step of the run or of an optimizer, a number or a tensor of one element, is noted."""
+    above, _, name = key.rpartition(".")
+    if name not in OWN_STEPS:
+        return stored_tensor(value)
+    step = value if is_count(value) else scalar(value)
+    if step is not None and _MOMENT.search(key):
+        before = checkpoint.said.get(path, Counted()).optimizer_step
+        checkpoint.said[path] = Counted(optimizer_step=max(step, before or 0))
+    elif step is not None and (not above or PARTS_OF_STATE.fullmatch(above)):
+        claims = checkpoint.hinted_steps if above else checkpoint.own_steps
+        claims.append(StepClaim(path, step, f"{path} ({key})"))
+    return stored_tensor(value)
 
 
 def _check_tensors(

@@ -32,7 +32,7 @@ _ITERATION = "iteration"
 _STATE = "state_dict"
 _MODELS = frozenset({"model", "state_dict", "model_state_dict", "module"})
 """Keys of a model next to which programs save its step; other files count calls of their own."""
-_PARTS = re.compile(
+PARTS_OF_STATE = re.compile(
     r"(?:train(?:er|ing)?_)?(?:state|progress|status|meta|metadata|info|loop)|train(?:er|ing)?",
     re.ASCII | re.IGNORECASE,
 )
@@ -93,7 +93,8 @@ def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> 
         checkpoint.report("container", path, f"{said.odd_count}, and no whole number from 0", _BROKEN)
     state = value.texts() if isinstance(value, Pairs) else {}
     found = {key: state[key] for key in (_LIGHTNING, *OWN_STEPS) if key in state}
-    parts = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs) and _PARTS.fullmatch(key))
+    mappings = ((key, part.texts()) for key, part in state.items() if isinstance(part, Pairs))
+    parts = ((key, part) for key, part in mappings if PARTS_OF_STATE.fullmatch(key))
     found[_HINTS] = {f"{key}.{name}": part[name] for key, part in parts for name in OWN_STEPS if name in part}
     return {**found, _STATE: _STATE in state, _HAS_MODEL: not _MODELS.isdisjoint(state)} if state else {}
 
