@@ -69,7 +69,7 @@ def default_choice(goal: Goal, ranks_per_node: int) -> Choice | None:
     """The customary recipe: the first of its layouts that fits into memory, or None."""
     for layout in _recipes(goal, ranks_per_node):
         memory = memory_of_stage(goal.model, layout, Settings(recompute="full"))[1]
-        if memory.total <= goal.memory_budget_bytes:
+        if goal.holds(memory):
             return Choice(layout, "full", DEFAULT_ORDER)
     return None
 

@@ -69,7 +69,7 @@ def enumerate_all(goal: Goal) -> Enumeration:
         limited = within_limits(goal, layout)
         for sharded, recompute in product(every_sharding(layout), RECOMPUTATIONS):
             settings = Settings(recompute=recompute)
-            if memory_of_stage(goal.model, sharded, settings)[1].total > goal.memory_budget_bytes:
+            if not goal.holds(memory_of_stage(goal.model, sharded, settings)[1]):
                 continue
             work = work_of(goal.model, goal.machine, sharded, settings)
             conforms = limited and (sharded.sharding_stage < 3 or sharded.pipeline == 1)

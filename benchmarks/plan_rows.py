@@ -17,7 +17,7 @@ from trainspec_validate.performance.costs.transformer import parameters
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.forecast.facts import ModelFacts, machine_facts
 from trainspec_validate.performance.forecast.outlook import Recompute
-from trainspec_validate.planner.request import RESERVE_BYTES, precision_of
+from trainspec_validate.planner.request import precision_of, usual_reserve
 from trainspec_validate.planner.space import (
     MAX_VIRTUAL_STAGES,
     ORDERS,
@@ -110,13 +110,14 @@ def goal_of(run: Run) -> Goal:
         parameter_bytes=FORMAT_BYTES[precision.parameters],
     )
     nodes = JobNodes(cluster.node_groups[0], 0)
+    machine = machine_facts(cluster, nodes, cluster.fabrics[0], layout.num_ranks)
     return Goal(
         model=facts,
-        machine=machine_facts(cluster, nodes, cluster.fabrics[0], layout.num_ranks),
+        machine=machine,
         num_ranks=layout.num_ranks,
         global_sequences=layout.data * layout.micro_sequences * layout.num_micro_batches,
         sequence_length=layout.sequence_length,
-        reserve_bytes=RESERVE_BYTES,
+        reserve_bytes=usual_reserve(machine.accelerator),
     )
 
 

@@ -27,7 +27,7 @@ from trainspec_validate.performance.costs.memory_overheads import LEAST_FRAGMENT
 from trainspec_validate.performance.costs.rank_memory import RankMemory
 from trainspec_validate.performance.forecast.outlook import memory_of_stage
 from trainspec_validate.performance.forecast.predict import predict
-from trainspec_validate.planner.request import RESERVE_BYTES
+from trainspec_validate.planner.request import usual_reserve
 from trainspec_validate.planner.space import RECOMPUTATIONS
 from trainspec_validate.rules import NotApplicable
 from trainspec_validate.rules.mem_forecast import predicted_fit
@@ -76,7 +76,7 @@ def trials() -> Iterator[Trial]:
                 row["excluded"] != OUT_OF_MEMORY,
                 _rejected(plan, cluster) if row["recompute"] else None,
                 memory.least_total / capacity,
-                (memory.total + RESERVE_BYTES) / capacity,
+                memory.with_reserve(usual_reserve(row["accelerator"])) / capacity,
             )
 
 

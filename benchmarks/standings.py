@@ -16,13 +16,15 @@ from trainspec_validate.performance.forecast.outlook import Settings, memory_of_
 from trainspec_validate.planner.search import fitting, search, settings_of
 from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, layouts, shardings
 
+_FAR = 2
+"""Times the measured step from which on a prediction is of another plan."""
 SAME = 1e-9
 """Difference of two predictions that is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A choice with its predicted step and the memory of its fullest rank."""
+    """A choice with its predicted step and the memory of its fullest rank, the reserve included."""
 
     choice: Choice
     seconds: float
@@ -113,7 +115,8 @@ def _timed(goal: Goal, choice: Choice, own: Own | None) -> Timed:
     work = work_of(goal.model, goal.machine, choice.layout, settings)
     networks = networks_of(goal.machine, choice.layout, settings)
     seconds = step_time(work if own is None else own.means.own(work, own.run.work), networks, seconds_of).seconds
-    return Timed(choice, seconds, memory_of_stage(goal.model, choice.layout, settings)[1].total)
+    memory = memory_of_stage(goal.model, choice.layout, settings)[1]
+    return Timed(choice, seconds, memory.with_reserve(goal.reserve_bytes))
 
 
 def _settings(choice: Choice, own: Own | None) -> Settings:
@@ -128,8 +131,7 @@ def _of_planner(goal: Goal, layout: Layout) -> Iterator[Candidate]:
     sharded = dict.fromkeys(form for group in shardings(goal, layout) for form in group)
     for form, recompute, order in product(sharded, RECOMPUTATIONS, orders):
         choice = Choice(form, recompute, order)
-        needed = memory_of_stage(goal.model, form, settings_of(choice))[1].total
-        fits = needed <= goal.memory_budget_bytes
+        fits = goal.holds(memory_of_stage(goal.model, form, settings_of(choice))[1])
         timed = replace(_timed(goal, choice, None), compared=choice in compared) if fits else None
         yield Candidate(choice, timed)
 
@@ -140,29 +142,30 @@ def _of_its_time(goal: Goal, layout: Layout, own: Own, row: dict[str, str]) -> I
         return
     for form, recompute in own.means.forms(layout, own.run, row):
         choice = Choice(form, recompute, TOLD[own.run.dataset].order)
-        needed = memory_of_stage(goal.model, form, _settings(choice, own))[1].total
-        yield Candidate(choice, _timed(goal, choice, own) if needed <= goal.memory_budget_bytes else None)
+        fits = goal.holds(memory_of_stage(goal.model, form, _settings(choice, own))[1])
+        yield Candidate(choice, _timed(goal, choice, own) if fits else None)
 
 
 def _published(goal: Goal, run: Run, row: dict[str, str], own: Own | None) -> Timed:
-    """The published plan, with what is not told at its best among what fits."""
+    """The published plan, with what is not told at its best among what fits and may be what was measured."""
     choices = list(published_choices(run, row))
     if own is not None:
         layers = goal.model.shape.num_layers
         choices = [choice for choice in choices if own.means.allows(choice.layout, layers)] or choices
     candidates = [_timed(goal, choice, own) for choice in choices]
-    fit = [one for one in candidates if one.memory_bytes <= goal.memory_budget_bytes]
-    return min(fit or candidates, key=lambda one: one.seconds)
+    near = [one for one in candidates if one.seconds <= _FAR * run.seconds] or candidates
+    fit = [one for one in near if one.memory_bytes <= goal.machine.memory_bytes]
+    return min(fit or near, key=lambda one: one.seconds)
 
 
 def _roomy(goal: Goal, memory_bytes: float) -> Goal:
     """The goal with as much memory as a published plan needs by the model."""
-    needed = max(goal.machine.memory_bytes, memory_bytes + goal.reserve_bytes)
+    needed = max(goal.machine.memory_bytes, memory_bytes)
     return replace(goal, machine=replace(goal.machine, memory_bytes=needed))
 
 
 def _standing(goal: Goal, published: Timed, space: Space) -> Standing:
-    over = max(0.0, published.memory_bytes - goal.memory_budget_bytes)
+    over = max(0.0, published.memory_bytes - goal.machine.memory_bytes)
     goal = _roomy(goal, published.memory_bytes)
     every = [one for layout in layouts(goal) for one in space.forms(goal, layout)]
     apart: dict[Choice, Candidate] = {}

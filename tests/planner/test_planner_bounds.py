@@ -135,7 +135,9 @@ def test_a_choice_that_fills_the_memory_fits() -> None:
     best = search(goal, 1).best[0]
     machine = replace(goal.machine, memory_bytes=best.memory.total)
     assert search(replace(goal, machine=machine, reserve_bytes=0), 1).best == (best,)
-    less = search(replace(goal, machine=machine, reserve_bytes=1e6), 1).best[0]
+    reserve = best.memory.context + best.memory.communication
+    assert search(replace(goal, machine=machine, reserve_bytes=reserve), 1).best == (best,)
+    less = search(replace(goal, machine=machine, reserve_bytes=reserve + 1e6), 1).best[0]
     assert less.memory.total <= best.memory.total - 1e6
 
 

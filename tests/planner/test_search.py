@@ -9,7 +9,7 @@ import pytest
 
 from tests.planner_makers import Make
 from trainspec_validate.performance.costs.layout import Layout
-from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, outlook
+from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, outlook, overheads_of
 from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
 from trainspec_validate.planner.search import CONTEXT_INDIFFERENCE, INDIFFERENCE, search
 from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, dimensions, layouts
@@ -29,8 +29,9 @@ def every_time(goal: Goal) -> list[float]:
         if stage == 3 and layout.pipeline > 1:
             continue
         sharded = replace(layout, sharding_stage=stage)
-        settings = Settings(recompute=recompute, order=order)
-        if memory_of_stage(goal.model, sharded, settings)[1].total <= goal.memory_budget_bytes:
+        own = overheads_of(goal.machine.accelerator)
+        settings = Settings(recompute=recompute, order=order, overheads=own)
+        if goal.holds(memory_of_stage(goal.model, sharded, settings)[1]):
             times.append(outlook(goal.model, goal.machine, sharded, settings).step.seconds)
     return times
 
@@ -51,7 +52,7 @@ def test_plans_fit_and_are_in_order(asked: Make) -> None:
     times = [scored.seconds for scored in ranking.best]
     assert times == sorted(times)
     assert len(times) == 10
-    assert all(scored.memory.total <= request.goal.memory_budget_bytes for scored in ranking.best)
+    assert all(request.goal.holds(scored.memory) for scored in ranking.best)
 
 
 @pytest.mark.slow
@@ -121,7 +122,7 @@ def test_the_simplest_of_the_plans_that_are_as_good_as_the_fastest_is_recommende
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cluster", ["aws-p4de-a100", "coreweave-h100", "moonshot-h800"])
+@pytest.mark.parametrize("cluster", ["aws-p4de-a100", "coreweave-h100"])
 def test_no_context_ranks_without_need(asked: Make, cluster: str) -> None:
     """Two context ranks for 8,192 tokens are predicted to save 1 to 5 % of a step of 8 billion parameters on a node."""
     ranking = search(asked(cluster, "llama3-8b", num_ranks=8).goal, 1)
@@ -168,13 +169,14 @@ def test_chunks_of_which_the_ends_alone_are_smaller_are_simpler_than_others(aske
 
 @pytest.mark.slow
 def test_no_chunks_and_no_uneven_split_for_less_than_the_error_of_a_prediction(asked: Make) -> None:
-    """The fastest plan for 80 layers has ten chunks on a rank and gains 2.7 %; 0.23 % are no reason for a dimension."""
+    """The fastest plan for 80 layers without context ranks has 14 uneven chunks on a rank and gains 0.13 %."""
     ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128).goal, 1_000)
-    first, fastest = ranking.plans[0], ranking.best[0]
+    first = ranking.plans[0]
+    context = first.choice.layout.context
+    fastest = next(one for one in ranking.best if one.choice.layout.context == context)
     assert fastest.seconds < first.seconds <= fastest.seconds * (1 + INDIFFERENCE)
     assert first.choice.layout.num_virtual_stages < fastest.choice.layout.num_virtual_stages
     assert not first.choice.layout.stage_layers
-    assert INDIFFERENCE > 0.0023
 
 
 def test_plans_that_differ_in_chunks_alone_are_one_alternative() -> None:

@@ -163,7 +163,7 @@ def test_operations_of_a_transformer(ask: Any) -> None:
         ({"operation": "reduce"}, "gradients is missing"),
         ({"operation": "reduce", "gradients": [1, 2]}, "1 axes, wanted 3"),
         ({"operation": "reduce", "gradients": [[1], [2, 3]]}, "no array"),
-        ({"operation": "reduce", "gradients": {"dtype": "object", "shape": [1], "base64": ""}}, "dtype is none of"),
+        ({"operation": "reduce", "gradients": {"dtype": "object", "shape": [1], "base64": ""}}, "dtype is not one of"),
         ({"operation": "noise", "gradients": [[[1.0]]], "group_sizes": [1, 2], "half_life_steps": 1}, "group_sizes"),
         ({"operation": "loss-scale", "overflows": [True], "loss_scaling": {"mode": "wild"}}, "loss_scaling: "),
         ({"operation": "accumulate", "sample_ids": [1], "layouts": [{"data": 99}]}, "data is between 1 and 16"),

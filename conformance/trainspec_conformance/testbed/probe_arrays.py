@@ -107,7 +107,7 @@ class Request:
 
 def _packed(value: Mapping[str, Any]) -> Array:
     if value["dtype"] not in _DTYPES:
-        raise ValueError(f"dtype is none of {', '.join(_DTYPES)}")
+        raise ValueError(f"the dtype is not one of {', '.join(_DTYPES)}")
     found = np.frombuffer(base64.b64decode(value["base64"], validate=True), np.dtype(value["dtype"]).newbyteorder("<"))
     return found.reshape(value["shape"])
 

@@ -23,7 +23,7 @@ from trainspec_validate.pipeline.form import Kind, refuse_errors, typed
 from trainspec_validate.pipeline.inputs import Input, name_of
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner import explain, plan_text, safety
-from trainspec_validate.planner.request import RESERVE_BYTES, Impossible, Request, Wishes, model_of, request
+from trainspec_validate.planner.request import Impossible, Request, Wishes, model_of, request
 from trainspec_validate.planner.search import Progress, Ranking, Scored, search
 from trainspec_validate.system.boundary import InputError
 
@@ -81,7 +81,7 @@ def plan(  # noqa: PLR0913
     num_tokens: float | None = None,
     number_format: Literal["bf16", "fp16", "fp8"] = "bf16",
     framework: str | None = None,
-    reserve_bytes: float = RESERVE_BYTES,
+    reserve_bytes: float | None = None,
     num_jobs: int = 1,
     progress: Progress | None = None,
 ) -> PlanSearch:
@@ -97,7 +97,7 @@ def plan(  # noqa: PLR0913
         num_tokens: tokens of the whole job.
         number_format: format of the matrix products.
         framework: training framework whose kernels and overlap predictions take, such as `megatron-core==0.12`.
-        reserve_bytes: memory of a rank to leave free.
+        reserve_bytes: memory of a rank to leave to contexts and collectives; 4e9, and 0 on TPUs, without it.
         num_jobs: jobs to return, at least 1; there may be fewer.
         progress: called with the number of layouts that were compared, and of all layouts.
 

@@ -10,6 +10,7 @@ from trainspec_validate.documents.commented import as_text, body, figure, head
 from trainspec_validate.documents.types import plain
 from trainspec_validate.model.units import bytes_per_second, number, percent, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
+from trainspec_validate.performance.forecast.facts import is_tpu
 from trainspec_validate.performance.forecast.spans import axis_spans
 from trainspec_validate.performance.topology.networks import Traffic, crossed
 from trainspec_validate.planner.explain import SHARDINGS, choices_of, reasons
@@ -185,18 +186,19 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
 
 def _memory(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lines:
     state = request.goal.model.state
-    share = scored.memory.total / request.goal.machine.memory_bytes
+    allocated, tpu = scored.memory.allocator, is_tpu(request.goal.machine.accelerator)
+    share = percent(round(allocated / request.goal.machine.memory_bytes, 3))
     lines: Lines = [
         ("memory:", ""),
         (f"  activation_policy: {scored.choice.recompute}", f"chosen: {reasons['activation_policy']}"),
         (f"  state_bytes_per_parameter: {state.total:g}", "derived: from the formats above"),
         (
-            f"  predicted_peak_bytes: {figure(float(f'{scored.memory.total:.4g}'))}",
-            f"derived: stage {scored.stage} is the fullest, {percent(round(share, 3))} of a rank's memory; measure it",
+            f"  predicted_peak_bytes: {figure(float(f'{allocated:.4g}'))}",
+            f"derived: stage {scored.stage} is the fullest, {share} of a rank's memory; measure it",
         ),
-        ("  peak_view: device", "what the prediction counts"),
+        ("  peak_view: allocator", "what the prediction counts; the reserve is for contexts and collectives"),
         (f"  reserve_bytes: {figure(request.goal.reserve_bytes)}", "chosen"),
-        ("  allocator: framework-default", "replace"),
+        ("  allocator: arena", "XLA plans all of it") if tpu else ("  allocator: framework-default", "replace"),
         (f"  prefetch_depth: {_ASYNCHRONOUS_COPIES}", "replace"),
         ("  pinned_input: true", "replace"),
         ("  asynchronous_copies: true", "replace"),

@@ -12,17 +12,19 @@ from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.precision import LossScaling, LowPrecisionRecipe, Precision
+from trainspec_validate.model.catalog import models
 from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.costs.software import RELEASES, is_known, is_version, release_of
 from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of
-from trainspec_validate.performance.forecast.facts import MachineFacts, machine_facts, model_facts
+from trainspec_validate.performance.forecast.facts import MachineFacts, is_tpu, machine_facts, model_facts
 from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
 RESERVE_BYTES = 4e9
+"""Of a GPU, for its context and collectives (TS-MEM-005)."""
 _LARGE_PARAMETERS = 100e9
 _LARGE_BATCH_TOKENS, _BATCH_TOKENS = 16 * 2**20, 4 * 2**20
 _DOUBLINGS = 6
@@ -50,7 +52,7 @@ class Wishes:
     sequence_length: int | None = None
     num_tokens: float | None = None
     number_format: NumberFormat = "bf16"
-    reserve_bytes: float = RESERVE_BYTES
+    reserve_bytes: float | None = None
     framework: str | None = None
     """Name of the training framework, with `==` and its version where that is known."""
 
@@ -89,14 +91,15 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     if num_ranks > nodes.num_ranks:
         raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
     fabric = _fabric(cluster, nodes)
-    model, sequence_length = _model(model, wishes)
+    model, sequence_length = _model(model, wishes, assumptions)
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
-    _refuse(machine, wishes.reserve_bytes)
+    reserve = usual_reserve(machine.accelerator) if wishes.reserve_bytes is None else wishes.reserve_bytes
+    _refuse(machine, reserve)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
-    asked = (num_ranks, sequences, sequence_length, wishes.reserve_bytes, _framework(wishes.framework))
+    asked = (num_ranks, sequences, sequence_length, reserve, _framework(wishes.framework))
     goal = Goal(facts, machine, *asked)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
@@ -153,7 +156,7 @@ def _nodes(cluster: ClusterProfile, wishes: Wishes, assumptions: list[str]) -> J
     return nodes
 
 
-def _model(model: Model, wishes: Wishes) -> tuple[Model, int]:
+def _model(model: Model, wishes: Wishes, assumptions: list[str]) -> tuple[Model, int]:
     """The model with the sequence length that is asked for, and that length."""
     if wishes.sequence_length:
         model = changed(model, sequence_length=wishes.sequence_length)
@@ -163,6 +166,10 @@ def _model(model: Model, wishes: Wishes) -> tuple[Model, int]:
         raise Impossible(f"{model.name} has no sequence length; ask for one")
     if (layers := model.num_layers or 0) > _MAX_LAYERS:
         raise Impossible(f"{model.name} has {number(layers)} layers; at most {number(_MAX_LAYERS)} are planned for")
+    known = models().get(model.name)
+    if not wishes.sequence_length and known and known.model.get("sequence_length") == model.sequence_length:
+        length = f"{number(model.sequence_length)} tokens, as the catalog has {model.name}"
+        assumptions.append(f"sequence: {length}; set --sequence-length")
     return model, model.sequence_length
 
 
@@ -174,6 +181,18 @@ def _fabric(cluster: ClusterProfile, nodes: JobNodes) -> Fabric | None:
             f"compute NICs of {nodes.group.name} are on several fabrics: {', '.join(f.name for f in found)}"
         )
     return found[0] if found else None
+
+
+def usual_reserve(accelerator: str) -> float:
+    """Default of the memory of a rank that its framework's allocator leaves free.
+
+    The memory that a GPU reports is also that of its context, 0.5 to 2 GiB, and of the collectives, 1 to 2 GiB
+    (TS-MEM-005). A TPU reports what XLA leaves to programs.
+
+    >>> usual_reserve("nvidia-h100-sxm-80gb"), usual_reserve("google-tpu-v5e")
+    (4000000000.0, 0.0)
+    """
+    return 0.0 if is_tpu(accelerator) else RESERVE_BYTES
 
 
 def _refuse(machine: MachineFacts, reserve_bytes: float) -> None:

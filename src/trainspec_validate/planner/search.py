@@ -1,14 +1,13 @@
 """Searches the space of choices for those with the shortest predicted step, and for the plans to recommend.
 
-Predictions distinguish layouts of one job to a few per cent only, so each dimension that the recommended plan uses has
-to save more than that.
+Predictions distinguish layouts of one job to a few per cent only, so the recommended plan is the simplest one among
+those whose predicted times a prediction cannot distinguish from the shortest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import log2, pow  # noqa: A004 - the builtin returns any type
 
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
@@ -99,21 +98,24 @@ class _Plans:
         return (first, *ordered[: number - 1])
 
 
-def charged_seconds(choice: Choice, seconds: float) -> float:
-    """Predicted step time with a charge for each dimension that a choice uses, by which plans are recommended.
-
-    A dimension or special form has to save the share of a step that predictions do not distinguish, and each doubling
-    of context ranks the share that they distinguish worse. The charge depends on the choice alone, so that what a plan
-    is recommended by never grows when a part of the machine becomes faster.
-    """
-    context = choice.layout.context
-    used = choice.complexity[0] - (context > 1)
-    return seconds * pow(1 + INDIFFERENCE, used) * pow(1 + CONTEXT_INDIFFERENCE, log2(context))
-
-
 def _simplest(candidates: Iterable[Scored]) -> Scored | None:
-    """The choice with the shortest charged step."""
-    return min(candidates, key=lambda one: (charged_seconds(one.choice, one.seconds), one.rank_key), default=None)
+    """The simplest of the choices that predictions do not distinguish from the fastest.
+
+    Context ranks need a reason: a choice with fewer of them is preferred unless it is slower by more than predictions
+    of layouts with other context ranks miss.
+    """
+    every = list(candidates)
+    if not every:
+        return None
+    fastest: dict[int, float] = {}
+    for scored in every:
+        context = scored.choice.layout.context
+        fastest[context] = min(scored.seconds, fastest.get(context, scored.seconds))
+    limit = min(fastest.values()) * (1 + CONTEXT_INDIFFERENCE)
+    context = min(degree for degree, seconds in fastest.items() if seconds <= limit)
+    limit = max(fastest[context], min(limit, fastest[context] * (1 + INDIFFERENCE)))
+    as_fast = (one for one in every if one.choice.layout.context == context and one.seconds <= limit)
+    return min(as_fast, key=lambda one: (one.choice.complexity, one.rank_key))
 
 
 def settings_of(choice: Choice, framework: SoftwareComponent | None = None) -> Settings:
@@ -139,7 +141,7 @@ def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemor
                 own = overheads_of(goal.machine.accelerator)
                 plain = replace(settings_of(Choice(sharded, recompute), goal.framework), overheads=own)
                 stage, memory = memory_of_stage(goal.model, sharded, plain)
-                if memory.total <= goal.memory_budget_bytes:
+                if goal.holds(memory):
                     yield from ((Choice(sharded, recompute, order), stage, memory) for order in orders)
                     least = index
                     break

@@ -8,6 +8,7 @@ from functools import cache
 
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.rank_memory import RankMemory
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
 from trainspec_validate.performance.forecast.outlook import Recompute
@@ -28,7 +29,7 @@ class Goal:
     global_sequences: int
     sequence_length: int
     reserve_bytes: float
-    """Device memory of a rank that a plan leaves free."""
+    """Device memory of a rank that the framework's allocator leaves to the context and to collectives."""
     framework: SoftwareComponent | None = None
     """Whose kernels and overlap predictions take, and which has to run the plan; None means any."""
 
@@ -40,8 +41,12 @@ class Goal:
 
     @property
     def memory_budget_bytes(self) -> float:
-        """Memory of a rank's device that a plan may use."""
+        """Memory of a rank's device that the framework's allocator may take."""
         return self.machine.memory_bytes - self.reserve_bytes
+
+    def holds(self, memory: RankMemory) -> bool:
+        """Whether a rank's device has the memory, and the reserve."""
+        return memory.with_reserve(self.reserve_bytes) <= self.machine.memory_bytes
 
     @property
     def abilities(self) -> Abilities:

@@ -18,13 +18,13 @@ def drawing(request: Request, ranking: Ranking) -> str:
     numbered = list(ranking.plans)
     others = {scored.choice.key: scored for scored in ranking.alternatives.values()}
     points = list({**others, **{scored.choice.key: scored for scored in numbered}}.values())
-    low, high = 0.0, max(request.goal.machine.memory_bytes, *(point.memory.total for point in points))
+    low, high = 0.0, max(request.goal.machine.memory_bytes, *(point.memory.allocator for point in points))
     fast = min(point.outlook.step.seconds for point in points)
     slow = max(point.outlook.step.seconds for point in points)
     spread = slow - fast or fast
 
     def place(scored: Scored) -> tuple[float, float]:
-        across = (scored.memory.total - low) / (high - low)
+        across = (scored.memory.allocator - low) / (high - low)
         up = (scored.outlook.step.seconds - fast) / spread
         return _MARGIN + across * (_WIDTH - 2 * _MARGIN), _HEIGHT - _MARGIN - up * (_HEIGHT - 2 * _MARGIN)
 
@@ -56,7 +56,7 @@ def _axes(high: float, fast: float, spread: float) -> list[str]:
     bottom, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
     parts = [
         f'<path d="M {_MARGIN:g} {_MARGIN:g} V {bottom:g} H {right:g}" fill="none" stroke="black"/>',
-        f'<text x="{right:g}" y="{_HEIGHT - 20:g}" text-anchor="end">memory of the fullest rank</text>',
+        f'<text x="{right:g}" y="{_HEIGHT - 20:g}" text-anchor="end">memory that the fullest rank allocates</text>',
         f'<text x="{_MARGIN:g}" y="{_MARGIN - 12:g}">time of a step</text>',
     ]
     for tick in range(_TICKS + 1):
@@ -81,4 +81,4 @@ def _budget(request: Request, high: float) -> list[str]:
 def _said(scored: Scored) -> str:
     w = scored.choice.layout
     degrees = f"tensor {w.tensor}, context {w.context}, pipeline {w.pipeline}, data {w.data}"
-    return f"{degrees}: {seconds(scored.outlook.step.seconds)}, {bytes_(scored.memory.total)}"
+    return f"{degrees}: {seconds(scored.outlook.step.seconds)}, {bytes_(scored.memory.allocator)}"

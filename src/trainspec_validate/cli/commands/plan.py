@@ -80,9 +80,7 @@ Examples:
 @click.option(
     "--reserve-bytes",
     type=Finite(0, 1e13),
-    default=4e9,
-    show_default="4e9",
-    help="Memory of a rank to leave free.",
+    help="Memory of a rank to leave to contexts and collectives; 4e9, and 0 on TPUs, without it.",
 )
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Plans to show.")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)

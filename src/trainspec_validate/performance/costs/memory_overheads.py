@@ -63,6 +63,7 @@ class Overheads:
             raise ValueError(f"an overhead is negative, or an offloaded share exceeds 1: {self}")
 
 
-XLA = Overheads(context_bytes=0.52 * GIB, communication_bytes=0.0, fragmentation=0.003, tables_stay_gathered=False)
-"""A step that XLA has compiled for a TPU: its memory is planned ahead. "reserved 530.00M" and "0.3% fragmentation" of
-sokrypton/ColabFold#62 and erfanzar/EasyDeL#166."""
+XLA = Overheads(context_bytes=0.0, communication_bytes=0.0, fragmentation=0.003, tables_stay_gathered=False)
+"""A step that XLA has compiled for a TPU: its memory is planned ahead. "0.3% fragmentation" of erfanzar/EasyDeL#166.
+The context is not in the memory that a TPU reports: "of 30.75G hbm" and "reserved 1.25G" there are the 32 GiB of a TPU
+v4 together, "of 15.48G hbm" and "reserved 530.00M" of erfanzar/EasyDeL#142 are the 16 GiB of a core of a TPU v3."""

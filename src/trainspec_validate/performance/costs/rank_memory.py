@@ -64,6 +64,13 @@ class RankMemory:
         """All bytes that the device must have."""
         return self.allocator + self.communication + self.context
 
+    def with_reserve(self, reserve_bytes: float) -> float:
+        """Bytes that the device must have to keep so many free of the framework's allocator.
+
+        The reserve is for the context and the buffers of the collectives, which are not counted a second time.
+        """
+        return self.allocator + max(reserve_bytes, self.communication + self.context)
+
     @property
     def least_total(self) -> float:
         """Memory that the device must have at the least, when the allocator keeps little beyond its tensors."""

@@ -31,6 +31,11 @@ class Unpredictable(Exception):  # noqa: N818 - an answer, not an error
     """The documents lack what a prediction needs; the text names it."""
 
 
+def is_tpu(accelerator: str) -> bool:
+    """Whether an accelerator is a TPU, for which XLA compiles the whole step."""
+    return accelerator.startswith("google-tpu")
+
+
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
     """The part of a cluster that a job runs on; figures are those of one rank."""
@@ -66,7 +71,7 @@ class MachineFacts:
         try:
             return matmul_fraction(self.accelerator, number_format), True
         except ValueError:
-            return TPU_MATMUL_FRACTION if self.accelerator.startswith("google-tpu") else USUAL_MATMUL_SHARE, False
+            return TPU_MATMUL_FRACTION if is_tpu(self.accelerator) else USUAL_MATMUL_SHARE, False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from trainspec_validate.performance.costs.step_time import (
     step_time,
 )
 from trainspec_validate.performance.costs.step_traffic import Transfer, transfers
-from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
+from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu
 from trainspec_validate.performance.forecast.spans import axis_networks
 from trainspec_validate.performance.topology.networks import RankOrder
 
@@ -136,7 +136,7 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
 
 def overheads_of(accelerator: str) -> Overheads:
     """Memory on an accelerator besides tensors."""
-    return XLA if accelerator.startswith("google-tpu") else Overheads()
+    return XLA if is_tpu(accelerator) else Overheads()
 
 
 def _generation(accelerator: str) -> Generation:
@@ -170,7 +170,7 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         generation=_generation(machine.accelerator),
         attention_peak_flops_per_second=machine.wide_peak,
         narrow=name not in WIDE_FORMATS,
-        tpu=machine.accelerator.startswith("google-tpu"),
+        tpu=is_tpu(machine.accelerator),
         output_matmul_fraction=machine.matmul_share("bf16")[0],
         fused_attention=settings.fused_attention,
         attention_kernel=software.attention or _kernel(machine.accelerator),
