@@ -335,7 +335,7 @@ def test_steps_of_optimizers_in_dcp_are_compared_with_names(tmp_path: Path) -> N
     dcp_with_steps(tmp_path, 30, {key: 25})
     (newest, *_) = judged_newest_first(tmp_path)
     assert newest.faults == ()
-    assert any("it counts 25 updates" in note for note in newest.notes)
+    assert any("it counts 25 optimizer steps" in note for note in newest.notes)
     dcp_with_steps(tmp_path, 40, {key: 50})
     (newest, *_) = judged_newest_first(tmp_path)
     assert any("more than the 40 steps of the name" in fault for fault in newest.faults)
