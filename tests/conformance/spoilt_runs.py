@@ -174,7 +174,7 @@ ROWS = [
     Row("noticed-within", "livelock", hung, dropped(FaultSeen), "never reported"),
     Row("recovered-within", "kill-rank", struck, late(Decision, 500), "the first step was completed after"),
     Row("recovered-within", "kill-rank", struck, dropped(StepDone, later), "no new attempt"),
-    Row("lost-steps-at-most", "kill-rank", struck, changed(Restore, later, step=5), "19 optimizer steps were lost"),
+    Row("lost-steps-at-most", "kill-rank", struck, changed(Restore, later, step=5), "19 steps were lost"),
     Row("not-from-nothing", "kill-rank", struck, changed(Restore, later, source="initial"), "initial state"),
     Row("faults-reported", "kill-rank", struck, added(FAULT), "2 faults were reported, 1 happened"),
     Row("fault-kind", "livelock", hung, changed(FaultSeen, kind="storage"), "reported as storage"),

@@ -1,4 +1,4 @@
-"""Answers of the reference trainers about optimizer steps, convergence, memory and narrow formats, and the order of samples."""
+"""Answers of the reference trainers about steps, convergence, memory and narrow formats, and the order of samples."""
 
 from __future__ import annotations
 

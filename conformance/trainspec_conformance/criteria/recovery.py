@@ -132,7 +132,7 @@ def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
     )
     restored = min(record.step for _, record in restores)
     if before - restored > limit:
-        message = f"{before - restored} optimizer steps were lost ({before} were done, it resumed from {restored}), not {limit}"
+        message = f"{before - restored} steps were lost ({before} were done, it resumed from {restored}), not {limit}"
         yield Problem(message, (restores[0][0],))
 
 
