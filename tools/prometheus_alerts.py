@@ -59,7 +59,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[6h])) > 0""",
     Alert(
         *("TrainLossNotFinite", CRITICAL, "", "TS-TEL-042"),
         "The loss of run {{ $labels.<run> }} is not finite",
-        "Optimizer steps from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
+        "Steps from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
         """
 max by (<run>, <@train.loss.name>) (<train.loss.mean> != <train.loss.mean>)
 or

@@ -142,7 +142,7 @@ def test_outline(full: Element) -> None:
 def test_figures_at_a_glance_are_those_of_the_view(full: Element) -> None:
     assert figures(next(full.all("header"))) == {
         "lasted": "10 min",
-        "updates": "100",
+        "optimizer steps": "100",
         "optimizer step, p50": "5 s",
         "tokens/s, p50": "26,000",
         "MFU, p50": "40.0 %",
