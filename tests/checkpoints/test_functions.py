@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import bz2
 import collections
 import datetime as dt
 import enum
 import functools
+import gzip
+import io
 import math
 import operator
+import os
 import pickle
 import sys
 import types
 import uuid
 import zipfile
+import zlib
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -411,5 +416,83 @@ def test_functions_that_call_or_unpickle_what_they_are_given(
 )
 def test_functions_that_make_an_object_of_its_parts(function: str, arguments: list[bytes], tmp_path: Path) -> None:
     held(tmp_path / "step-1", pickle_of(function, *arguments))
+    result = newest(tmp_path)
+    assert result.exit_code == 0, result.stderr
+
+
+EVIL = b"\x80\x02cos\nsystem\nX\x01\x00\x00\x00x\x85R."
+
+
+def of_torch(value: object, *, is_old: bool = False) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=not is_old)
+    return file.getvalue()
+
+
+def arrays(*values: Any) -> bytes:
+    file = io.BytesIO()
+    for value in values:
+        np.save(file, value, allow_pickle=True)
+    return file.getvalue()
+
+
+class Runs:
+    """Calls a function when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return os.system, ("x",)
+
+
+BEHIND = {
+    "two parts": lambda: gzip.compress(pickle.dumps(1)) + gzip.compress(EVIL),
+    "two pickles": lambda: bz2.compress(pickle.dumps(1) + EVIL),
+    "packed twice": lambda: zlib.compress(zlib.compress(EVIL)),
+    "packed five times": lambda: zlib.compress(zlib.compress(zlib.compress(zlib.compress(zlib.compress(EVIL))))),
+    "a container": lambda: gzip.compress(of_torch({"w": 1})),
+    "a pickle after an array": lambda: arrays(np.zeros(3)) + EVIL,
+    "an array of objects after an array": lambda: arrays(np.zeros(2), np.array([Runs()], dtype=object)),
+    "a pickle after a file of old versions": lambda: of_torch({"w": torch.zeros(3)}, is_old=True) + EVIL,
+    "pickles of protocol 0": lambda: pickle.dumps([1], protocol=0) + EVIL,
+}
+
+
+@pytest.mark.parametrize("content", BEHIND)
+@pytest.mark.parametrize("name", ["state.dat", "s.npy", "x.bin"])
+def test_pickles_behind_other_content_are_followed(content: str, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    torch.save({"w": torch.zeros(2)}, folder / "model.pt")
+    (folder / name).write_bytes(BEHIND[content]())
+    result = newest(tmp_path)
+    assert (result.exit_code, "would run" in result.stderr) == (1, True), result.stderr
+
+
+@pytest.mark.parametrize("name", ["state.dat", "s.npy"])
+def test_what_follows_plain_arrays_and_compressed_values_is_whole(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    torch.save({"w": torch.zeros(2)}, folder / "model.pt")
+    for number, content in enumerate((arrays(np.zeros(3), np.ones((2, 2))), gzip.compress(arrays(np.zeros(9))))):
+        (folder / f"{number}{name}").write_bytes(content)
+    (folder / "old.pt").write_bytes(of_torch({"w": torch.zeros(3)}, is_old=True))
+    result = newest(tmp_path)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_an_index_of_one_rank_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    torch.save({"w": torch.zeros(2)}, folder / "model.pt")
+    (folder / "__0.metadata").write_bytes(EVIL)
+    result = newest(tmp_path)
+    assert (result.exit_code, "would run" in result.stderr) == (1, True), result.stderr
+
+
+def test_kinds_of_quantized_tensors_are_plain(tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    scales, zeros = torch.ones(2), torch.zeros(2)
+    value = torch.quantize_per_channel(torch.rand(2, 3), scales, zeros, 0, torch.quint8)
+    torch.save({"w": value, "kinds": [torch.per_tensor_symmetric, torch.bits8]}, folder / "model.pt")
     result = newest(tmp_path)
     assert result.exit_code == 0, result.stderr

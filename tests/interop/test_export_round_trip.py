@@ -124,3 +124,12 @@ def test_a_plan_comes_back(name: str, plan: str, changes: dict[str, Any]) -> Non
     degrees = {key for key in said if key in {"parallelism.data", "parallelism.tensor", "parallelism.pipeline"}}
     degrees -= FROM_LAUNCHER.get(name, set())
     assert degrees | {"batch.global_sequences", "batch.micro_sequences", "precision.compute"} <= common
+
+
+def test_megatron_sends_tokens_to_experts_and_keeps_the_history_of_the_plan() -> None:
+    recipe = {"format": "fp8-hybrid", "scaling": "delayed", "amax_history_steps": 1024}
+    exported = formats()["megatron-lm"].write(job(MEGATRON_PLANS["experts"] | {"precision.recipe": recipe}))
+    assert "--moe-token-dispatcher-type alltoall" in exported.text
+    assert "--fp8-amax-history-len 1024" in exported.text
+    assert any("--moe-grouped-gemm" in note for note in exported.left_out)
+    assert any("--fp8-amax-compute-algo" in note for note in exported.left_out)

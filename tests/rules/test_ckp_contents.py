@@ -106,6 +106,13 @@ def test_one_stripe_target_can_fill_up_first(findings: Findings) -> None:
     }
 
 
+def test_a_full_store_takes_nothing(findings: Findings) -> None:
+    store = {"name": "shared-files", "free_bytes": 0}
+    assert findings(cluster={"storage_targets": [store]}, select=("TS-CKP-022",)) == {
+        ("TS-CKP-022", "tiers.1.num_kept")
+    }
+
+
 def test_kept(findings: Findings, verdict: Verdicts) -> None:
     select = ("TS-CKP-023",)
 

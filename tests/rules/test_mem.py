@@ -86,9 +86,11 @@ def test_measured_jobs_pass(findings, row) -> None:
 
 # The bound of the base plan: (2 + 4 + 12/4) bytes of 70.55e9 parameters over 32 ranks.
 BOUND = (6 + 12 / 4) * 70.55e9 / 32
+MEMORY = 81559 * 2**20
+"""Memory that an H100 reports."""
 
 
-@pytest.mark.parametrize(("spare", "wrong"), [(80e9 - BOUND - 1e6, False), (80e9 - BOUND + 1e6, True)])
+@pytest.mark.parametrize(("spare", "wrong"), [(MEMORY - BOUND - 1e6, False), (MEMORY - BOUND + 1e6, True)])
 def test_state_and_reserve_fill_the_device(findings, spare, wrong) -> None:
     found = findings(plan=memory(reserve_bytes=spare), select=("TS-MEM-002",))
     assert found == ({("TS-MEM-002", "memory.reserve_bytes")} if wrong else set())
@@ -147,7 +149,7 @@ def test_experts_are_split_over_expert_ranks(findings) -> None:
 
 def test_ranks_share_a_package(findings) -> None:
     cluster = {"node_groups": [{"name": "compute", "accelerator": {"num_ranks_per_accelerator": 2}}]}
-    found = findings(plan=memory(predicted_peak_bytes=37e9), cluster=cluster, select=("TS-MEM-004",))
+    found = findings(plan=memory(predicted_peak_bytes=40e9), cluster=cluster, select=("TS-MEM-004",))
     assert found == {("TS-MEM-004", "memory.predicted_peak_bytes")}
 
 
@@ -326,7 +328,7 @@ def test_a_group_without_room_for_the_job_does_not_hide_the_one_with_room(verdic
     cluster = {"node_groups": [{"name": "compute"}, second]}
     assert verdict("TS-MEM-004", cluster=cluster) is Verdict.PASS
     for named in ({"node_group": "compute"}, {}):
-        plan = {**named, **memory(predicted_peak_bytes=79e9)}
+        plan = {**named, **memory(predicted_peak_bytes=84e9)}
         assert findings(plan=plan, cluster=cluster, select=("TS-MEM-004",)) == {
             ("TS-MEM-004", "memory.predicted_peak_bytes")
         }

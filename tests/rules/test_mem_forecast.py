@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from predicted_documents import EXAMPLES, checkpoint, cluster, places, plan, violations
 
+from trainspec_validate.performance.derived.cluster import capacity_bytes
 from trainspec_validate.rules import NotApplicable
 
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
@@ -34,7 +35,7 @@ def test_micro_batches(sequences: int, policy: str, fits: bool) -> None:
 def test_the_finding_shows_the_parts_and_a_change_that_fits() -> None:
     (found,) = violations("TS-MEM-020", plan(micro(4)), cluster())
     assert "a rank of stage 0 is predicted to need" in found.message
-    assert "has 80 GB: " in found.message
+    assert "has 85.52 GB: " in found.message
     sizes = {name: float(size) for size, name in re.findall(PART, found.message)}
     [total, spare] = map(float, re.findall(r"([\d.]+) GB over 1\.12, .* and ([\d.]+) GB", found.message)[0])
     assert sum(sizes.values()) == pytest.approx(total, rel=1e-3)
@@ -255,3 +256,41 @@ def test_the_first_step_after_a_recovery() -> None:
     assert "the first step after hang takes 5 s, but a step is predicted to take" in found.message
     with pytest.raises(NotApplicable, match="states the time"):
         violations("TS-CKP-063", plan(), cluster(), policy(step_seconds=30))
+
+
+# arXiv:2407.21783, section 3.3.2: 8K tokens without activation checkpointing, on 16,384 H100.
+LLAMA_405B = {
+    "model": {"num_parameters": 405.85e9, "num_layers": 126, "hidden_size": 16384, "num_attention_heads": 128}
+    | {"num_key_value_heads": 8, "head_size": None, "ffn_hidden_size": 53248, "sequence_length": 8192},
+    "parallelism": {"num_accelerators": 16384, "data": 128, "tensor": 8, "pipeline": 16, "sharding": "gradients"}
+    | {"schedule": "interleaved-1f1b", "num_virtual_stages": 8, "stage_layers": [0, *[1] * 126, 0]},
+    "batch": {"global_sequences": 2048, "micro_sequences": 1, "accumulation_steps": 16, "global_tokens": 16777216},
+    "memory": {"activation_policy": "none", "reserve_bytes": 4e9, "allocator": "framework-default", **UNSTATED},
+    "job": {"num_steps": None, "num_tokens": 15.6e12},
+}
+
+
+@pytest.mark.parametrize("stated", [None, 80e9, 85.520809984e9])
+def test_a_published_job_without_checkpointing_fits(stated: float | None) -> None:
+    nodes = {"num_nodes": 2048, "num_accelerators": 16384}
+    group = {"name": "compute", "num_nodes": 2048, "accelerator": {"memory_bytes": stated}}
+    assert places("TS-MEM-020", plan(LLAMA_405B), cluster({**nodes, "node_groups": [group]})) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "stated", "capacity"),
+    [
+        ("nvidia-h100-sxm-80gb", 80e9, 85.520809984e9),
+        ("nvidia-h100-sxm-80gb", 84.2e9, 84.2e9),
+        ("nvidia-h100-sxm-80gb", 85.9e9, 85.9e9),
+        ("nvidia-h100-sxm-80gb", 64e9, 64e9),
+        ("amd-mi300x-192gb", 192e9, 206.141652992e9),
+        ("own-chip", 80e9, 80e9),
+    ],
+)
+def test_the_figure_of_a_data_sheet_means_the_memory_that_the_device_reports(
+    model: str, stated: float, capacity: float
+) -> None:
+    own = {"name": "compute", "accelerator": {"model": model, "memory_bytes": stated}}
+    (group,) = cluster({"node_groups": [own]}).node_groups
+    assert capacity_bytes(group) == pytest.approx(capacity)

@@ -72,12 +72,12 @@ NODE = {
 @pytest.mark.parametrize(
     ("frozen", "reserve", "wrong"),
     [
-        (None, 61e9, False),
-        (None, 63e9, True),
-        ("fp8", 69e9, False),
-        ("fp8", 72e9, True),
-        ("nf4", 74e9, False),
-        ("nf4", 76e9, True),
+        (None, 66.5e9, False),
+        (None, 68.5e9, True),
+        ("fp8", 74.5e9, False),
+        ("fp8", 77.5e9, True),
+        ("nf4", 79.5e9, False),
+        ("nf4", 81.5e9, True),
     ],
 )
 def test_frozen_parameters_have_weights_alone(findings, frozen, reserve, wrong) -> None:

@@ -126,6 +126,8 @@ _SETTINGS = {
 _ALLOWED = {**_PLAIN, **_NUMPY, **_TORCH, _METADATA: _METADATA_NAMES, **_TRAINERS, **_SETTINGS}
 _TYPES = {
     *("Size", "device", "dtype", "Tensor", "strided", "sparse_coo", "per_tensor_affine", "contiguous_format"),
+    *("per_channel_affine", "per_channel_affine_float_qparams", "per_channel_symmetric", "per_tensor_symmetric"),
+    *("bits1x8", "bits2x4", "bits4x2", "bits8", "bits16"),
     *("preserve_format", "channels_last", "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage"),
     *("DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage", "LongStorage", "ShortStorage"),
     *("ComplexFloatStorage", "ComplexDoubleStorage", "QInt8Storage", "QUInt8Storage", "QInt32Storage"),

@@ -95,7 +95,7 @@ _KINDS: Final = re.compile(
     r"|torch\.(fx\.(graph|node|immutable_collections)|storage|sparse|nested|backends|serialization|_tensor|_subclasses)(\.\w+)*"
     r"|torch\.distributed\.(tensor|_tensor|_shard|fsdp|optim|device_mesh|algorithms)(\.\w+)*"
     r"|torch\.distributed\.checkpoint\.(metadata|planner|default_planner|stateful)\.\w+"
-    r"|torch\._dynamo\.eval_frame\.OptimizedModule|torch(\._C)?\.(\w*Storage\w*|\w*Tensor\w*|Size|Generator)"
+    r"|torch\._dynamo\.(eval_frame\.OptimizedModule|decorators\._DimRange)|torch(\._C)?\.(\w*Storage\w*|\w*Tensor\w*|Size|Generator)"
     r"|numpy\.(random|ma|dtypes|polynomial|matrixlib)(\.\w+)*"
 )
 """Classes of PyTorch and NumPy that hold layers, optimizers and values, and do nothing but that when they are made."""

@@ -20,27 +20,44 @@ _MAX_ARRAY_HEADER_BYTES = 65_536
 _PLAIN_ARRAY = re.compile(rb"'descr':\s{0,9}'[<>|=]?([biufcSUVMm])(\d{1,9})(?:\[\w{1,9}\])?'")
 _SHAPE = re.compile(rb"'shape':\s{0,9}\(([\d,\s]{0,1000})\)")
 """As NumPy writes them: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
+_MOST_ARRAYS = 100_000
 _NESTED_BYTES = 256
 """A shorter text cannot nest as deep as makes the parser of Python, at 6000 calls, raise a `MemoryError`."""
 
 
 def code_of(file: BinaryIO) -> Content:
-    """The same as `code_at_start`, of an array of NumPy too, whose objects are a pickle after its header.
+    """The same as `code_at_start`, of all pickles one after the other, and of arrays of NumPy before them.
 
-    Numbers of an array are never unpickled, so what they look like by chance calls nothing.
+    Objects of an array are a pickle after its header. Numbers of an array are never unpickled, so what they look like
+    by chance calls nothing.
     """
-    if file.read(len(NUMPY_START)) != NUMPY_START:
-        file.seek(0)
-        return code_at_start(file)
-    width = 2 if file.read(2)[:1] == b"\x01" else 4
-    num_bytes = int.from_bytes(file.read(width), "little")
-    start = file.tell()
-    header = file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))
-    holds_objects = num_bytes > _MAX_ARRAY_HEADER_BYTES or _says_objects(header)
-    if not holds_objects:
-        return Content(None, [])
-    file.seek(start + num_bytes)
-    return code_at_start(file, is_pickle=True)
+    for _ in range(_MOST_ARRAYS):
+        begin = file.tell()
+        if file.read(len(NUMPY_START)) != NUMPY_START:
+            file.seek(begin)
+            return _joined(file, code_at_start(file))
+        width = 2 if file.read(2)[:1] == b"\x01" else 4
+        num_bytes = int.from_bytes(file.read(width), "little")
+        start = file.tell()
+        header = file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))
+        if num_bytes > _MAX_ARRAY_HEADER_BYTES or _says_objects(header):
+            file.seek(start + num_bytes)
+            return _joined(file, code_at_start(file, is_pickle=True))
+        size_bytes = _bytes_of_values(header)
+        if size_bytes is None:
+            return Content(None, [])
+        file.seek(start + num_bytes + size_bytes)
+    return Content(None, [], limit=f"has more than {_MOST_ARRAYS:,} arrays one after the other")
+
+
+def _joined(file: BinaryIO, first: Content) -> Content:
+    """The code of a pickle with that of those after it."""
+    if first.is_whole:
+        further = code_after(file)
+        first.denied += [name for name in further.denied if name not in first.denied]
+        first.functions += [name for name in further.functions if name not in first.functions]
+        first.limit = further.limit
+    return first
 
 
 def lack_of_array(file: BinaryIO, size_bytes: int) -> str:
@@ -52,13 +69,19 @@ def lack_of_array(file: BinaryIO, size_bytes: int) -> str:
     if begin > size_bytes:
         return f"has {size_bytes:,} bytes, and its header alone asks for {begin:,}"
     header = file.read(min(num_bytes, _MAX_ARRAY_HEADER_BYTES))
+    size = None if _says_objects(header) else _bytes_of_values(header)
+    wanted = begin + (size or 0)
+    return f"has {size_bytes:,} bytes, and its header asks for {wanted:,}" if size_bytes < wanted else ""
+
+
+def _bytes_of_values(header: bytes) -> int | None:
+    """Bytes of the numbers of an array; None where its header does not say them in the words of NumPy."""
     found = _PLAIN_ARRAY.search(header)
     shape = _SHAPE.search(header)
-    if found is None or shape is None or _says_objects(header):
-        return ""
-    wanted = math.prod(int(one) for one in shape[1].split(b",") if one.strip()) * int(found[2])
-    wanted = begin + wanted * (4 if found[1] == b"U" else 1)
-    return f"has {size_bytes:,} bytes, and its header asks for {wanted:,}" if size_bytes < wanted else ""
+    if found is None or shape is None:
+        return None
+    num_bytes = math.prod(int(one) for one in shape[1].split(b",") if one.strip()) * int(found[2])
+    return num_bytes * (4 if found[1] == b"U" else 1)
 
 
 def _says_objects(header: bytes) -> bool:
@@ -117,13 +140,15 @@ def code_at_start(file: BinaryIO, *, is_pickle: bool = False) -> Content:
     called what it has. A file that has to be a pickle may also import and change the code that it names.
     """
     machine = Machine(is_tolerant=True)
-    counts, limit, damage = is_pickle, "", ""
+    counts, limit, damage, is_whole = is_pickle, "", "", False
     try:
         machine.run(file)
-        counts = True
+        counts = is_whole = True
     except (OverLimitError, LimitError) as error:
         limit, counts = str(error), True
     except UnreadableError as error:
         damage = str(error) if is_pickle else ""
     used = machine if counts or machine.is_called else Machine()
-    return Content(None, list(used.denied), functions=list(used.functions), limit=limit, damage=damage)
+    found = Content(None, list(used.denied), functions=list(used.functions), limit=limit, damage=damage)
+    found.is_whole = is_whole
+    return found

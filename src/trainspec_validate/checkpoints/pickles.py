@@ -65,6 +65,8 @@ class Content:
     """In which way something that has to be a pickle is none."""
     misfits: Misfits = field(default_factory=Misfits)
     """Tensors and arrays that take more than their storages or bytes hold."""
+    is_whole: bool = False
+    """Whether it was followed up to its end."""
 
 
 class _Mark:

@@ -137,7 +137,7 @@ def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Ite
     """Storages after the five pickles of `_legacy_save` that are missing, in words.
 
     Args:
-        file: is read from where the first of them begins.
+        file: is read from where the first of them begins; is left behind the last one, where all are there.
         keys: those of the fifth pickle, in the order of the storages.
         references: those of the fourth.
     """
@@ -159,3 +159,4 @@ def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Ite
         if place > end:
             yield f"the file ends {place - end:,} bytes before the end of storage {n + 1:,} of {len(listed):,}"
             return
+    file.seek(place)

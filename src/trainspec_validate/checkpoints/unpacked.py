@@ -123,6 +123,11 @@ class _Unpacked(io.RawIOBase):
         return b""
 
 
+def is_packed(start: bytes) -> bool:
+    """Whether a file begins as one that `unpacked` unpacks."""
+    return _unpacker_of(start) is not None
+
+
 def unpacked(file: BinaryIO, start: bytes) -> BinaryIO | None:
     """The content of a compressed file; None where no loader of the standard library or joblib unpacks it.
 

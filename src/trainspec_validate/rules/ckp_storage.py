@@ -22,6 +22,7 @@ from trainspec_validate.rules._policy import (
 )
 
 FILL_LIMIT = 0.9
+_NOT_ONE = "not one fits at 90 % full: name a larger store, or save less"
 
 
 @rule("TS-CKP-017")
@@ -168,9 +169,8 @@ def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
                 f"{target.name!r} has {bytes_(free)}, to be 90 % full, and needs {bytes_(needed)}: checkpoints of "
                 f"{bytes_(save.size_bytes)}{share}, {' and '.join(kinds)}"
             )
-            each, extra = needed / copies / free, stripes * file_bytes / free if stripes > 1 else 0.0
             help_text = _fewer(
-                checkpoint, tiers[-1], int((FILL_LIMIT - extra) / each) - copies, copies * each + extra, each
+                checkpoint, tiers[-1], copies, (needed, stripes * file_bytes if stripes > 1 else 0.0), free
             )
             place = at(cluster, "storage_targets", target_index)
             yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, related=((place, "the store"),))
@@ -184,16 +184,20 @@ def _held(tier: Tier, held: int, in_flight: int) -> str:
     return f"{number(held - in_flight)} kept by tier {tier.name!r} and {number(in_flight)} being written{times}"
 
 
-def _fewer(checkpoint: CheckpointPolicy, index: int, spare: int, filled: float, each: float) -> str:
-    """How many checkpoints the last tier of a store can keep, with `spare` copies more; it may be negative.
+def _fewer(checkpoint: CheckpointPolicy, index: int, copies: int, taken: tuple[float, float], free: float) -> str:
+    """How many checkpoints the last tier of a store can keep.
 
-    `filled` is the share of the store that is in use with the tier as it is, `each` that of one copy.
+    `taken` are the bytes of all copies, and those by which the fullest stripe target has more than its share.
     """
+    if free <= 0:
+        return _NOT_ONE
+    each, extra = taken[0] / copies / free, taken[1] / free
+    spare, filled = int((FILL_LIMIT - extra) / each) - copies, copies * each + extra
     tier = checkpoint.tiers[index]
     more = spare // tier.num_replicas
     kept = tier_kept(checkpoint, tier) + more
     if kept < 1:
-        return "not one fits at 90 % full: name a larger store, or save less"
+        return _NOT_ONE
     full = percent(filled + more * tier.num_replicas * each)
     return (
         f"let tier {tier.name!r} keep {number(kept)} at most, which fill {full} with what is being written, or name a "

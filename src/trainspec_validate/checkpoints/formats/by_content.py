@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import BinaryIO
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.containers import unnamed_state, unread_container
@@ -21,13 +22,15 @@ from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_of, lack_of_array
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
-from trainspec_validate.checkpoints.unpacked import unpacked
+from trainspec_validate.checkpoints.unpacked import is_packed, unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.repository import TOOLS
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
+_OF_A_RANK = re.compile(r"[^/]\.metadata$")
+"""An index of one rank, which PyTorch DCP unpickles where ranks do not gather theirs."""
 _ZIP_START = b"PK\x03\x04"
 _COMPRESSED = (
     *(b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00", b"\x04\x22\x4d\x18"),
@@ -35,6 +38,9 @@ _COMPRESSED = (
 )
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
 _PACKED = "is compressed, and its content is looked into for code alone"
+_PACKED_OTHERWISE = "is compressed, and its content is not looked into"
+"""Of a file of Zstandard or LZ4."""
+_MOST_LAYERS = 4
 _OF_NO_FORMAT = "has the name of a file of state, and is of no format that is judged"
 _EMPTY = "has the name of a file of state, and is empty"
 _TAR_NAME = re.compile(r"(?<!\.pth)\.tar$|\.nemo$")
@@ -56,7 +62,8 @@ def read(checkpoint: Checkpoint) -> None:
     """Add what zip containers and pickles hold that no other reader takes; it comes after all of them."""
     taken = {archive.path for archive in checkpoint.archives}
     for path, fact in checkpoint.files.items():
-        if fact.kind == "file" and path not in taken and not path.endswith(_OF_OTHERS):
+        is_of_others = path.endswith(_OF_OTHERS) and not _OF_A_RANK.search(path)
+        if fact.kind == "file" and path not in taken and not is_of_others:
             with judged(checkpoint, path):
                 _read_file(checkpoint, path)
     _name_programs(checkpoint)
@@ -71,8 +78,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
             if start.startswith(_ZIP_START) or start[:2] in torch_zip.PICKLE_STARTS:
                 code = Content(None, [])
             else:
-                file.seek(0)
-                code = code_of(unpacked(file, start) or file)
+                code = _code(checkpoint, path, file, start)
             is_zeroed = not start[:1].strip(b"\0") and is_blank(file, path) and not _is_known(checkpoint, path)
     except OSError as error:
         if is_named:
@@ -84,7 +90,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         raise UnreadableError(_BLANK)
     if code.denied or code.limit or code.damage:
         torch_zip.tell_code(checkpoint, path, code)
-        checkpoint.unread |= {path: _PACKED} if start.startswith(_COMPRESSED) else {}
+        checkpoint.unread |= {path: _packed(start)} if start.startswith(_COMPRESSED) else {}
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
         torch_zip.read_archive(checkpoint, Archive(path), lambda _, __: None)
@@ -97,6 +103,21 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         checkpoint.examined.add("code")  # followed above: it has no protocol that says where it ends
     elif not start.startswith(_ZIP_START) and start[:2] not in torch_zip.PICKLE_STARTS:
         _name(checkpoint, path, start, kind)
+
+
+def _code(checkpoint: Checkpoint, path: str, file: BinaryIO, start: bytes) -> Content:
+    """The code of a file, unpacked where it is compressed, once or several times."""
+    for _ in range(_MOST_LAYERS):
+        inner = unpacked(file, start)
+        if inner is None:
+            break
+        file, start = inner, inner.read(_START_BYTES)
+        if start.startswith(_ZIP_START):
+            checkpoint.note_functions(path, ["the pickles of a zip container that is compressed once more"])
+    else:
+        checkpoint.note_functions(path, [f"what is compressed more than {_MOST_LAYERS - 1} times"])
+    file.seek(0)
+    return code_of(file)
 
 
 def is_unloadable(path: str, why: str) -> bool:
@@ -124,11 +145,15 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
     if start.startswith(_HDF5_START):
         return
     if start.startswith(_COMPRESSED):
-        checkpoint.unread[path] = _PACKED
+        checkpoint.unread[path] = unread_container(path) or _packed(start)
     elif path.lower().endswith(STATE_SUFFIXES):
         checkpoint.unread[path] = _EMPTY if not size_bytes else unread_container(path) or _OF_NO_FORMAT
     elif left_out(path) == ARCHIVE or kind == TAR:
         checkpoint.unread[path] = ARCHIVE
+
+
+def _packed(start: bytes) -> str:
+    return _PACKED if is_packed(start) else _PACKED_OTHERWISE
 
 
 def _is_of_a_tool(checkpoint: Checkpoint, path: str) -> bool:

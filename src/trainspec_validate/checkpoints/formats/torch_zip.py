@@ -136,6 +136,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             _tell_misfits(checkpoint, path, content)
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
+                tell_code(checkpoint, path, code_after(file))  # what a second call of a loader reads
             else:
                 if content.references:
                     words = "the file refers to values outside of itself, which no loader of a bare pickle finds"

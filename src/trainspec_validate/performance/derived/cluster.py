@@ -10,6 +10,8 @@ from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, l
 
 PATHS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 """Path classes, nearest first."""
+_SOLD_SHARE = 0.9
+"""The least share of the memory that a device reports which the rounded figure of its data sheet is: H100, 0.935."""
 
 
 def within(value: float, wanted: float, tolerance: float) -> bool:
@@ -26,6 +28,17 @@ def memory_bytes(group: NodeGroup) -> float | None:
     """Device memory of one accelerator: the document's figure, else the catalog's."""
     known = listed(group)
     return group.accelerator.memory_bytes or (known.memory_bytes if known else None)
+
+
+def capacity_bytes(group: NodeGroup) -> float | None:
+    """Device memory that programs can take: that of the catalog where the document has the figure of a data sheet.
+
+    Such a figure is in whole gigabytes and a little less: an H100 is sold with 80 GB and reports 85.5 GB.
+    """
+    own, known = memory_bytes(group), listed(group)
+    if own is None or known is None or own % 1e9:
+        return own
+    return known.memory_bytes if _SOLD_SHARE * known.memory_bytes <= own < known.memory_bytes else own
 
 
 def power_watts(group: NodeGroup) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import HostLink, NodeGroup
 from trainspec_validate.model.catalog import links, pcie_bandwidth
-from trainspec_validate.performance.derived.cluster import listed, memory_bytes, power_watts, ranks_per_node
+from trainspec_validate.performance.derived.cluster import capacity_bytes, listed, power_watts, ranks_per_node
 from trainspec_validate.performance.derived.speed import step_time
 
 
@@ -27,7 +27,7 @@ class Machine:
     @property
     def memory_bytes_per_rank(self) -> float | None:
         """Device memory of one rank."""
-        memory = memory_bytes(self.group)
+        memory = capacity_bytes(self.group)
         return memory / self.group.accelerator.num_ranks_per_accelerator if memory else None
 
     @property
