@@ -122,13 +122,16 @@ def flat(num: int, size: float = 0.02, slope: float = 0.0) -> list[float]:
 
 def test_a_loss_that_never_falls_is_found() -> None:
     (found,) = messages("TS-TEL-055", view(losses(flat(60))))
-    assert found == f"{LOSS} does not fall in 59 updates: 1.398 in its first reports, 1.398 in its last from step 1 on"
+    assert (
+        found
+        == f"{LOSS} does not fall in 59 optimizer steps: 1.398 in its first reports, 1.398 in its last from step 1 on"
+    )
 
 
 @pytest.mark.parametrize(
     "values",
     [flat(30), flat(60, slope=0.002), [1.4] * 60],
-    ids=["few updates", "falls a little", "one value"],
+    ids=["few optimizer steps", "falls a little", "one value"],
 )
 def test_a_loss_that_may_fall_is_no_finding(values: list[float]) -> None:
     assert judged("TS-TEL-055", view(losses(values))) == []

@@ -81,7 +81,7 @@ def test_a_change_of_the_work_begins_anew() -> None:
 
 
 def test_a_drift_needs_as_much_before_it() -> None:
-    assert refused("TS-TEL-036", view(updates([60] * 40))) == "no half hour of updates with as much before it"
+    assert refused("TS-TEL-036", view(updates([60] * 40))) == "no half hour of steps with as much before it"
 
 
 # --- the clock ----------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_milliseconds_are_found_in_every_attempt() -> None:
     for step in range(1, 6):
         stream.sample(10 * step, {DURATION: 10_000.0}, step=step)
     (found,) = messages("TS-TEL-037", view(updates([10] * 5), stream))
-    assert found.startswith("updates of attempt 1 add up to 11.11 h in 40 s, a ratio of 1,000;")
+    assert found.startswith("steps of attempt 1 add up to 11.11 h in 40 s, a ratio of 1,000;")
 
 
 def test_few_updates_are_not_judged() -> None:

@@ -27,16 +27,16 @@ class Bounds(NamedTuple):
 
 
 class Slowness(NamedTuple):
-    """Reports in a row whose updates take longer than those before."""
+    """Reports in a row whose optimizer steps take longer than those before."""
 
     first: int
     """Number of the first value in the series."""
     last: int
     num: int
     seconds: float
-    """Median update of them."""
+    """Median step of them."""
     baseline: float
-    """Median update of the reports before."""
+    """Median step of the reports before."""
 
 
 def slow_reports(run: RunView, series: JobSeries, part: Any, bounds: Bounds) -> list[Slowness]:
@@ -49,13 +49,13 @@ def slow_reports(run: RunView, series: JobSeries, part: Any, bounds: Bounds) -> 
     pieces = [piece for piece in _ascending(run, series, part) if len(piece) >= 2 * bounds.num]
     if not pieces:
         raise NotApplicable(
-            f"the lines have no times, and fewer than {2 * bounds.num} reports of updates follow each other"
+            f"the lines have no times, and fewer than {2 * bounds.num} reports of steps follow each other"
         )
     return [slow for piece in pieces for slow in _slow(series, piece, bounds)]
 
 
 def _ascending(run: RunView, series: JobSeries, part: Any) -> Iterator[Any]:
-    """Values cut where the count of updates falls, as another run in the same file, and where the batch changes."""
+    """Values cut where the count of steps falls, as another run in the same file, and where the batch changes."""
     cut = np.diff(series.step[part]) <= 0
     batch = run.job.get(BATCH)
     if batch is not None and len(part):
