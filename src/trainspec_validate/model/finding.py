@@ -256,7 +256,9 @@ class Coverage:
 
     @property
     def seconds(self) -> float:
-        """From the first to the last record."""
+        """From the first to the last record; without the time between attempts where no start is stated."""
+        if self.first_time_us < 0:
+            return self.covered_seconds
         return (self.last_time_us - self.first_time_us) / 1e6
 
 

@@ -79,7 +79,7 @@ def _stated(coverage: Coverage) -> str:
 
 def _length(coverage: Coverage) -> str:
     """The time that records span, before their number; nothing where their source states no times."""
-    is_unstated = coverage.num_records > 0 and coverage.first_time_us < 0
+    is_unstated = coverage.num_records > 0 and coverage.first_time_us < 0 and not coverage.covered_seconds
     return "no times, " if is_unstated else f"{coverage.seconds:,.0f} s, "
 
 
@@ -91,8 +91,10 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
     yield f"  read: {files}, {size}, {coverage.num_records:,} records, {coverage.num_samples:,} values"
     if coverage.num_records:
         attempts = f"{coverage.num_attempts} attempt{'' if coverage.num_attempts == 1 else 's'}"
-        span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}"
-        stated = f"{span}, {coverage.seconds:,.0f} s" if coverage.first_time_us >= 0 else "not stated"
+        span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}, "
+        begins = "" if coverage.first_time_us < 0 else span
+        has_times = coverage.first_time_us >= 0 or coverage.covered_seconds
+        stated = f"{begins}{coverage.seconds:,.0f} s" if has_times else "not stated"
         yield f"  time: {stated} in {attempts}"
     yield from (f"  the run states: {text}" for text in coverage.incidents)
     yield f"  metrics: {_metrics(coverage)}"

@@ -104,7 +104,7 @@ def _found(report: Report) -> str:
 
 
 def _clean(report: Report) -> str:
-    start = "nothing judged" if nothing_judged(report) else "no findings"
+    start = "nothing judged" if nothing_judged(report) else "no metric read" if _reads_none(report) else "no findings"
     counts = verdicts(report)
     silenced = counts[Verdict.FAIL] + counts[Verdict.WARN]
     numbers = {_WORDS[Verdict.PASS]: counts[Verdict.PASS], "silenced": silenced}
@@ -115,6 +115,11 @@ def _clean(report: Report) -> str:
         number, word = parts[0].split(" ", 1)
         parts[0] = f"{_count(int(number), 'requirement')} {word}"
     return f"{start}: " + ", ".join([_count(len(all_paths(report)), "document"), *parts])
+
+
+def _reads_none(report: Report) -> bool:
+    """Whether the streams of a run have no metric that is read, so that no finding in them says nothing."""
+    return any(run.num_checks and run.lacks and not run.metrics_seen for run in report.coverage)
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from trainspec_validate.model.finding import Coverage, CutRecord, Outcome, Verdi
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._lives import last_end
-from trainspec_validate.telemetry.checks._rows import has_times
+from trainspec_validate.telemetry.checks._rows import has_times, states_start
 from trainspec_validate.telemetry.incidents import incidents
 from trainspec_validate.telemetry.view.run_view import RunView
 
@@ -64,6 +64,8 @@ def _times(view: RunView) -> dict[str, Any]:
     if not has_times(view):
         return {"first_time_us": -1, "last_time_us": -1, "covered_seconds": 0.0}
     covered_seconds = sum(attempt.seconds for attempt in view.attempts)
+    if not states_start(view):
+        return {"first_time_us": -1, "last_time_us": -1, "covered_seconds": covered_seconds}
     times = {"first_time_us": view.first_time_us, "last_time_us": view.last_time_us}
     return {**times, "covered_seconds": covered_seconds}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trainspec_validate.checking.answers import CheckInput, evaluate_all, severity_of
@@ -14,6 +15,7 @@ from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.performance.derived.groups import narrowed
 from trainspec_validate.system.boundary import UnreadableError
 from trainspec_validate.telemetry.checks import Violation, checks_of
+from trainspec_validate.telemetry.checks._rows import states_start
 from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import Options, read_run
@@ -61,6 +63,8 @@ def judge_view(  # noqa: PLR0913
     given = CheckInput(view, documents, "streams", f"of run {view.run!r}")
     requirements = list(wanted)
     violations, outcomes = evaluate_all(given, requirements, checks_of((r.module, r.id) for r in requirements))
+    if not states_start(view):
+        violations = [(requirement, _without_times(violation)) for requirement, violation in violations]
     places = Places(files, _first_head(view), is_live=is_followed or view.is_live)
     cut = [Location(number, file.tail_offset) for number, file in enumerate(view.files) if file.tail_bytes]
     for place in cut:
@@ -68,6 +72,11 @@ def judge_view(  # noqa: PLR0913
     findings = tuple(_findings(violations, index, places, names or {}))
     cut_records = [_cut_record(view.files[place.file], place, places) for place in cut]
     return CheckResult(findings, outcomes, coverage=(coverage_of(view, documents, outcomes, cut_records),))
+
+
+def _without_times(violation: Violation) -> Violation:
+    """A violation without moments, in a run whose source states none: they would be times of 1970."""
+    return replace(violation, evidence=replace(violation.evidence, first_time_us=None, last_time_us=None))
 
 
 def _cut_record(file: StreamFile, place: Location, places: Places) -> CutRecord:

@@ -55,9 +55,13 @@ def has_times(run: RunView) -> bool:
 
 def when(run: RunView, time_us: int) -> str:
     """A moment as the end of a message; nothing where times were made up, or count from a start that is not stated."""
+    return f" at {moment(time_us)}" if states_start(run) else ""
+
+
+def states_start(run: RunView) -> bool:
+    """Whether times are moments, and not made up, or counted from a start that is not stated."""
     clocks = {clock_of(head) for head in run.heads}
-    is_stated = not clocks or bool(clocks - {"none", "relative"})
-    return f" at {moment(time_us)}" if is_stated else ""
+    return not clocks or bool(clocks - {"none", "relative"})
 
 
 def clock_of(head: PlacedHead) -> str:

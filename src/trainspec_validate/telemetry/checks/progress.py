@@ -14,9 +14,18 @@ from trainspec_validate.telemetry.checks._job import report_interval, stretches
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_by, judged_attempts, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress, progress
-from trainspec_validate.telemetry.checks._rows import Columns, finite, refuse_snapshot, refuse_timeless, rows_of, when
+from trainspec_validate.telemetry.checks._rows import (
+    Columns,
+    finite,
+    has_times,
+    refuse_snapshot,
+    refuse_timeless,
+    rows_of,
+    when,
+)
 from trainspec_validate.telemetry.checks._seen import advice
 from trainspec_validate.telemetry.checks._signs import long_pauses, signs_of
+from trainspec_validate.telemetry.checks._skips import runs_of_skips
 from trainspec_validate.telemetry.checks._words import (
     damaged,
     few,
@@ -215,6 +224,9 @@ def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence
 @check("TS-TEL-033")
 def no_progress(run: RunView) -> Iterator[Violation]:
     """A job that completes no step for long says why."""
+    if not has_times(run) and (skips := runs_of_skips(run)):
+        yield from few(skips)
+        return
     refuse_timeless(run)
     known = find_progress(run)
     pauses = standstills(run)

@@ -65,6 +65,7 @@ class Reader:
             self._transcript.lose("meaning", "prediction", _PREDICTION, offset)
             return
         self._has_training = True
+        self._transcript.reach(step, fit.step(found.get("total_steps")))
         if copy := self._copies.row(step, found):
             yield offset, copy
         for name in _LEFT_OUT.keys() & found.keys():

@@ -144,6 +144,7 @@ class Reader:
         pairs, rest = self._pairs(offset, match["fields"])
         values = self._values(offset, pairs)
         step = fit.step(int(match["step"]))
+        self._transcript.reach(step, int(match["total"]))
         if step is not None and step > int(match["total"]) > 0 and not self._is_beyond:
             self._is_beyond = True
             yield offset, beyond(step, int(match["total"]))

@@ -71,6 +71,8 @@ class Reader:
     def _beyond(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
         """The refusal of the first step beyond the number of steps that the line states."""
         step, total = (fit.step((match.groupdict().get(name) or "").replace(",", "")) for name in ("step", "total"))
+        if step is not None:
+            self._transcript.reach(step + self._form.is_index, total)
         if step is not None and total and step > total and not self._is_beyond:
             self._is_beyond = True
             yield offset, beyond(step, total)

@@ -80,6 +80,9 @@ def read(
         offset = found[0]
         transcript.num_refusals += isinstance(found[1], Refusal)
         yield found
+    if transcript.ends is not None:
+        step, total = transcript.ends
+        transcript.lose("incident", "total", f"the log ends at step {step:,} of {total:,}", offset)
     yield offset, transcript.losses()
 
 

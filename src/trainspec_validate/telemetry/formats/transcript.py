@@ -36,6 +36,8 @@ class Transcript:
     """Whether the file's own sequence numbers are used."""
     is_restored: bool = False
     """Whether the program says, before its first record, that it continues from a checkpoint."""
+    ends: tuple[int, int] | None = None
+    """Last step and number of steps that the file states, and has not reached; None where it has, or states none."""
     tally: Tally = field(default_factory=Tally)
     num_records: int = 0
     num_refusals: int = 0
@@ -55,6 +57,10 @@ class Transcript:
     def lose(self, reason: LossReason, what: str, message: str, offset: int, num: int = 1) -> None:
         """Count a loss."""
         self.tally.lose(reason, what, message, offset, num)
+
+    def reach(self, step: int | None, total: int | None) -> None:
+        """Note a completed step, and of how many it is as its line says."""
+        self.ends = (step, total) if step is not None and total and step < total else None
 
     def state(self, name: str, unit: str | None, instrument: str | None) -> None:
         """Note what the file states of a metric; what it stated first stays."""
