@@ -51,6 +51,11 @@ class Unknown:
         return "Unknown"
 
 
+def is_given(value: object) -> bool:
+    """Whether a document states an optional value: no default stands for it, and it is not one that is unknown."""
+    return value is not None and type(value) is not Unknown
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Builds the records of one document."""
