@@ -52,7 +52,7 @@ class Unknown:
 
 
 def is_given(value: object) -> bool:
-    """Whether a document states an optional value: no default stands for it, and it is not one that is unknown."""
+    """Whether a document states an optional value, which is neither left to its default nor listed as unknown."""
     return value is not None and type(value) is not Unknown
 
 
