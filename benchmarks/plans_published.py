@@ -1,7 +1,8 @@
 """Compares published layouts with the planner's, under one model and the same constraints.
 
 Ranks, batch, sequence length, memory and number formats are those of the run for both. Settings that a
-publication omits take the values that the model predicts to be best, which favours the published plan.
+publication omits take the values that the model predicts to be best among those that fit and are predicted to take at
+most twice the measured step, which favours the published plan.
 Everything is compared twice:
 
 - planner: with the kernels, the overlap and the memory savings that the planner counts on, among all candidates of its

@@ -15,12 +15,16 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.planner_makers import make
+from tests.planner_makers import make, profile
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import plan_report
+from trainspec_validate.cli.commands.plan_prediction import too_large
 from trainspec_validate.cli.toolbox import command
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import TrainingPlan, read
 from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.model.finding import Severity
+from trainspec_validate.performance.forecast.predict import predict
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner.search import search
 from trainspec_validate.planner.starter import documents
@@ -310,3 +314,14 @@ def test_a_plan_that_is_given_is_predicted_as_the_search_predicts_it(cluster: st
 def test_a_prediction_takes_no_wishes(here: Path) -> None:
     assert "leave out --model, --num-ranks" in failure(run("cluster.yaml", *QUICK, "--predict", "x.yaml", where=here))
     assert "Missing option '--model'" in failure(run("cluster.yaml", where=here))
+
+
+@pytest.mark.parametrize(("share", "words"), [(1.2, None), (1.0, "may not fit"), (0.5, "is predicted not to fit")])
+def test_a_prediction_says_that_a_plan_is_too_large(share: float, words: str | None) -> None:
+    plan = read("TrainingPlan", load_file(CLUSTERS.parent / "plans" / "gpt3-175b-selective.yaml").data)
+    assert isinstance(plan, TrainingPlan)
+    found = predict(plan, profile("nvidia-eos"))
+    assert found.memory
+    machine = replace(found.machine, memory_bytes=found.memory[1].total * share)
+    notes = too_large(replace(found, machine=machine))
+    assert [words in note for note in notes] == ([True] if words else [])

@@ -246,3 +246,22 @@ def test_an_empty_pointer_is_noted(tmp_path: Path, pointer: str) -> None:
     (tmp_path / pointer).touch()
     assert f"{pointer}: is empty, so it names no checkpoint" in invoke(tmp_path).stderr
     assert chosen(tmp_path) == "global_step20"
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["fold0_epoch3.pt", "fold1_epoch3.pt"], ""),
+        (["fold_0_best_model.pt", "fold_1_best_model.pt"], ""),
+        (["model_seed1_step10.pt", "model_seed42_step20.pt"], ""),
+        (["model_seed42_step10.pt", "model_seed42_step20.pt"], "model_seed42_step20.pt"),
+        (["step_1.pt", ".step_3.pt"], "step_1.pt"),
+        (["watch_model_ep01_loss0.91.pth", "watch_model_ep02_loss0.42.pth"], "watch_model_ep02_loss0.42.pth"),
+    ],
+)
+def test_runs_and_metrics_in_names(names: list[str], wanted: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for number, name in enumerate(names):
+        torch.save({"model": {"w": torch.full((2,), float(number))}}, tmp_path / name)
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (result.exit_code, Path(result.stdout.strip()).name) == ((0, wanted) if wanted else (2, "")), result.output

@@ -13,6 +13,7 @@ from trainspec_validate.interop.document import formats
 from trainspec_validate.interop.fragment import ForeignText
 
 PAIRS = {"deepspeed": "deepspeed-json", "torchtitan": "torchtitan-toml", "megatron-lm": "megatron-arguments"}
+PAIRS["maxtext"] = "maxtext-settings"
 CLEAR = {
     "precision.master_parameters": "fp32",
     "precision.accumulation": "fp32",
@@ -90,9 +91,35 @@ MEGATRON_PLANS: dict[str, dict[str, Any]] = {
     "copies": {"parallelism": {"num_accelerators": 16, "data": 16, "sharding": "none"}},
     "with-a-limit": {"communication.timeout_seconds": 600, "job": {"num_steps": 100, "seed": 7}},
 }
+MAXTEXT_PLANS: dict[str, dict[str, Any]] = {
+    "long-sequences": TORCHTITAN_PLANS["long-sequences"],
+    "copies": MEGATRON_PLANS["copies"],
+    "with-a-limit": {"job": {"num_steps": 100, "seed": 7}},
+    "experts": {
+        "model.family": "moe-transformer",
+        "model.experts": {"num_experts": 8, "num_active_experts": 2, "ffn_hidden_size": 1024},
+        "parallelism": {"num_accelerators": 64, "data": 64, "expert": 8, "sharding": "parameters"},
+        "batch.global_sequences": 256,
+    },
+    "scheduled": {
+        "job": {"num_steps": 1000},
+        "optimizer": {
+            "name": "adamw",
+            "clipping": {"kind": "global-norm", "threshold": 1.0},
+            "learning_rate": {
+                "kind": "cosine",
+                "peak": 3e-4,
+                "final": 3e-5,
+                "warmup_steps": 100,
+                "total_steps": 1000,
+            },
+        },
+    },
+}
 CASES = [(name, plan, changes) for name in PAIRS for plan, changes in PLANS.items()]
 CASES += [("torchtitan", plan, changes) for plan, changes in TORCHTITAN_PLANS.items()]
 
+CASES += [("maxtext", plan, changes) for plan, changes in MAXTEXT_PLANS.items()]
 CASES += [("megatron-lm", plan, changes) for plan, changes in MEGATRON_PLANS.items()]
 OWN = {"megatron-lm": {"precision.gradients": "fp32"}}
 """Megatron-LM keeps gradients in the format in which it sums them."""
@@ -124,3 +151,12 @@ def test_a_plan_comes_back(name: str, plan: str, changes: dict[str, Any]) -> Non
     degrees = {key for key in said if key in {"parallelism.data", "parallelism.tensor", "parallelism.pipeline"}}
     degrees -= FROM_LAUNCHER.get(name, set())
     assert degrees | {"batch.global_sequences", "batch.micro_sequences", "precision.compute"} <= common
+
+
+def test_megatron_sends_tokens_to_experts_and_keeps_the_history_of_the_plan() -> None:
+    recipe = {"format": "fp8-hybrid", "scaling": "delayed", "amax_history_steps": 1024}
+    exported = formats()["megatron-lm"].write(job(MEGATRON_PLANS["experts"] | {"precision.recipe": recipe}))
+    assert "--moe-token-dispatcher-type alltoall" in exported.text
+    assert "--fp8-amax-history-len 1024" in exported.text
+    assert any("--moe-grouped-gemm" in note for note in exported.left_out)
+    assert any("--fp8-amax-compute-algo" in note for note in exported.left_out)

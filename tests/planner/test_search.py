@@ -131,12 +131,36 @@ def test_no_context_ranks_without_need(asked: Make, cluster: str) -> None:
     assert ranking.plans[0].seconds <= ranking.best[0].seconds * (1 + CONTEXT_INDIFFERENCE)
 
 
+MORE = [
+    ("aws-p4de-a100", "llama3-8b", 8, 64),
+    ("coreweave-h100", "mixtral-8x7b", 32, 64),
+    ("gcp-a3-ultra-h200", "llama3-70b", 64, 256),
+    ("google-tpu-v5p-pod", "llama3-70b", 64, 64),
+    ("moonshot-h800", "llama3-8b", 8, 64),
+    ("zyphra-ibm-mi300x", "qwen3-30b-a3b", 16, 64),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", MORE, ids=lambda job: f"{job[0]}-{job[1]}")
+@pytest.mark.parametrize("framework", [None, "megatron-core"])
+def test_plan_1_is_no_more_than_five_per_cent_slower_than_the_fastest(
+    asked: Make, job: tuple[str, str, int, int], framework: str | None
+) -> None:
+    cluster, model, num_ranks, sequences = job
+    wishes = {"num_ranks": num_ranks, "global_sequences": sequences, "framework": framework}
+    ranking = search(asked(cluster, model, sequence_length=4096, **wishes).goal, 1)
+    assert ranking.plans[0].seconds <= ranking.best[0].seconds * 1.05
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), JOBS)
 def test_alternatives_differ_in_kind_and_are_in_order(
     asked: Make, cluster: str, model: str, num_ranks: int, sequences: int
 ) -> None:
-    plans = search(asked(cluster, model, num_ranks=num_ranks, global_sequences=sequences).goal, 10).plans
+    ranking = search(asked(cluster, model, num_ranks=num_ranks, global_sequences=sequences).goal, 10)
+    plans = ranking.plans
+    assert plans[0].seconds <= ranking.best[0].seconds * (1 + CONTEXT_INDIFFERENCE)
     assert 1 < len(plans) <= 10
     assert len({scored.choice.kind for scored in plans}) == len(plans)
     times = [scored.seconds for scored in plans[1:]]

@@ -101,7 +101,11 @@ def test_the_peak_of_adapters_is_judged_by_what_they_train(findings) -> None:
         ({"num_steps": 20000}, {"warmup_steps": 0}, None),
         ({"num_steps": 20000}, {}, None),
         ({"num_steps": 9000}, {"warmup_steps": 2}, None),
-        ({"num_steps": 9000}, {"warmup_steps": 9000}, None),
+        ({"num_steps": 9000}, {"warmup_steps": 8999}, None),
+        ({"num_steps": 9000}, {"warmup_steps": 9000}, "warmup_steps"),
+        ({"num_steps": 9000}, {"warmup_steps": 9000, "total_steps": 9000}, "warmup_steps"),
+        ({"num_steps": 9000}, {"warmup_steps": 9001, "total_steps": 9000}, None),  # TS-BAT-034 reports it
+        ({"num_steps": None, "num_tokens": 9e3 * STEP_TOKENS}, {"warmup_tokens": 9e3 * STEP_TOKENS}, "warmup_tokens"),
         ({"num_steps": 9000}, {"warmup_steps": 9001}, "warmup_steps"),
         ({"num_steps": 9000}, {"warmup_steps": 9001, "total_steps": 20000}, None),
         ({"num_steps": None, "num_tokens": 20000 * STEP_TOKENS}, {"warmup_steps": 2_000_000}, "warmup_steps"),

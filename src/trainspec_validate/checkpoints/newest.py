@@ -30,6 +30,7 @@ from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.progress import hold_the_same
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.runs import several_runs
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside
 from trainspec_validate.checkpoints.saves import (
     Saved,
@@ -123,6 +124,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     group = _series(directory)
     if group is None:
         return
+    if words := several_runs(group.root):
+        raise SeveralSeriesError(words)
     group = _apart(group)
     candidates, others = candidates_of(group)
     beside = tuple(one.root for one in candidates if one.files is None)
@@ -221,6 +224,7 @@ def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> 
 
 def _pairs(one: Candidate, others: Sequence[Candidate]) -> Iterator[tuple[Candidate, Saved, Saved]]:
     """Others with what orders them: all files side by side, and the few directories before one, of one file each."""
+    others = [other for other in others if not is_set_aside(other.root.name) or is_set_aside(one.root.name)]
     if one.saved is not None:
         yield from ((other, one.saved, other.saved) for other in others if other.saved is not None)
     elif one.files is None and (saved := state_of(one.root)):
@@ -317,6 +321,7 @@ def _judge(
     if not faults:
         faults += _without_state(checkpoint, older)
         faults += _without_optimizer(checkpoint, one, older)
+    faults += () if faults else _copied(checkpoint, older)
     if not faults:
         faults += unusable(checkpoint, _read(older))
         faults += (f"{checkpoint.place(place)}: {words}" for place, words in counted_ahead(checkpoint, _read(older)))
@@ -324,14 +329,12 @@ def _judge(
         lacks = lacking(checkpoint, [(each.root, each.files) for each in older[:NUM_COMPARED]])
         faults += (f"{checkpoint.name}: {words}" for words in lacks)
     if not faults:
-        faults += _copied(checkpoint, older)
         faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
         faults += (f"{checkpoint.name}: {words}" for words in copied_from(checkpoint, [each.root for each in older]))
         faults += _with_other_weights(checkpoint, terms)
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
-    if not faults:
-        faults += _changed(checkpoint)
+    faults += () if faults else _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
         behind = counted_behind(checkpoint, _read(older))
@@ -441,7 +444,7 @@ def _words(finding: Finding) -> str:
 
 
 def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
-    """Weights that another checkpoint has too, in a run whose updates change them: one of both has them from the other.
+    """Weights that another checkpoint has too, in a run whose steps change them: one of both has them from the other.
 
     Which one is not known, so neither is chosen.
     """

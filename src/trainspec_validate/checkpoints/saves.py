@@ -34,6 +34,7 @@ _RANK = re.compile(
 )
 _OF = re.compile(r"\d[-_]?of[-_]?\d", re.IGNORECASE)
 _EP = re.compile(r"ep[-_.]?\d", re.IGNORECASE)
+_METRIC = re.compile(r"\d\.\d{1,12}", re.ASCII)
 _NUM_PAIRED = 100
 """States that are compared with each other to see whether there are several."""
 _LEADING = ("last", "latest", "final")
@@ -121,6 +122,9 @@ def _are_epochs(names: Sequence[str]) -> bool:
     lowest = min(counted["ep"][-1] for counted in counts)
     begin = all(_EP.match(name) for name in names if "ep" in counts_in(name))
     are_sparse = _are_sparse([counted["ep"][-1] for counted in counts])
+    metrics = [tuple(_METRIC.findall(name)) for name in names]
+    if all(metrics) and len(set(metrics)) == len(metrics):
+        return True  # ranks of one save have one loss
     return not steps and (lowest > len(counts) or (begin and lowest > 0) or are_sparse)
 
 
@@ -190,7 +194,7 @@ def _are_counted(saved: Sequence[Saved]) -> bool:
         return False
     if word not in WORDS:
         return _are_no_ranks(counted)
-    seconds = [number[-1] for number in numbers if len(number) > 1]  # the updates of fairseq, or ranks
+    seconds = [number[-1] for number in numbers if len(number) > 1]  # the steps of fairseq, or ranks
     return not seconds or min(seconds) > len(counted)
 
 

@@ -34,6 +34,8 @@ LEAST_RATE, LEAST_LONG_RATE, LONG_JOB_TOKENS = 1e-8, 5e-7, 100e9
 LONG_JOB_STEPS, LEAST_WARMUP_STEPS = 10_000, 10
 THRESHOLDS = (1e-3, 1e3)
 UNITS = ("steps", "tokens")
+_SAME = 1e-9
+"""Relative difference of two counts of steps that were computed."""
 _TOKEN_TOLERANCE = 1.01
 
 
@@ -128,9 +130,11 @@ def warmup_length(plan: TrainingPlan) -> Iterator[Violation]:
     if not steps or not whole:
         raise NotApplicable("no warm-up in a job whose steps are known")
     place = at(plan, "optimizer", "learning_rate", key)
-    if steps > whole and getattr(schedule, key.replace("warmup", "total")) is None:  # else TS-BAT-034 reports it
+    total = getattr(schedule, key.replace("warmup", "total"))
+    is_told = total is not None and getattr(schedule, key) > total  # by TS-BAT-034
+    if steps >= whole * (1 - _SAME) and not is_told:
         lengths = f"the warm-up takes {number(round(steps))} steps, and the job {number(round(whole))}"
-        message = f"{lengths}: the peak is never reached"
+        message = f"{lengths}: {'the peak is never reached' if steps > whole else 'no step follows at the peak'}"
         yield Violation(place, message, f"let the warm-up end before the job: correct {key} or the length of the job")
     elif steps < LEAST_WARMUP_STEPS and whole >= LONG_JOB_STEPS:
         yield Violation(

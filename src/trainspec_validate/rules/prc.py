@@ -167,7 +167,7 @@ def master_parameters(plan: TrainingPlan) -> Iterator[Violation]:
     what = f"the master copy is {p.master_parameters}" if p.master_parameters else "there is no master copy"
     yield Violation(
         at(plan, "precision", "master_parameters" if p.master_parameters else "parameters"),
-        f"parameters are {p.parameters}, {what}, and updates are rounded to nearest",
+        f"parameters are {p.parameters}, {what}, and optimizer steps are rounded to nearest",
         "set master_parameters to fp32, or parameter_rounding to stochastic",
     )
 

@@ -38,7 +38,17 @@ def show(cluster: str, plan: str, style: str, *, force: bool) -> None:
         terminal.emit(json.dumps(_json(found), indent=2, ensure_ascii=False) + "\n", "json")
         return
     tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
-    terminal.tell(accuracy(found.outlook))
+    for note in (accuracy(found.outlook), *too_large(found)):
+        terminal.tell(note)
+
+
+def too_large(found: Prediction) -> list[str]:
+    """That a plan is predicted to need more memory than a rank has, or may."""
+    if found.memory is None or found.memory[1].high_total <= found.machine.memory_bytes:
+        return []
+    memory, capacity = found.memory[1], found.machine.memory_bytes
+    verdict = "is predicted not to fit" if memory.low_total > capacity else "may not fit"
+    return [f"the plan {verdict}: a rank has {bytes_(capacity)}; measure its peak first"]
 
 
 def _rows(found: Prediction) -> list[tuple[str, str]]:

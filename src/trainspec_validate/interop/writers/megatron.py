@@ -82,6 +82,9 @@ def _parallelism(job: Job, notes: list[str]) -> Options:
         notes.append(f"parallelism.context_method: no --cp-comm-type is {p.context_method}")
     if job.plan.model.experts:
         options += [("expert-model-parallel-size", p.expert), ("expert-tensor-parallel-size", p.expert_tensor)]
+        if p.expert > 1:
+            options.append(("moe-token-dispatcher-type", "alltoall"))
+        notes.append("model.experts: products of experts run one by one; set --moe-grouped-gemm to run them together")
     order = [axis for axis in p.order if getattr(p, axis, 1) > 1]
     if order == [axis for axis in _STAGES_INSIDE if getattr(p, axis) > 1] and p.pipeline > 1 and p.data > 1:
         options.append(("use-tp-pp-dp-mapping", True))
@@ -172,6 +175,9 @@ def _precision(job: Job, notes: list[str]) -> Options:
     if precision.recipe:
         kind, scaling = _FORMATS.get(precision.recipe.format), _RECIPES.get(precision.recipe.scaling or "")
         options += [("fp8-format", kind), ("fp8-recipe", scaling if kind else None)]
+        if kind and scaling == "delayed" and precision.recipe.amax_history_steps:
+            options.append(("fp8-amax-history-len", precision.recipe.amax_history_steps))
+            notes.append("precision.recipe: set --fp8-amax-compute-algo; its default takes the most recent step alone")
         if kind is None or scaling is None:
             notes.append("precision.recipe: choose --fp8-format and --fp8-recipe, or --fp4-format")
     if precision.loss_scaling:
