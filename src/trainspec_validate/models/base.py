@@ -19,7 +19,8 @@ CountOrZero = Annotated[Whole, Meta(ge=0, le=100_000_000)]
 SequenceCount = Annotated[Whole, Meta(ge=1, le=10_000_000_000)]
 """Sequences, or images, of a step: 131,072 accelerators with 8,192 each take 1.1e9."""
 StepTokens = Annotated[Whole, Meta(ge=1, le=1_000_000_000_000)]
-"""Tokens of a step: a published job on 50,944 TPU v5e took 417e6, and 131,072 accelerators with 1e6 each take 131e9."""
+"""Tokens of a step: a job on 50,944 TPU v5e took 417e6 (AI-Hypercomputer/maxtext:MaxText/configs/v5e/README.md), and
+131,072 accelerators with 1e6 each take 131e9."""
 Degree = Annotated[Whole, Meta(ge=1, le=1_000_000)]
 Parameters = Annotated[float, _quantity("1", 1, 1e16)]
 Tokens = Annotated[float, _quantity("{token}", 0, 1e15)]
