@@ -218,12 +218,23 @@ def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Itera
     start = values[:edge]
     usual = start[np.abs(start) <= SPIKE * max(float(np.median(np.abs(start))), floor)]
     end, first = float(np.median(values[-edge:])), float((usual if len(usual) else start).max())
+    first = _before_jump(values[:edge], values, end) or first
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // edge, 2))]
     least = min(parts)
     if end > first + abs(first) * EDGE_SHARE:
         yield _violation(series, kept[-edge:], f"ends at {number(end)}, above {number(first)} of its first reports")
     elif end > RISEN * max(least, floor):
         yield _violation(series, kept[-edge:], f"ends at {number(end)}, and was {number(least)} before")
+
+
+def _before_jump(start: Any, values: Any, end: float) -> float:
+    """Largest of the first reports before they double for good, where they scatter less than the end rose; else 0."""
+    scatter = float(np.median(np.abs(np.diff(values))))
+    for place in range(2, len(start) - EXPLOSION_REPORTS + 1):
+        first = float(start[:place].max())
+        if start[:place].min() > LEAST_START and (start[place:] > RISEN * first).all():
+            return first if end - first > SPIKE * scatter else 0.0
+    return 0.0
 
 
 def _stays(run: RunView, series: JobSeries, kept: Any, values: Any) -> Iterator[Violation]:
