@@ -19,7 +19,7 @@ _CONTAINER: Final = b"PK\x03\x04"
 
 
 def programs_in(container: Zip) -> Iterator[str]:
-    """What a loader would run or unpickle besides the pickles of a container, in words with the name of one entry."""
+    """Programs and inner containers, each in words with the name of one entry, that loaders run or unpickle."""
     names = container.names()
     for pattern, words in _KINDS:
         if name := next(filter(pattern.search, names), ""):
