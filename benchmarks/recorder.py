@@ -1,4 +1,4 @@
-"""Cost of recording for a training loop: per record on the thread of the caller, and per update of 10 ms.
+"""Cost of recording for a training loop: per record on the thread of the caller, and per optimizer step of 10 ms.
 
 Run with `python benchmarks/recorder.py`; `--short` keeps to seconds. The loop computes in Python, so that the thread
 that writes competes with it for the interpreter: the worst case. Loops with and without recording take turns in one
@@ -56,7 +56,7 @@ def turns_of_a_step() -> int:
 
 
 def updates(run: Any, num_steps: int, num_turns: int) -> tuple[float, float]:
-    """Seconds of each update of a loop: of the wall clock, and of the processor in all threads of the process."""
+    """Seconds of each step of a loop: of the wall clock, and of the processor in all threads of the process."""
     wall, busy = time.perf_counter(), time.process_time()
     for number in range(num_steps):
         with run.step(number):
@@ -87,16 +87,16 @@ def report_calls(run: Any, title: str) -> None:
             run.log(**VALUES)
 
     for name, action in (
-        ("update with five values, two records", step),
+        ("optimizer step with five values, two records", step),
         ("log of a metric by its name, one record", lambda: run.log({"train.gradient.variance": 3.2e7})),
         ("event, one record", lambda: run.event("train.loss.spike", {"train.loss.baseline": 2.1})),
-        ("log of five values within an update", lambda: run.log(**VALUES)),
+        ("log of five values within an optimizer step", lambda: run.log(**VALUES)),
     ):
         print(f"  {name:<42} {title:<12} {calls(action, 200) * 1e6:7.2f} us")
 
 
 def report_threads(run: Any) -> None:
-    """Print the time of the processor that an update takes in both threads together, with nothing between updates."""
+    """Print the time of the processor that a step takes in both threads together, with nothing between updates."""
     found = []
     for _ in range(20):
         run.flush()
@@ -108,11 +108,11 @@ def report_threads(run: Any) -> None:
         found.append((time.process_time() - begin) / 500)
     seconds = statistics.median(found)
     share = 100 * seconds / STEP_SECONDS
-    print(f"  update, caller and writing thread {seconds * 1e6:.1f} us of processor time: {share:.2f} % of 10 ms")
+    print(f"  step, caller and writing thread {seconds * 1e6:.1f} us of processor time: {share:.2f} % of 10 ms")
 
 
 def report_updates(folder: Path, num_rounds: int, num_steps: int) -> None:
-    """Print what an update costs with and without recording."""
+    """Print what an optimizer step costs with and without recording."""
     num_turns = turns_of_a_step()
     silent, recorded = recording(folder, ""), recording(folder, "updates")
     updates(silent, num_steps, num_turns)
@@ -122,7 +122,7 @@ def report_updates(folder: Path, num_rounds: int, num_steps: int) -> None:
             order = (silent, run) if number % 2 else (run, silent)
             times = [updates(each, num_steps, num_turns) for each in order]
             pairs.append((times[number % 2 == 0], times[number % 2]))
-    print(f"updates of about 10 ms, {num_rounds} pairs of {num_steps}, in turn; median of the pairs, standard error")
+    print(f"steps of about 10 ms, {num_rounds} pairs of {num_steps}, in turn; median of the pairs, standard error")
     for place, clock in enumerate(("wall clock", "processor time of all threads")):
         plain, with_it = (statistics.median(each[place] for each in column) for column in zip(*pairs, strict=True))
         shares = [100 * (one[place] / other[place] - 1) for other, one in pairs]

@@ -142,7 +142,7 @@ def wait(directory: Path, process: subprocess.Popen[bytes], step: int, attempt: 
             return found
         time.sleep(0.05)
     log = (directory.parent / "log").read_text(errors="replace")
-    sys.exit(f"update {step} of attempt {attempt} never came; the run said:\n{log[-2000:]}")
+    sys.exit(f"step {step} of attempt {attempt} never came; the run said:\n{log[-2000:]}")
 
 
 def trial(stack: Stack, case: Case) -> dict[str, float]:

@@ -111,8 +111,8 @@ def rounds(names: Sequence[str], count: int, base: Wanted) -> dict[str, list[Mea
 
 def report(found: Mapping[str, Sequence[Measured]], base: Wanted) -> None:
     """Print the table."""
-    every = f"saves and comparisons every {base.interval_steps} updates"
-    print(f"{len(found[NONE])} rounds of {base.num_steps} updates, {every}; equal losses in all runs")
+    every = f"saves and comparisons every {base.interval_steps} optimizer steps"
+    print(f"{len(found[NONE])} rounds of {base.num_steps} optimizer steps, {every}; equal losses in all runs")
     for name, runs in found.items():
         pairs = list(zip(runs, found[NONE], strict=True))
         wall = _ratios([(one.step_seconds, none.step_seconds) for one, none in pairs])
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--plan", default="transformer", help="name of a plan in reference/plans")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=209)
-    parser.add_argument("--interval", type=int, default=25, help="updates between saves, and between comparisons")
+    parser.add_argument("--interval", type=int, default=25, help="steps between saves, and between comparisons")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--short", action="store_true", help="one short round of none and all")
     options = parser.parse_args()

@@ -37,7 +37,7 @@ FOREVER = 1e9
 SAVES, DIGESTS, WATCH, AGREEMENT, REPLICAS = "saves", "digests", "watch", "agreement", "replicas"
 MEANS = (SAVES, DIGESTS, WATCH, AGREEMENT, REPLICAS)
 """Asynchronous saves; digests of state and files in them; progress and heartbeats; stops that all ranks agree upon
-before each update; comparisons of the replicas."""
+before each step; comparisons of the replicas."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ BLOOM: Expected = [
     ("TS-TEL-026", 88),
     # The loss of the last eight lines is 4.4, and was 2.7 before them: the run with 104 billion parameters diverged.
     ("TS-TEL-055", 83),
-    # One slow node: 105.16 s, 105.17 s, 106.25 s, then 110.17 s, 111.14 s, and still 111.00 s 2,216 updates later.
+    # One slow node: 105.16 s, 105.17 s, 106.25 s, then 110.17 s, 111.14 s, and still 111.00 s 2,216 steps later.
     ("TS-TEL-036", 34),
     # Samples per second of 0.005 where 2,048 samples took 384 s: divided by milliseconds. The last finding has 4 lines.
     *(("TS-TEL-038", line) for line in range(80, 88)),
@@ -46,7 +46,7 @@ EXPECTED: dict[str, Expected] = {
         ("TS-TEL-024", 2),
         ("TS-TEL-024", 2),
     ],
-    # A sound run of 5,120 accelerators: a slow first update, evaluations between blocks.
+    # A sound run of 5,120 accelerators: a slow first step, evaluations between blocks.
     "mlperf_v51_llama31_405b_5120xGB200.mllog.txt": [],
     # 28 block_stop and 27 block_start: the first block never started.
     "mlperf_v40_gpt3_tpu_v5p_12288_maxtext.mllog.txt": [("TS-TEL-043", 27)],

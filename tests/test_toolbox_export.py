@@ -188,9 +188,9 @@ def test_a_program_that_cannot_run_the_job_is_refused(tmp_path: Path, monkeypatc
     assert (one.exit_code, one.stdout) == (2, "")
     assert "slurm: this is for GPUs of nvidia and amd" in one.stderr
     every = invoke(plan, "--to", "all", "--output", str(tmp_path / "launch"))
-    assert every.exit_code == 2
-    assert not (tmp_path / "launch").exists()
-    assert len(every.stderr.splitlines()) == len(formats())
+    assert every.exit_code == 0
+    assert [path.name for path in (tmp_path / "launch").iterdir()] == ["maxtext.yml"]
+    assert every.stderr.count("not written: ") == len(formats()) - 1
 
 
 def test_all_tells_which_formats_were_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -475,7 +475,7 @@ def write() -> str:
             "Bytes of one parameter on each of the d ranks that share a copy, bf16 with fp32 gradients:",
             table(("scheme", *(f"d = {digits(ranks)}" for ranks in RANKS)), schemes()),
             "Bytes of optimizer state of one parameter in fp32, master weights left out, with the usual moments. Muon "
-            "updates all parameters here; AdamW for the tables adds 4 bytes of each of theirs:",
+            "optimizer steps all parameters here; AdamW for the tables adds 4 bytes of each of theirs:",
             table(("optimizer", "moments", "llama3-8b", "llama3-70b"), optimizers()),
         ),
         _activation_sections(),

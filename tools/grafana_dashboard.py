@@ -16,7 +16,7 @@ from schemas import SITE
 
 ROWS = (
     ("Run", job.RUN),
-    ("Time of an update", job.STEPS),
+    ("Time of a step", job.STEPS),
     ("Throughput", job.THROUGHPUT),
     ("Learning", job.LEARNING),
     ("Completeness", job.COMPLETENESS),

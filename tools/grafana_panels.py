@@ -37,7 +37,7 @@ RUN = (
         f"topk(1, max by (<attempt>) (timestamp(<train.step.count>{R})))",
         "{{<attempt>}}",
     ),
-    stat("Updates", "Optimizer updates completed.", "none", f"train_run:step_count:max{R}"),
+    stat("Updates", "Optimizer steps completed.", "none", f"train_run:step_count:max{R}"),
     stat("Ranks", "Ranks that take part.", "none", f"max(<train.world.active>{R})"),
     stat("Silent ranks", "Ranks that take part and do not report.", "none", f"train_run:ranks_silent:count{R}"),
     stat("Goodput", "Share of the run that was productive.", "percentunit", f"train_run:goodput:ratio{R}"),
@@ -48,7 +48,7 @@ RUN = (
 
 STEPS = (
     Panel(
-        "Time of an update",
+        "Time of a step",
         "As the job reports it, and over its ranks.",
         "s",
         (
@@ -128,8 +128,8 @@ LEARNING = (
         ((f"max(<train.gradient.norm>{R})", "norm"),),
     ),
     Panel(
-        "Updates skipped and clipped",
-        "Per update that was completed.",
+        "Optimizer steps skipped and clipped",
+        "Per optimizer step that was completed.",
         "percentunit",
         (
             (f"sum(rate(<train.step.skipped>{R}[15m])) / max(rate(<train.step.count>{R}[15m]))", "skipped"),
@@ -285,7 +285,7 @@ CHECKPOINTS = (
     ),
     Panel(
         "Newest checkpoint",
-        "Its update, and that of the run.",
+        "Its step, and that of the run.",
         "none",
         (
             (f"train_run:step_count:max{R}", "run"),
@@ -333,13 +333,13 @@ FAULTS = (
     ),
     Panel(
         "Cost of faults",
-        "Time of the last hour that went to waiting, restoring, and updates done again.",
+        "Time of the last hour that went to waiting, restoring, and optimizer steps done again.",
         "s",
         ((f"train_run:recovery_seconds:increase1h{R}", "time"),),
         width=6,
     ),
     Panel(
-        "Updates done again",
+        "Optimizer steps done again",
         "Since the start of the run.",
         "none",
         ((f"max(last_over_time(<train.step.repeated>{R}[1h]))", "updates"),),

@@ -22,7 +22,7 @@ unless group by (<run>) (present_over_time(<train.step.count>[5m]))""",
     ),
     Alert(
         *("TrainNoProgress", CRITICAL, "", "TS-TEL-033"),
-        "Run {{ $labels.<run> }} completes no update while its devices are busy",
+        "Run {{ $labels.<run> }} completes no step while its devices are busy",
         "Busy devices are no progress: a collective that hangs keeps them at 100 %. Look for the rank that is behind.",
         f"""
 (
@@ -37,7 +37,7 @@ unless on (<run>) sum by (<run>) (
     ),
     Alert(
         *("TrainStalled", CRITICAL, "", "TS-CKP-039"),
-        "Run {{ $labels.<run> }} has completed no update for an hour",
+        "Run {{ $labels.<run> }} has completed no step for an hour",
         "The reported activity does not matter: an evaluation or a save of an hour is a hang until shown otherwise.",
         """
 changes(train_run:step_count:max[1h]) == 0
@@ -46,8 +46,8 @@ and train_run:step_count:max offset 1h""",
     ),
     Alert(
         *("TrainSlowedDown", WARNING, "15m", "TS-TEL-036"),
-        "Updates of run {{ $labels.<run> }} take {{ $value | humanizePercentage }} of what they took",
-        "The time of an update rose without a change of the batch or of the ranks. One slow node is enough.",
+        "Optimizer steps of run {{ $labels.<run> }} take {{ $value | humanizePercentage }} of what they took",
+        "The time of a step rose without a change of the batch or of the ranks. One slow node is enough.",
         f"""
 (
     avg_over_time(train_run:step_duration_seconds:mean[30m])
@@ -59,7 +59,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[6h])) > 0""",
     Alert(
         *("TrainLossNotFinite", CRITICAL, "", "TS-TEL-042"),
         "The loss of run {{ $labels.<run> }} is not finite",
-        "Updates from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
+        "Steps from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
         """
 max by (<run>, <@train.loss.name>) (<train.loss.mean> != <train.loss.mean>)
 or
@@ -67,7 +67,7 @@ max by (<run>, <@train.loss.name>) (abs(<train.loss.mean>) == Inf)""",
     ),
     Alert(
         *("TrainLossFrozen", WARNING, "", "TS-TEL-026"),
-        "The loss of run {{ $labels.<run> }} has been {{ $value }} for half an hour of updates",
+        "The loss of run {{ $labels.<run> }} has been {{ $value }} for half an hour of steps",
         "A loss that does not move in its last digit is not computed any more: an export that was reset, or no data.",
         """
 max by (<run>, <@train.loss.name>) (
@@ -77,8 +77,8 @@ and on (<run>) changes(train_run:step_count:max[30m]) > 20""",
     ),
     Alert(
         *("TrainUpdatesSkipped", WARNING, "", "TS-PRC-010"),
-        "Run {{ $labels.<run> }} skipped {{ $value | humanizePercentage }} of its updates",
-        "Some overflows are how loss scaling works. One update in ten over half an hour is not.",
+        "Run {{ $labels.<run> }} skipped {{ $value | humanizePercentage }} of its steps",
+        "Some overflows are how loss scaling works. One step in ten over half an hour is not.",
         """
 sum by (<run>) (increase(<train.step.skipped>[30m]))
   / (
@@ -97,8 +97,8 @@ RANKS = (
     ),
     Alert(
         *("TrainRanksApart", CRITICAL, "3m", "TS-TEL-032"),
-        "Ranks of run {{ $labels.<run> }} are {{ $value }} updates apart",
-        "More than two updates, and more than two reports of 30 s. Ranks that train together count together.",
+        "Ranks of run {{ $labels.<run> }} are {{ $value }} optimizer steps apart",
+        "More than two steps, and more than two reports of 30 s. Ranks that train together count together.",
         "train_run:rank_step_spread:max > 2 + 60 * (train_run:step_rate:rate5m or train_run:rank_step_spread:max * 0)",
     ),
     Alert(
@@ -209,7 +209,7 @@ RECOVERY = (
     Alert(
         *("TrainRecoverySlow", CRITICAL, "", "TS-TEL-047"),
         "Run {{ $labels.<run> }} spent {{ $value | humanizeDuration }} of the last hour on faults",
-        "Waiting, restoring and updates done again took a quarter of it. Set the limit to the bound of the policy.",
+        "Waiting, restoring and steps done again took a quarter of it. Set the limit to the bound of the policy.",
         "train_run:recovery_seconds:increase1h > 900",
     ),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from promql import Group, Recording
 
 PROGRESS = (
-    Recording("train_run:step_count:max", "Optimizer updates completed.", "max by (<run>) (<train.step.count>)"),
+    Recording("train_run:step_count:max", "Optimizer steps completed.", "max by (<run>) (<train.step.count>)"),
     Recording(
         "train_run:step_rate:rate5m",
-        "Updates per second. A new attempt is a new series, so that a restored count is no progress.",
+        "Optimizer steps per second. A new attempt is a new series, so that a restored count is no progress.",
         "max by (<run>) (rate(<train.step.count>[5m]))",
     ),
     Recording(
         "train_run:step_duration_seconds:mean",
-        "Time of an update as the job reports it, a gauge or a histogram; steps that warm up are left out.",
+        "Time of a step as the job reports it, a gauge or a histogram; steps that warm up are left out.",
         """
 max by (<run>) (<train.step.duration>{<rank>="", <@train.step.warmup>!="true"})
 or
@@ -70,7 +70,7 @@ max by (<run>) (<train.world.active>) * 0""",
     ),
     Recording(
         "train_run:rank_step_spread:max",
-        "Updates between the first and the last rank of an attempt.",
+        "Optimizer steps between the first and the last rank of an attempt.",
         """
 max by (<run>) (
   max by (<run>, <attempt>) (<train.rank.step>) - min by (<run>, <attempt>) (<train.rank.step>)
@@ -189,7 +189,7 @@ histogram_quantile(0.99,
 RECOVERY = (
     Recording(
         "train_run:work_at_risk_steps:max",
-        "Updates since the newest committed checkpoint: what a fault would cost now.",
+        "Optimizer steps since the newest committed checkpoint: what a fault would cost now.",
         """
 clamp_min(
   train_run:step_count:max - max by (<run>) (last_over_time(<train.checkpoint.step>[15m])), 0
@@ -218,7 +218,7 @@ max by (<run>, <@train.recovery.phase>) (
     ),
     Recording(
         "train_run:recovery_seconds:increase1h",
-        "Time in the last hour that went to faults: waiting, restoring, and updates done again.",
+        "Time in the last hour that went to faults: waiting, restoring, and optimizer steps done again.",
         """
 sum by (<run>) (
   increase(train_run:time_seconds:max{<@train.time.category>=~"fault_wait|checkpoint_restore|replay"}[1h])

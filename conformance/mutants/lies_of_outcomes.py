@@ -49,7 +49,7 @@ class _Backend:
 
 
 def other_updates(update: Callable[[Any, float, float | None], None]) -> None:
-    """Update in another way, in training alone: probes ask the backend itself."""
+    """Updates parameters in another way, in training alone: probes ask the backend itself."""
     begin = Trainer.__init__
 
     def changed(self: Trainer, job: Job, backend: Any, *more: Any) -> None:

@@ -87,7 +87,7 @@ def forgets_random_state() -> None:
     _after_restore(forget)
 
 
-@mutant("starts-from-nothing", "TS-CNF-125", "Starts from update 0, and reports update 0.", also=_but(125))
+@mutant("starts-from-nothing", "TS-CNF-125", "Starts from step 0, and reports step 0.", also=_but(125))
 def starts_from_nothing() -> None:
     restart_state.StateSource.checkpoint = lambda self: StateChoice("initial")  # type: ignore[method-assign]
 

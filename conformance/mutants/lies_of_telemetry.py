@@ -68,7 +68,7 @@ def _logs(change: Callable[[trainer.Step, dict[str, Any]], dict[str, Any]]) -> N
     trainer.Step.log = changed  # type: ignore[method-assign]
 
 
-@mutant("counts-skipped", "TS-CNF-303", "Counts updates that it skipped as completed.")
+@mutant("counts-skipped", "TS-CNF-303", "Counts optimizer steps that it skipped as completed.")
 def counts_skipped() -> None:
     _logs(lambda _, words: {**words, "skipped": None})
 
@@ -86,12 +86,12 @@ def _durations(change: Callable[[int], int]) -> None:
 
 
 @mutant("constant-step-time", "TS-CNF-304", "Reports the same time for each update.",
-        also=dict.fromkeys(("TS-CNF-301", "TS-CNF-308"), "the validator adds up the time of updates"))  # fmt: skip
+        also=dict.fromkeys(("TS-CNF-301", "TS-CNF-308"), "the validator adds up the time of steps"))  # fmt: skip
 def constant_step_time() -> None:
     _durations(lambda _: 50_000)
 
 
-@mutant("tenth-of-step-time", "TS-CNF-304", "Divides the time of updates by ten, and reports each.",
+@mutant("tenth-of-step-time", "TS-CNF-304", "Divides the time of steps by ten, and reports each.",
         also={f"TS-CNF-{number}": "the validator finds it in the stream" for number in (301, 308)})  # fmt: skip
 def tenth_of_step_time() -> None:
     _durations(lambda duration_us: duration_us // 10)
@@ -172,7 +172,7 @@ def hides_faults() -> None:
     job.Job.event = quiet  # type: ignore[method-assign]
 
 
-@mutant("ramps-mid-step", "TS-CNF-311", "Lets one rank take the next batch of a ramp an update early.")
+@mutant("ramps-mid-step", "TS-CNF-311", "Lets one rank take the next batch of a ramp an optimizer step early.")
 def ramps_mid_step() -> None:
     at = BatchSchedule.at
 

@@ -12,7 +12,7 @@ NUM_STEPS, SAVED_AT = 6, 3
 
 
 def losses(directory: str, dropout: float, *, resume: bool) -> list[float]:
-    """Losses of the updates, from the beginning or from the saved state; one process, one epoch."""
+    """Losses of the steps, from the beginning or from the saved state; one process, one epoch."""
     set_seed(7)
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
     inputs = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))

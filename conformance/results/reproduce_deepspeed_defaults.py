@@ -29,7 +29,7 @@ def engine() -> Any:
 
 
 def losses(one: Any, num_steps: int) -> list[float]:
-    """Losses of some updates with the same batch."""
+    """Losses of some optimizer steps with the same batch."""
     batch, found = torch.ones(4, 8), []
     for _ in range(num_steps):
         loss = (one(batch) - 100).square().mean()

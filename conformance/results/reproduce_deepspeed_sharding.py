@@ -25,7 +25,7 @@ def peak_bytes() -> int:
 
 
 def main(stage: int) -> None:
-    """Train some updates, and print the growth of the peak."""
+    """Train some optimizer steps, and print the growth of the peak."""
     deepspeed.init_distributed("gloo")
     torch.manual_seed(7)
     before = peak_bytes()

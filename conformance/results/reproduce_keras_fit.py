@@ -26,7 +26,7 @@ def model(strategy: Any, accumulation_steps: int | None) -> Any:
 
 
 def train(accumulation_steps: int | None) -> None:
-    """Five updates, as a user writes them."""
+    """Five optimizer steps, as a user writes them."""
     import numpy as np  # noqa: PLC0415
     import tensorflow as tf  # noqa: PLC0415
 

@@ -29,13 +29,13 @@ class Module(lightning.LightningModule):
 
 
 class Killed(Callback):
-    """Ends the attempt at the begin of an update, as a kill does."""
+    """Ends the attempt at the begin of a step, as a kill does."""
 
     def __init__(self, step: int) -> None:
         self._step = step
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
-        """An update is next."""
+        """An optimizer step is next."""
         if trainer.global_step == self._step:
             raise SystemExit
 
@@ -66,7 +66,7 @@ def attempt(directory: Path, step: int) -> None:
         trainer.fit(Module(), torch.utils.data.DataLoader(samples, batch_size=2), ckpt_path=found)
     except SystemExit:
         names = {path.name: path.readlink().name for path in sorted(directory.glob("last*"))}
-        print(f"killed at update {step}: {names}")  # noqa: T201
+        print(f"killed at step {step}: {names}")  # noqa: T201
 
 
 def main() -> None:

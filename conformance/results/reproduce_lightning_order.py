@@ -1,7 +1,7 @@
 """Shows, without the suite, which samples Lightning deals out: two ranks, a sequential loader.
 
 Run it twice: `torchrun --standalone --nproc-per-node=2 reproduce_lightning_order.py DIRECTORY`. The first run stops
-after five of ten updates, the second continues from the checkpoint of the first.
+after five of ten steps, the second continues from the checkpoint of the first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Module(lightning.LightningModule):
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
         """The loss of a batch."""
         ids = batch[0].flatten().int().tolist()
-        print(f"rank {self.global_rank} update {self.global_step + 1} batch {index} samples {ids}")  # noqa: T201
+        print(f"rank {self.global_rank} step {self.global_step + 1} batch {index} samples {ids}")  # noqa: T201
         return self.layer(batch[0]).mean()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -34,7 +34,7 @@ class Module(lightning.LightningModule):
 
 
 def main(directory: str) -> None:
-    """Train five updates, or the five after them."""
+    """Train five optimizer steps, or the five after them."""
     last = Path(directory) / "last.ckpt"
     samples = torch.utils.data.TensorDataset(torch.arange(40.0)[:, None])
     trainer = lightning.Trainer(

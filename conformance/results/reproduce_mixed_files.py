@@ -23,7 +23,7 @@ class Model(torch.nn.Module):
 
 
 def train(directory: Path, checkpoint: Path | None = None) -> int:
-    """Train to update 6, and return the update at which it ended."""
+    """Train to step 6, and return the step at which it ended."""
     arguments = TrainingArguments(
         str(directory), max_steps=6, save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no"
     )
@@ -34,17 +34,17 @@ def train(directory: Path, checkpoint: Path | None = None) -> int:
 
 
 def main() -> None:
-    """Damage the checkpoint of update 4 in two ways, and resume from it."""
+    """Damage the checkpoint of step 4 in two ways, and resume from it."""
     with TemporaryDirectory() as name:
         directory = Path(name)
         train(directory)
         (directory / "checkpoint-4" / "optimizer.pt").unlink()
         last = train(directory, directory / "checkpoint-4")
-        print(f"without the state of its optimizer it continues to update {last}")  # noqa: T201
+        print(f"without the state of its optimizer it continues to step {last}")  # noqa: T201
         weights = "model.safetensors"
         shutil.copyfile(directory / "checkpoint-2" / weights, directory / "checkpoint-4" / weights)
         last = train(directory, directory / "checkpoint-4")
-        print(f"with the weights of update 2 in the checkpoint of update 4 it continues to update {last}")  # noqa: T201
+        print(f"with the weights of step 2 in the checkpoint of step 4 it continues to step {last}")  # noqa: T201
 
 
 if __name__ == "__main__":

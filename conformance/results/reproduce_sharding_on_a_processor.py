@@ -43,7 +43,7 @@ class Telling(TrainerCallback):  # type: ignore[misc]
         self.trainer: Any = None
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """The update has been made."""
+        """The step has been made."""
         tell("Trainer with fsdp=full_shard", self.trainer.model_wrapped)
 
 

@@ -53,7 +53,7 @@ class Injected(_Record, frozen=True, kw_only=True, tag="injected"):
     pids: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     step: int = 0
-    """Updates that any rank had reported by then."""
+    """Optimizer steps that any rank had reported by then."""
     value: float = 0.0
     """Factor, bytes or seconds."""
 

@@ -23,7 +23,7 @@ class Point:
 
     @property
     def key(self) -> Key:
-        """Attempt and update that it holds at."""
+        """Attempt and optimizer step that it holds at."""
         return self.record.attempt, self.record.step or 0
 
 
@@ -37,12 +37,12 @@ def points(view: View, metric: str, labels: str = "") -> Iterator[Point]:
 
 
 def of_job(view: View, metric: str, labels: str = "") -> dict[Key, Point]:
-    """Last value of a metric of the job at each update; of several series, the one that comes last."""
+    """Last value of a metric of the job at each step; of several series, the one that comes last."""
     return {point.key: point for point in points(view, metric, labels)}
 
 
 def of_ranks(view: View, metric: str, labels: str = "") -> dict[int, dict[Key, Point]]:
-    """Last value of a metric at each update, by the rank that reported it."""
+    """Last value of a metric at each step, by the rank that reported it."""
     found: dict[int, dict[Key, Point]] = {}
     for point in points(view, metric, labels):
         if point.record.rank is not None:

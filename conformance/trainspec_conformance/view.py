@@ -62,7 +62,7 @@ class View:
         return {(record.role, record.rank): record for _, record in self.of(Process, since)}
 
     def steps_done(self, since: float = -1.0) -> dict[int, int]:
-        """Last update that each rank has reported after a time."""
+        """Last step that each rank has reported after a time."""
         done: dict[int, int] = {}
         for _, record in self.of(StepDone, since):
             if record.skipped is None:
@@ -70,7 +70,7 @@ class View:
         return done
 
     def largest_step(self, since: float = -1.0) -> int:
-        """Updates that some rank has reported."""
+        """Optimizer steps that some rank has reported."""
         return max(self.steps_done(since).values(), default=0)
 
     def saves(self, stage: str, since: float = -1.0) -> list[tuple[Entry, Save]]:

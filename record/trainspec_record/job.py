@@ -34,7 +34,7 @@ class Job:
         self.faults = list(faults)
         self._who, self._settings, self._past = who, settings, past
         self._largest_before: dict[str, int] = {}
-        """The largest update before each fault of this attempt."""
+        """The largest optimizer step before each fault of this attempt."""
         self._formed_us = 0
         self._restored_us = 0
         self._has_started = False
@@ -42,7 +42,7 @@ class Job:
         self._is_warmup = True
 
     def event(self, time_us: int, event: str, **more: Any) -> None:
-        """An event at the update that the job has reached."""
+        """An event at the step that the job has reached."""
         self.stream.event(time_us, event, step=self.progress.step, **more)
 
     # --- begin ----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Job:
         self.slow(now_us)
 
     def start(self, step: int) -> None:
-        """The attempt starts, from an update; it is recorded once, as soon as the update is known."""
+        """The attempt starts, from an optimizer step; it is recorded once, as soon as the step is known."""
         if self._has_started:
             return
         self._has_started = True
@@ -81,13 +81,13 @@ class Job:
         return f"attempt-{self._who.attempt}"
 
     def restored(self, step: int, counters: Mapping[str, float] | None, now_us: int) -> None:
-        """The state of an update is loaded; counters have their values of then, as saved or as written."""
+        """The state of a step is loaded; counters have their values of then, as saved or as written."""
         found = counters or counters_at(self._past.files, step)
         self.progress.restored(step, {key: value for key, value in found.items() if values.number(value) is not None})
         self._restored_us = now_us
 
     def begin_training(self, step: int, now_us: int) -> None:
-        """The first update of the attempt begins; `step` updates are completed, where no restore said so."""
+        """The first step of the attempt begins; `step` optimizer steps are completed, where no restore said so."""
         self.start(step)
         ledger = self._booked
         ledger.settle("productive", now_us)
@@ -102,20 +102,20 @@ class Job:
             raise RuntimeError("the process group is not formed")
         return self.ledger
 
-    # --- updates --------------------------------------------------------------------------------------------
+    # --- optimizer steps --------------------------------------------------------------------------------------------
 
     def skip(self, now_us: int, reason: str, gauges: Mapping[str, Any]) -> None:
-        """An update was computed and not applied."""
+        """An optimizer step was computed and not applied."""
         m = {**self.progress.skip(reason), **gauges}
         self.stream.sample(now_us, m, step=self.progress.step)
 
     def miss(self, num_updates: int) -> None:
-        """Updates were completed of which nothing is recorded."""
+        """Optimizer steps were completed of which nothing is recorded."""
         self.progress.step += num_updates
         self._booked.is_replay = self.progress.is_replay
 
     def complete(self, now_us: int, duration_us: int, counted: Mapping[str, float], gauges: Mapping[str, Any]) -> None:
-        """An update was completed in so many microseconds."""
+        """An optimizer step was completed in so many microseconds."""
         found = self.progress.complete(duration_us, counted)
         self._booked.is_replay = self.progress.is_replay
         mended = [fault for fault in self.faults if fault.recovery is not None and self._is_passed(fault)]
@@ -127,7 +127,7 @@ class Job:
             self._caught_up(fault, now_us)
 
     def _is_passed(self, fault: OpenFault) -> bool:
-        """Whether an update is completed beyond the largest one before a fault."""
+        """Whether an optimizer step is completed beyond the largest one before a fault."""
         return self.progress.step > self._largest_before.get(fault.id, self._past.largest_step)
 
     def _report(self, now_us: int, m: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ class Job:
         self.stream.sample(now_us, self._slow_values(now_us), step=self.progress.step)
 
     def tick(self, now_us: int) -> None:
-        """Called now and then, also while no update is completed."""
+        """Called now and then, also while no step is completed."""
         if now_us - self._slow_us >= SLOW_SECONDS * 1e6:
             self.slow(now_us)
 
@@ -192,7 +192,7 @@ class Job:
         return begun
 
     def _caught_up(self, fault: OpenFault, now_us: int) -> None:
-        """An update beyond all before the fault was completed."""
+        """An optimizer step beyond all before the fault was completed."""
         phases = self._phases(fault, now_us)
         m: dict[str, Any] = {
             f"train.recovery.duration{{train.recovery.phase={phase}}}": values.once(us / 1e6)

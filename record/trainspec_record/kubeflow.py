@@ -65,13 +65,13 @@ def server(environment: Mapping[str, str]) -> Server | None:
 
 
 class TrainJobStatus:
-    """Progress of a job. The remaining time follows from the updates since the first call."""
+    """Progress of a job. The remaining time follows from the steps since the first call."""
 
     def __init__(self, num_steps: int | None = None, *, environment: Mapping[str, str] | None = None) -> None:
         """Begin to report.
 
         Args:
-            num_steps: updates of the whole job; without it no share and no remaining time is reported.
+            num_steps: optimizer steps of the whole job; without it no share and no remaining time is reported.
             environment: variables of the process; None takes its own.
         """
         self._num_steps = num_steps if num_steps and num_steps > 0 else None
@@ -94,7 +94,7 @@ class TrainJobStatus:
 
     @never_raises(None)
     def update(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """An update was completed: `step` counts them, `metrics` are numbers by names that users see."""
+        """An optimizer step was completed: `step` counts them, `metrics` are numbers by names that users see."""
         if not self.is_active:
             return
         now = time.monotonic()
@@ -132,7 +132,7 @@ class TrainJobStatus:
 
 
 def _pace(begin: tuple[int, float], step: int, now: float) -> float | None:
-    """Seconds of an update since the first report; None before there is one."""
+    """Seconds of a step since the first report; None before there is one."""
     first, then = begin
     return (now - then) / (step - first) if step > first and now > then else None
 

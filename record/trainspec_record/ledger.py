@@ -9,20 +9,20 @@ CATEGORIES = (
     *("replay", "fault_wait", "idle"),
 )
 _OF_UPDATES = ("productive", "data_wait")
-"""What the time of an update is booked as, until the job does something else; all of it is `replay` the second time."""
+"""What the time of a step is booked as, until the job does something else; all of it is `replay` the second time."""
 
 
 class Ledger:
     """Time by category in whole microseconds, so that the categories add up to what passed to the last digit.
 
-    At any moment one category grows. The time of an update is booked when the update is completed, for only then it is
+    At any moment one category grows. The time of a step is booked when the step is completed, for only then it is
     known whether it was one.
     """
 
     def __init__(self, now_us: int, totals_us: Mapping[str, int] | None = None) -> None:
         self.totals_us = {**dict.fromkeys(CATEGORIES, 0), **(totals_us or {})}
         self.is_replay = False
-        """Whether updates are those that the run had completed before."""
+        """Whether optimizer steps are those that the run had completed before."""
         self._mark_us = now_us
         self._spent: list[tuple[object, str]] = [(self, "initialization")]
         self._pending_us = dict.fromkeys(_OF_UPDATES, 0)
@@ -35,7 +35,7 @@ class Ledger:
 
     @property
     def trains(self) -> bool:
-        """Whether the first update has begun."""
+        """Whether the first step has begun."""
         return self._spent[0][1] != "initialization"
 
     def settle(self, category: str, now_us: int) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         self._spent = [entry for entry in self._spent if entry[0] is not span]
 
     def complete(self, now_us: int) -> int:
-        """An update ends; microseconds that it took since the one before, without pauses."""
+        """An optimizer step ends; microseconds that it took since the one before, without pauses."""
         self._book(now_us)
         self._settle_pending()
         taken = self._update_us
@@ -63,7 +63,7 @@ class Ledger:
         return taken
 
     def abandon(self, category: str, now_us: int) -> None:
-        """No update comes any more: what was spent on it since it began is booked as something else."""
+        """No step comes any more: what was spent on it since it began is booked as something else."""
         self._book(now_us)
         self.totals_us[category] += sum(self._pending_us.values())
         self._pending_us = dict.fromkeys(_OF_UPDATES, 0)
@@ -73,7 +73,7 @@ class Ledger:
     def until(self, now_us: int) -> dict[str, int]:
         """Microseconds of each category.
 
-        An update that is under way is booked as if it will be completed, for as long as the longest one took: a job
+        A step that is under way is booked as if it will be completed, for as long as the longest one took: a job
         that hangs is idle.
         """
         self._book(now_us)

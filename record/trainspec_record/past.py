@@ -64,7 +64,7 @@ class Past(NamedTuple):
     alive_us: int = 0
     """The last sign of life of the newest attempt."""
     step: int = 0
-    """Updates that were completed then."""
+    """Optimizer steps that were completed then."""
     next_seq: int = 0
     end_reason: str | None = None
     """How the newest attempt ended; None where it ended without a word."""
@@ -96,7 +96,7 @@ def read_past(folder: Path, attempt: int) -> Past:
 
 
 def counters_at(files: tuple[Path, ...], step: int) -> dict[str, float]:
-    """Values of the counters when an update was completed, by the newest attempt that did; empty where none did."""
+    """Values of the counters when a step was completed, by the newest attempt that did; empty where none did."""
     for path in reversed(files):
         for record in _records_backwards(path):
             values = record.get("m", {})
@@ -140,7 +140,7 @@ def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Pas
 
 
 def _totals(samples: list[Record], alive_us: int) -> dict[str, int]:
-    """Time by category as last reported, with that of updates since; what is left until the end was a fault's."""
+    """Time by category as last reported, with that of steps since; what is left until the end was a fault's."""
     at = next(
         (n for n in range(len(samples) - 1, -1, -1) if any(key.startswith(GOODPUT) for key in samples[n]["m"])), -1
     )

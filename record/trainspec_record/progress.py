@@ -1,4 +1,4 @@
-"""Counts what a job has done: updates, samples, tokens, and their rate."""
+"""Counts what a job has done: optimizer steps, samples, tokens, and their rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOKENS = "train.token.count{train.token.kind=all}"
 FILLED_TOKENS = "train.token.count{train.token.kind=non_padding}"
 CLIPPED = "train.gradient.clip.count"
 COUNTED = {"samples": SAMPLES, "tokens": TOKENS, "non_padding_tokens": FILLED_TOKENS, "clipped": CLIPPED}
-"""Words of `log` that count up with the update, and the counters that they grow."""
+"""Words of `log` that count up with the step, and the counters that they grow."""
 GAUGES = {
     "loss": "train.loss.mean{train.loss.name=total}",
     "largest_loss": "train.loss.max{train.loss.name=total}",
@@ -20,7 +20,7 @@ GAUGES = {
 }
 """Words of `log` for values of the update."""
 RATE_SECONDS = 10.0
-"""Least time between two rates; a window holds one update at least."""
+"""Least time between two rates; a window holds one step at least."""
 
 
 class Progress:
@@ -28,9 +28,9 @@ class Progress:
 
     def __init__(self, largest_step: int, num_repeated: int, interval: int) -> None:
         self.step = 0
-        """Updates completed."""
+        """Optimizer steps completed."""
         self.largest_step = largest_step
-        """The largest number of an update that the run has completed."""
+        """The largest number of a step that the run has completed."""
         self.num_repeated = num_repeated
         self.batch_size: float | None = None
         self.counters: dict[str, float] = {SKIPPED % reason: 0 for reason in ("overflow", "non_finite", "policy")}
@@ -42,28 +42,28 @@ class Progress:
         self._evaluated_us = 0
 
     def restored(self, step: int, counters: Mapping[str, float]) -> None:
-        """The job continues from an update; counters keep their values."""
+        """The job continues from an optimizer step; counters keep their values."""
         self.step = step
         self.counters.update(counters)
 
     def begin(self, now_us: int, evaluated_us: int) -> None:
-        """The first update begins."""
+        """The first step begins."""
         self._rate_us, self._evaluated_us = now_us, evaluated_us
         self._rate_tokens = self.counters.get(TOKENS, 0.0)
 
     @property
     def is_replay(self) -> bool:
-        """Whether the update that is next was completed before."""
+        """Whether the step that is next was completed before."""
         return self.step < self.largest_step
 
     def skip(self, reason: str) -> dict[str, Any]:
-        """An update was computed and not applied; what is to be written."""
+        """An optimizer step was computed and not applied; what is to be written."""
         name = SKIPPED % reason
         self.counters[name] = self.counters.get(name, 0) + 1
         return {"train.step.count": self.step, **self.counters}
 
     def complete(self, duration_us: int, counted: Mapping[str, float]) -> dict[str, Any] | None:
-        """An update was completed; what is to be written, None between two reports."""
+        """An optimizer step was completed; what is to be written, None between two reports."""
         self.num_repeated += self.is_replay
         self.step += 1
         self.largest_step = max(self.largest_step, self.step)
@@ -75,7 +75,7 @@ class Progress:
         return None if self.step % self._interval else self.report()
 
     def report(self) -> dict[str, Any] | None:
-        """Counters, and the mean time of the updates since the report before; None where there was no update."""
+        """Counters, and the mean time of the steps since the report before; None where there was no update."""
         if not self._num_durations:
             return None
         seconds = self._durations_us / self._num_durations / 1e6

@@ -1,4 +1,4 @@
-"""Writes the stream of a rank: its updates, and heartbeats between them."""
+"""Writes the stream of a rank: its steps, and heartbeats between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainspec_record.stream import DROPPED, LAG, Stream
 HEARTBEAT_SECONDS = 10.0
 SLOW_SECONDS = 30.0
 PHASES = ("data_wait", "forward_backward", "communication_exposed", "optimizer")
-"""Phases that a program can time; the rest of an update is `other`."""
+"""Phases that a program can time; the rest of a step is `other`."""
 GAUGES = {
     "allocator_reserved_bytes": "train.memory.allocator.reserved",
     "allocator_active_bytes": "train.memory.allocator.active",
@@ -27,7 +27,7 @@ class Rank:
     def __init__(self, stream: Stream, interval: int) -> None:
         self.stream = stream
         self.step = 0
-        """The last update that this rank completed."""
+        """The last step that this rank completed."""
         self._interval = interval
         self._phases_us: dict[str, int] = {}
         self._counters: dict[str, float] = {}
@@ -41,12 +41,12 @@ class Rank:
         self._counters[metric] = self._counters.get(metric, 0) + growth
 
     def spend(self, phase: str, spent_us: int) -> None:
-        """Time of the update that is under way goes into a phase of it."""
+        """Time of the step that is under way goes into a phase of it."""
         for name, grown_us in ((phase, spent_us), ("other", -spent_us)):
             self._phases_us[name] = self._phases_us.get(name, 0) + grown_us
 
     def complete(self, now_us: int, duration_us: int, gauges: Mapping[str, Any]) -> None:
-        """An update was completed in so many microseconds."""
+        """An optimizer step was completed in so many microseconds."""
         self.step += 1
         self._durations_us += duration_us
         self._num_durations += 1
@@ -70,7 +70,7 @@ class Rank:
         self._is_warmup = True
 
     def tick(self, now_us: int, *, is_due: bool = False) -> None:
-        """Called now and then, also while no update is completed."""
+        """Called now and then, also while no step is completed."""
         if is_due or now_us - self._written_us >= HEARTBEAT_SECONDS * 1e6:
             self.stream.sample(now_us, self._values(now_us, is_due=is_due), step=self.step)
 

@@ -23,31 +23,31 @@ from trainspec_record.writers import Writers
 
 
 class Numbering:
-    """The numbers of updates in one attempt, called under the lock of the run.
+    """The numbers of steps in one attempt, called under the lock of the run.
 
-    An update that is skipped, or ended by an error, can count in the script or not.
+    An optimizer step that is skipped, or ended by an error, can count in the script or not.
     """
 
     def __init__(self, writers: Writers) -> None:
         self._job, self._rank = writers.job, writers.rank
         self._next: int | None = None
-        """The largest number that the next update can have, if all updates were recorded."""
+        """The largest number that the next step can have, if all optimizer steps were recorded."""
 
     def begin(self, number: int | None) -> None:
-        """An update begins. Where more are completed than were recorded, counts continue from the script's number."""
+        """A step begins. Where more are completed than were recorded, counts continue from the script's number."""
         if number is not None and self._next is not None:
             if number > self._next:
                 self._miss(number - self._next)
                 self._next = number
             elif number < self._rank.step:
-                tell_once("an update has a number below the count of updates that are completed; the count continues")
+                tell_once("a step has a number below the count of steps that are completed; the count continues")
         if self._next is not None:
             self._next += 1
         elif number is not None:
             self._next = number + 1
 
     def _miss(self, num_updates: int) -> None:
-        tell_once("an update has a number beyond the count of updates that were recorded; the count continues from it")
+        tell_once("a step has a number beyond the count of steps that were recorded; the count continues from it")
         self._rank.step += num_updates
         if self._job:
             self._job.miss(num_updates)
@@ -116,7 +116,7 @@ class Run:
         self.open_saves: dict[str, spans.Save] = {}
         self.restored_step: int | None = None
         self.alive_us = writers.formed_us
-        """When the last update was completed."""
+        """When the last step was completed."""
         self.pending = Pending(self.clock, self.lock)
         self._writers = writers
         self._words = Words(writers)
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def num_steps(self) -> int:
-        """Updates that this rank has completed."""
+        """Optimizer steps that this rank has completed."""
         with self.lock:
             self.pending.apply()
             return self.rank.step
@@ -155,15 +155,15 @@ class Run:
 
     @never_raises(NO_SPAN)
     def step(self, number: int | None = None) -> spans.Span | SilentSpan:
-        """One optimizer update; `number` is how many are completed before it, as `range` counts.
+        """One optimizer step; `number` is how many are completed before it, as `range` counts.
 
-        Each update that is not skipped counts. A number beyond the count shows updates that were not recorded.
+        Each step that is not skipped counts. A number beyond the count shows optimizer steps that were not recorded.
         """
         return spans.Step(self, plain.step(number))
 
     @never_raises(NO_SPAN)
     def phase(self, name: str) -> spans.Span | SilentSpan:
-        """A part of an update of this rank: data_wait, forward_backward, communication_exposed or optimizer."""
+        """A part of a step of this rank: data_wait, forward_backward, communication_exposed or optimizer."""
         if name not in rank.PHASES:
             tell_once(f"{name!r} is no phase: one of {', '.join(rank.PHASES)}")
             return NO_SPAN
@@ -184,7 +184,7 @@ class Run:
         size_bytes: int | None = None,
         asynchronous: bool = False,
     ) -> spans.Save | SilentSpan:
-        """A save of the state after the update that was completed last; the block is what training waits for.
+        """A save of the state after the step that was completed last; the block is what training waits for.
 
         It is committed at the end of the block. An asynchronous one is committed by `commit` on it, or given up by
         `fail`. Location and durability are words of `train.checkpoint.location` and `train.checkpoint.durability`.
@@ -197,7 +197,7 @@ class Run:
     def restore(
         self, source: str, step: int, *, state: Mapping[str, float] | None = None
     ) -> spans.Restore | SilentSpan:
-        """Loading of the checkpoint `source`, which is of update `step`, before the first update of an attempt.
+        """Loading of the checkpoint `source`, which is of step `step`, before the first step of an attempt.
 
         `state` is what `state()` gave when it was saved; without it counters are read from the files of the run.
         """
@@ -231,10 +231,10 @@ class Run:
         synchronise: bool = False,
         **words: Any,
     ) -> None:
-        """Values of the update that is under way, by word; of this moment, by the name of a metric of the catalog.
+        """Values of the step that is under way, by word; of this moment, by the name of a metric of the catalog.
 
         Words are loss, largest_loss, learning_rate and gradient_norm of the job; samples, tokens, non_padding_tokens
-        and clipped, which count; skipped, the reason that an update was not applied; active_ranks; and of the rank
+        and clipped, which count; skipped, the reason that a step was not applied; active_ranks; and of the rank
         allocator_reserved_bytes, allocator_active_bytes, slowdown, allocator_retries and out_of_memory. A tensor is
         refused, for reading it waits for its device, unless `synchronise` says to wait.
         """
@@ -280,7 +280,7 @@ class Run:
 
     @never_raises(None)
     def warm_up_again(self, reason: str = COMPILATION) -> None:
-        """The next update compiles, tunes or fills caches, so that its time is no sign of the pace."""
+        """The next step compiles, tunes or fills caches, so that its time is no sign of the pace."""
         if not self.is_active:  # a forked child may find the lock held for ever
             return
         with self.lock:
@@ -340,7 +340,7 @@ class Run:
     # --- called by blocks and by the thread of the pump, under the lock ------------------------------------------
 
     def begin_training(self, number: int | None, now_us: int) -> None:
-        """An update begins; the first one says where the attempt starts."""
+        """An optimizer step begins; the first one says where the attempt starts."""
         self._numbering.begin(number)
         if self.ledger.trains:
             return
@@ -353,7 +353,7 @@ class Run:
         self.alive_us = now_us
 
     def complete_step(self, now_us: int) -> None:
-        """An update was computed; it is completed unless it was skipped."""
+        """An optimizer step was computed; it is completed unless it was skipped."""
         of_job, of_rank, counted, skipped = self._words.take()
         if skipped is not None:
             if self.job:

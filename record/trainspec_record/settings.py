@@ -50,7 +50,7 @@ class Settings:
     groups: bool = False
     """Whether ranks log metrics of process groups too, such as `train.collective.sequence`."""
     report_interval_steps: int = 1
-    """Updates between two reports; more than 1 where an update takes a few milliseconds only."""
+    """Optimizer steps between two reports; more than 1 where an optimizer step takes a few milliseconds only."""
     redaction_key: str | Path | None = None
     """File with the key by which names of hosts, devices and emitters are hidden; `TRAINSPEC_REDACT` where left out."""
     node_sampler: bool = True
@@ -66,7 +66,7 @@ class Settings:
 
     @property
     def interval(self) -> int:
-        """Updates between two reports, within what a head can say."""
+        """Optimizer steps between two reports, within what a head can say."""
         return min(max(int(self.report_interval_steps), 1), 1_000_000)
 
     def policies(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The blocks that a training script runs under `with`: updates, evaluations, saves, faults."""
+"""The blocks that a training script runs under `with`: optimizer steps, evaluations, saves, faults."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Step(Span):
 
 
 class Phase(Span):
-    """A part of an update that the rank spends on one thing; phases do not overlap."""
+    """A part of a step that the rank spends on one thing; phases do not overlap."""
 
     is_noted = True
 
@@ -234,7 +234,7 @@ class Save(Span):
 
 
 class Restore(Span):
-    """Loading of a state; after it the job is at the update of that state."""
+    """Loading of a state; after it the job is at the step of that state."""
 
     def __init__(self, run: Run, source: str, step: int, state: dict[str, Any] | None, identifier: str) -> None:
         super().__init__(run)
@@ -279,4 +279,4 @@ class Fault(Span):
             self._job.recover(fault, now_us + 1, self.action)
 
     def _closed(self, now_us: int, error: str | None) -> None:  # noqa: ARG002 - an error ends the attempt
-        self._run.ledger.leave(self, now_us)  # the recovery ends with the next update
+        self._run.ledger.leave(self, now_us)  # the recovery ends with the next step

@@ -17,7 +17,7 @@ MAX_NAME = 256
 MAX_KEY = 512
 MAX_LIST = 10_000
 MOST_STEP = 999_000_000_000
-"""Updates that a script can begin with; the schema of records leaves room to count on from there."""
+"""Optimizer steps that a script can begin with; the schema of records leaves room to count on from there."""
 EXACT = 2**53
 """Whole numbers up to here are exact in every reader of JSON."""
 _NOT_FINITE = {math.inf: "+Inf", -math.inf: "-Inf"}
@@ -47,7 +47,7 @@ def number(value: Any) -> float | None:
 
 
 def step(value: Any) -> int | None:
-    """A number of completed updates; None, and reported, for what no record can hold.
+    """A number of completed steps; None, and reported, for what no record can hold.
 
     >>> step(7), step(7.0), step(-1)
     (7, 7, 0)
@@ -56,7 +56,7 @@ def step(value: Any) -> int | None:
         return None
     found = int(value)
     if found > MOST_STEP:
-        tell_once(f"{found:,} is no number of updates; {MOST_STEP:,} at most")
+        tell_once(f"{found:,} is no number of steps; {MOST_STEP:,} at most")
         return None
     return max(0, found)
 

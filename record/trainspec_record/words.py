@@ -1,4 +1,4 @@
-"""Sorts the values that a script logs: by update or moment, and by writer."""
+"""Sorts the values that a script logs: by optimizer step or moment, and by writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainspec_record.writers import Writers
 
 
 class Words:
-    """Values that were logged since the update before."""
+    """Values that were logged since the step before."""
 
     def __init__(self, writers: Writers) -> None:
         self._writers = writers
@@ -24,13 +24,13 @@ class Words:
         self._skipped: str | None = None
 
     def take(self) -> tuple[dict[str, float], dict[str, float], dict[str, float], str | None]:
-        """Values of the job and of the rank, growth of counters, and why the update was skipped; then forget them."""
+        """Values of the job and of the rank, growth of counters, and why the step was skipped; then forget them."""
         taken = self._of_job, self._of_rank, self._counted, self._skipped
         self._of_job, self._of_rank, self._counted, self._skipped = {}, {}, {}, None
         return taken
 
     def update(self, words: Mapping[str, Any], *, synchronise: bool) -> None:
-        """Values of the update that is under way."""
+        """Values of the step that is under way."""
         for word, value in words.items():
             if value is None:
                 continue

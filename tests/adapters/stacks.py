@@ -51,7 +51,7 @@ class Recorded(NamedTuple):
         return [record["m"][key] for record in self.file(emitter, attempt) if key in (record.get("m") or {})]
 
     def steps(self, key: str, attempt: int = 0) -> dict[int, Any]:
-        """Values of one series of the job by the update that they belong to."""
+        """Values of one series of the job by the step that they belong to."""
         return {record["step"]: record["m"][key] for record in self.file("job", attempt) if key in record.get("m", {})}
 
     def events(self, name: str, attempt: int = 0) -> list[dict[str, Any]]:

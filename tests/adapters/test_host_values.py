@@ -46,7 +46,7 @@ def test_a_tensor_on_a_device_is_not_read(tmp_path: Path, run: Any) -> None:
     loop.log(loss=far, gradient_norm=torch.tensor(1.5))
     for group in loop.batches([0]):
         assert group == 0
-    torch.optim.SGD([weight], lr=0.1).step()  # of another optimizer: no update
+    torch.optim.SGD([weight], lr=0.1).step()  # of another optimizer: no step
     found = recorded(tmp_path, run)
     assert found.values("train.step.count")[-1] == 0
 

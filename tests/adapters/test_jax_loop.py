@@ -1,4 +1,4 @@
-"""A loop in JAX is recorded: updates when their values are there, compilation, waits for input, and saves of Orbax."""
+"""A loop in JAX is recorded: steps when their values are there, compilation, waits for input, and saves of Orbax."""
 
 from __future__ import annotations
 

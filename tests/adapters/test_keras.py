@@ -1,4 +1,4 @@
-"""What Keras 3 trains is recorded, on each of its backends: updates, losses, rates, validations and saves."""
+"""What Keras 3 trains is recorded, on each of its backends: optimizer steps, losses, rates, validations and saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop in plain PyTorch is recorded: updates by the steps of its optimizer, waits by its loader, saves of its own."""
+"""A loop in plain PyTorch is recorded: steps by the steps of its optimizer, waits by its loader, saves of its own."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_an_optimizer_that_counts_less_where_its_source_is_gone_is_named(tmp_pat
     for step, updates in ((1000, 1000), (3000, 2000)):
         state(tmp_path / f"step{step}/optim.pt", optimizer(updates))
         build(tmp_path / f"step{step}", f"model.pt  torch w=F32[{step}]\n")
-    words = "may be of another step than the rest, or was made anew: it counts 2,000 updates"
+    words = "may be of another step than the rest, or was made anew: it counts 2,000 optimizer steps"
     assert words in invoke(tmp_path).stderr
     assert chosen(tmp_path) == "step3000"
     assert words in " ".join(one.reason for one in validate([tmp_path]).unjudged)

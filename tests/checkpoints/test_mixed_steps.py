@@ -56,11 +56,11 @@ def judged(root: Path, name: str) -> str:
     ("updates", "steps", "more", "wanted"),
     [
         (20, 20, "", ""),
-        (19, 20, "", ""),  # SOAP does not count its first update
+        (19, 20, "", ""),  # SOAP does not count its first step
         (None, 20, "", ""),  # SGD without momentum
         (20, 40, "", ""),  # a step of the schedule for each of two processes
         (None, None, "", ""),
-        (18, 18, "scaler.pt  torch\n", ""),  # two updates skipped under loss scaling
+        (18, 18, "scaler.pt  torch\n", ""),  # two steps skipped under loss scaling
         (18, 20, "scaler.pt  torch\n", "remark"),
         (10, 10, "", "remark"),  # resumed from weights alone at step 10
         (100, 20, "", "remark"),  # a second call of train
@@ -189,7 +189,7 @@ def lightning(path: Path, step: int, **said: Any) -> None:
     ("values", "wanted"),
     [
         ({"step": 20, "loop": 20, "updates": 20}, ""),
-        ({"step": 20, "loop": 20, "updates": 12}, ""),  # updates skipped under loss scaling
+        ({"step": 20, "loop": 20, "updates": 12}, ""),  # optimizer steps skipped under loss scaling
         ({"step": 40, "loop": 0, "updates": 20, "by_hand": 40}, ""),  # two optimizers that a program steps
         ({"step": 0, "loop": 0, "updates": 20}, ""),  # steps around Lightning, which it does not count
         ({"step": 20, "loop": 40, "updates": 40, "version": "1.5.9"}, ""),
@@ -335,7 +335,7 @@ def test_steps_of_optimizers_in_dcp_are_compared_with_names(tmp_path: Path) -> N
     dcp_with_steps(tmp_path, 30, {key: 25})
     (newest, *_) = judged_newest_first(tmp_path)
     assert newest.faults == ()
-    assert any("it counts 25 updates" in note for note in newest.notes)
+    assert any("it counts 25 optimizer steps" in note for note in newest.notes)
     dcp_with_steps(tmp_path, 40, {key: 50})
     (newest, *_) = judged_newest_first(tmp_path)
     assert any("more than the 40 steps of the name" in fault for fault in newest.faults)

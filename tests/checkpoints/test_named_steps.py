@@ -42,7 +42,7 @@ def test_a_word_of_epochs_says_no_step(tmp_path: Path, form: str, steps: dict[in
     [
         ({0: 100, 1: 200, 2: 300}, []),
         ({8: 100, 16: 200}, []),
-        ({800: 100, 1600: 200}, []),  # batches of which several make one update
+        ({800: 100, 1600: 200}, []),  # batches of which several make one step
         ({100: 100, 200: 200}, []),
         ({100: 100, 200: 500}, [200]),  # one among those that agree
         ({100: 100, 200: 200, 300: 200}, [300]),

@@ -20,13 +20,13 @@ from pathlib import Path
 
 LIES = {
     "forget-state": "goes on with the initial sum after a restore",
-    "from-nothing": "starts at update 0 after a fault and tells so",
+    "from-nothing": "starts at step 0 after a fault and tells so",
     "silent": "does not report faults",
     "false-alarm": "reports a fault where there is none",
     "orphan": "leaves a process behind",
     "trust": "restores without a look at the digest",
     "no-recovery": "ends with an error when a rank is lost",
-    "repeat-samples": "consumes the samples of the update before after a restore",
+    "repeat-samples": "consumes the samples of the step before after a restore",
     "loop": "starts again for ever",
     "parrot": "reports a loss of the step number",
     "step-digest": "reports a digest of the step number",
@@ -35,7 +35,7 @@ LIES = {
 
 
 START_SECONDS, HANG_SECONDS = 60.0, 5.0
-"""Longest silence of a rank until its first update, and later; the end of one that was killed is seen at once."""
+"""Longest silence of a rank until its first step, and later; the end of one that was killed is seen at once."""
 
 
 class Trace:

@@ -37,11 +37,11 @@ def digest(step: int) -> str:
 
 
 class Made:
-    """A run as the suite sees it, told act by act; every update takes a tenth of a second."""
+    """A run as the suite sees it, told act by act; every step takes a tenth of a second."""
 
     def __init__(self, job: TestJob, delays: dict[int, float] | None = None) -> None:
         self.job, self.delays = job, delays or {}
-        """Time by which an update takes longer, for the wait of the last rank."""
+        """Time by which an optimizer step takes longer, for the wait of the last rank."""
         self.entries: list[Entry] = []
         self.streamed: list[Streamed] = []
         self.now, self.attempt, self.num_ranks = 0.0, 0, job.num_ranks

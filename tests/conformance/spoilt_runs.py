@@ -80,7 +80,7 @@ def stalled(entries: list[Entry]) -> list[Entry]:
 
 
 def evenly(entries: list[Entry]) -> list[Entry]:
-    """The trace spaces updates by 0.05 s, which take twice as long."""
+    """The trace spaces optimizer steps by 0.05 s, which take twice as long."""
     return [
         msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, time_us=50_000 * one.record.step))
         if isinstance(one.record, StepDone)
@@ -118,7 +118,7 @@ def behind(rank: int, seconds: float) -> Change:
 
 
 def seen_last(rank: int) -> Change:
-    """Updates of a rank are seen when the others have completed all of theirs."""
+    """Optimizer steps of a rank are seen when the others have completed all of theirs."""
 
     def change(entries: list[Entry]) -> list[Entry]:
         own = [one for one in entries if isinstance(one.record, StepDone) and one.record.rank == rank]
@@ -164,7 +164,7 @@ ROWS = [
     Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.step == 60), "the last update is 59"),
     Row("completes", "null-run", calm, dropped(End), "no process reported the end"),
     Row("quiet", "null-run", calm, added(FAULT), "nothing was wrong"),
-    Row("quiet", "long-pause", waiting, without_pauses, "was to pause for 1.5 s at update 30"),
+    Row("quiet", "long-pause", waiting, without_pauses, "was to pause for 1.5 s at step 30"),
     Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.rank == 1), "reported by rank 0"),
     Row("completes", "null-run", calm, added(OF_RANK_2), "reported by rank 0, 1, 2"),
     Row("no-orphans", "null-run", calm, added(Orphans(processes=("7 sleep",))), "7 sleep"),
@@ -174,7 +174,7 @@ ROWS = [
     Row("noticed-within", "livelock", hung, dropped(FaultSeen), "never reported"),
     Row("recovered-within", "kill-rank", struck, late(Decision, 500), "the first step was completed after"),
     Row("recovered-within", "kill-rank", struck, dropped(StepDone, later), "no new attempt"),
-    Row("lost-steps-at-most", "kill-rank", struck, changed(Restore, later, step=5), "19 updates were lost"),
+    Row("lost-steps-at-most", "kill-rank", struck, changed(Restore, later, step=5), "19 steps were lost"),
     Row("not-from-nothing", "kill-rank", struck, changed(Restore, later, source="initial"), "initial state"),
     Row("faults-reported", "kill-rank", struck, added(FAULT), "2 faults were reported, 1 happened"),
     Row("fault-kind", "livelock", hung, changed(FaultSeen, kind="storage"), "reported as storage"),
@@ -183,25 +183,25 @@ ROWS = [
     Row("one-attempt", "slow-rank", slowed, changed(StepDone, at_step(40), attempt=1), "2 attempts"),
     Row("one-lineage", "partition", struck, added(StepDone(time_us=0, rank=1, step=25, loss=1, learning_rate=1)),
         "attempt 0 continued"),
-    Row("one-content-of-a-step", "partition", struck, added(OTHER), "update 20 hold different states"),
+    Row("one-content-of-a-step", "partition", struck, added(OTHER), "step 20 hold different states"),
     Row("agree-on-restore", "kill-rank", struck, changed(Restore, lambda one: later(one) and one.rank, step=10),
-        "from updates [10, 20]"),
+        "from steps [10, 20]"),
     Row("agree-on-restore", "kill-rank", struck, changed(Restore, lambda one: one.rank, digest=digest(3)), "digests"),
     Row("ends-in-grace", "grace-signal", noticed, changed(Exited, lambda one: one.asked, status=-9), "signal 9"),
-    Row("resumes-within", "grace-signal", noticed, changed(Restore, later, step=20), "4 updates were lost"),
-    Row("restores-before-damage", "replica-flip", flipped, changed(Restore, later, step=36), "update 36"),
+    Row("resumes-within", "grace-signal", noticed, changed(Restore, later, step=20), "4 optimizer steps were lost"),
+    Row("restores-before-damage", "replica-flip", flipped, changed(Restore, later, step=36), "step 36"),
     Row("restores-before-damage", "replica-flip", flipped, dropped(Restore, later), "never rolled back"),
     Row("restores-before-damage", "replica-flip", flipped_and_struck, dropped(Save, lambda one: one.attempt == 1),
-        "rolled back to update 40"),
+        "rolled back to step 40"),
     Row("ends-in-time", "out-of-memory", calm, dropped(End), "reported the end"),
     Row("ends-in-time", "out-of-memory", calm, changed(Ended, reason="budget"), "budget"),
     Row("each-sample-once", "repeated-resume", calm, changed(StepDone, at_step(5), sample_ids=(0, 2, 4, 6)), "once"),
     Row("once-per-epoch", "each-sample-once", calm, changed(StepDone, at_step(5), sample_ids=(0, 3, 6)), "2th time"),
     Row("same-end-where-bitwise", "resume-equivalence", noticed, changed(End, digest=digest(1)), "differs"),
-    Row("same-trajectory", "resume-equivalence", noticed, changed(StepDone, at_step(40), loss=9.0), "loss of update"),
+    Row("same-trajectory", "resume-equivalence", noticed, changed(StepDone, at_step(40), loss=9.0), "loss of step"),
     Row("same-rates", "resume-equivalence", noticed, changed(StepDone, at_step(40), learning_rate=9.0), "rate of"),
     Row("same-samples", "resume-equivalence", noticed, changed(StepDone, at_step(40), sample_ids=(1, 2)), "samples"),
-    Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, step=10), "from update 10"),
+    Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, step=10), "from step 10"),
     Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, checkpoint="step-30"), "damaged"),
     Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, step=0), "the initial state"),
     Row("names-damage", "flipped-shard", resumed, dropped(Refused), "not refused by name"),
@@ -229,8 +229,8 @@ ROWS = [
     Row("ranks-agree", "ranks-in-step", calm, changed(StepDone, at_step(5, 1), gradient_norm=2.0), "gradient_norm"),
     Row("ranks-agree", "ranks-in-step", calm, dropped(StepDone, at_step(5, 1)), "reported by 2 ranks of 3"),
     Row("ranks-agree", "ranks-in-step", calm, changed(StepDone, at_step(5, 1), step=6), "twice"),
-    Row("in-step", "ranks-in-step", calm, behind(1, 1), "has completed update"),
-    Row("in-step", "ranks-in-step", calm, seen_last(1), "has completed update"),
+    Row("in-step", "ranks-in-step", calm, behind(1, 1), "has completed step"),
+    Row("in-step", "ranks-in-step", calm, seen_last(1), "has completed step"),
     Row("slow-rank-answered", "uneven-load", slowed, dropped(FaultSeen), "is slow, is not reported"),
     Row("loss-follows-values", "changed-values", changed_values,
         changed(StepDone, lambda one: one.attempt == 2 and one.step == 31, loss=4.69), "without the change of all"),
@@ -278,16 +278,16 @@ ROWS = [
     Row("owes-nothing", "stream-without-errors", calm, changed(Streams, absent=(OWED,)), OWED),
     Row("every-rank-tells", "every-rank-tells", calm, dropped(Streamed, lambda one: one.rank == 1), "rank 1 has no"),
     Row("every-rank-tells", "every-rank-tells", calm,
-        dropped(Streamed, lambda one: one.rank == 1 and one.step == 30), "of rank 1 ends at update 29"),
-    Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 updates are counted"),
-    Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped updates"),
+        dropped(Streamed, lambda one: one.rank == 1 and one.step == 30), "of rank 1 ends at step 29"),
+    Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 optimizer steps are counted"),
+    Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped steps"),
     Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
     Row("step-time-as-seen", "step-time-told", calm, evenly, "of the trace of rank 0 took 0.75 s"),
     Row("skipped-without-effect", "nan-gradient", skipping, changed(StepDone, applied(35), loss=4.9), "the skipped"),
-    Row("samples-as-seen", "samples-told", calm, told(LAST, 2), "samples are counted after update 1"),
+    Row("samples-as-seen", "samples-told", calm, told(LAST, 2), "samples are counted after step 1"),
     Row("samples-as-seen", "samples-told", calm, told("train.token.count", 2, at_step(9, None)), "tokens, and"),
-    Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of update 1 is"),
-    Row("losses-as-seen", "losses-told", calm, told("train.learning_rate", 2), "train.learning_rate of update 1 is"),
+    Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of step 1 is"),
+    Row("losses-as-seen", "losses-told", calm, told("train.learning_rate", 2), "train.learning_rate of step 1 is"),
     Row("saves-as-seen", "saves-told", calm,
         dropped(Streamed, lambda one: one.name == "train.checkpoint.commit" and one.step == 20), "[10, 30, 40]"),
     Row("saves-as-seen", "saves-told", calm, told("train.checkpoint.step", 0), "never says 40"),

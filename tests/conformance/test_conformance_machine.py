@@ -1,4 +1,4 @@
-"""Checks of memory, kernels, energy, narrow formats, updates and order, on answers and traces that are made here."""
+"""Checks of memory, kernels, energy, narrow formats, steps and order, on answers and traces that are made here."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_block_may_round_its_scale_so_that_nothing_is_cut(quantised: Any) -> N
     assert "scales-as-defined" not in judged("narrow-mxfp8", {**told, "scales": whole})
 
 
-# --- updates and convergence ----------------------------------------------------------------------------------
+# --- steps and convergence ----------------------------------------------------------------------------------
 
 
 def test_updates_follow_gradients_up_to_the_declared_limit() -> None:
@@ -278,7 +278,7 @@ def order(*updates: tuple[list[int], list[int]]) -> list[str]:
 
 def test_samples_come_by_number_however_ranks_share_them() -> None:
     assert not order(([0, 2], [1, 3]), ([4], [5, 6, 7]), ([8, 9], [0, 1]), ([2, 3], [4, 5]))
-    assert "update 2 consumed samples 4, 5, 6, 9" in str(order(([0, 2], [1, 3]), ([4, 5], [6, 9])))
-    assert "update 1" in str(order(([0, 1], [5, 6])))
+    assert "step 2 consumed samples 4, 5, 6, 9" in str(order(([0, 2], [1, 3]), ([4, 5], [6, 9])))
+    assert "step 1" in str(order(([0, 1], [5, 6])))
     with pytest.raises(CannotJudgeError, match="names no samples"):
         order(([], []))

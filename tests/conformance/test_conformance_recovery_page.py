@@ -30,7 +30,7 @@ def test_trials_of_all_reports_of_a_stack_are_one_sample(tmp_path: Path) -> None
 
 
 def test_a_trial_that_never_came_back_is_told_and_bounds_nothing(tmp_path: Path) -> None:
-    trials = [trial(number, failed="" if number > 1 else "no update", seconds=1.0 if number > 1 else None)
+    trials = [trial(number, failed="" if number > 1 else "no step", seconds=1.0 if number > 1 else None)
               for number in range(1, 7)]  # fmt: skip
     (row,) = rows(tmp_path, only=scenario_report("kill-rank", "fail", *trials))
     assert row[4] == "not stated"

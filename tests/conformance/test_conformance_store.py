@@ -98,7 +98,7 @@ def test_a_part_of_a_checkpoint_is_left_where_checkpoints_are_files(lines: Check
 
 def test_a_part_is_of_the_step_at_the_next_interval(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, Store(directory="."))
-    for step in (1, 20):  # some stacks save after the first update too
+    for step in (1, 20):  # some stacks save after the first step too
         (tmp_path / f"step-{step}").mkdir()
         (tmp_path / f"step-{step}" / "state.bin").write_bytes(b"1234")
     (done,) = damage("partial-directory", "next", store, random.Random(1), 20)

@@ -43,7 +43,7 @@ def test_it_is_as_generated() -> None:
 def test_the_ten_groups() -> None:
     rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
     assert rows == [
-        *("Run", "Time of an update", "Throughput", "Learning", "Completeness"),
+        *("Run", "Time of a step", "Throughput", "Learning", "Completeness"),
         *("Devices", "Network", "Checkpoints", "Faults and recoveries", "Telemetry"),
     ]
 

@@ -13,6 +13,7 @@ from trainspec_validate.interop.document import formats
 from trainspec_validate.interop.fragment import ForeignText
 
 PAIRS = {"deepspeed": "deepspeed-json", "torchtitan": "torchtitan-toml", "megatron-lm": "megatron-arguments"}
+PAIRS["maxtext"] = "maxtext-settings"
 CLEAR = {
     "precision.master_parameters": "fp32",
     "precision.accumulation": "fp32",
@@ -90,9 +91,35 @@ MEGATRON_PLANS: dict[str, dict[str, Any]] = {
     "copies": {"parallelism": {"num_accelerators": 16, "data": 16, "sharding": "none"}},
     "with-a-limit": {"communication.timeout_seconds": 600, "job": {"num_steps": 100, "seed": 7}},
 }
+MAXTEXT_PLANS: dict[str, dict[str, Any]] = {
+    "long-sequences": TORCHTITAN_PLANS["long-sequences"],
+    "copies": MEGATRON_PLANS["copies"],
+    "with-a-limit": {"job": {"num_steps": 100, "seed": 7}},
+    "experts": {
+        "model.family": "moe-transformer",
+        "model.experts": {"num_experts": 8, "num_active_experts": 2, "ffn_hidden_size": 1024},
+        "parallelism": {"num_accelerators": 64, "data": 64, "expert": 8, "sharding": "parameters"},
+        "batch.global_sequences": 256,
+    },
+    "scheduled": {
+        "job": {"num_steps": 1000},
+        "optimizer": {
+            "name": "adamw",
+            "clipping": {"kind": "global-norm", "threshold": 1.0},
+            "learning_rate": {
+                "kind": "cosine",
+                "peak": 3e-4,
+                "final": 3e-5,
+                "warmup_steps": 100,
+                "total_steps": 1000,
+            },
+        },
+    },
+}
 CASES = [(name, plan, changes) for name in PAIRS for plan, changes in PLANS.items()]
 CASES += [("torchtitan", plan, changes) for plan, changes in TORCHTITAN_PLANS.items()]
 
+CASES += [("maxtext", plan, changes) for plan, changes in MAXTEXT_PLANS.items()]
 CASES += [("megatron-lm", plan, changes) for plan, changes in MEGATRON_PLANS.items()]
 OWN = {"megatron-lm": {"precision.gradients": "fp32"}}
 """Megatron-LM keeps gradients in the format in which it sums them."""

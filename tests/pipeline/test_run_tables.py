@@ -13,7 +13,7 @@ from trainspec_validate.system.boundary import InputError
 OF_RUNS = {
     "without a loss": "step,lr,grad_norm\n1,0.1,1.0\n2,0.1,1.1\n",
     "perplexity": "iteration,perplexity,learning_rate\n1,2.5,0.1\n",
-    "updates": "update,loss\n1,2.5\n2,2.4\n",
+    "updates": "optimizer step,loss\n1,2.5\n2,2.4\n",
     "tokens": "tokens,train loss,lr\n1000,2.5,0.1\n2000,2.4,0.1\n",
     "seconds": "wall_time,loss,lr\n1.5,2.5,0.1\n3.0,2.4,0.1\n",
     "below a comment": "# run 5\n\nstep,loss\n1,2.5\n",

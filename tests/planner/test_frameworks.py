@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.planner_makers import make
+from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.software import RELEASES, software_of
 from trainspec_validate.planner.frameworks import ABILITIES, abilities_of
 from trainspec_validate.planner.request import Impossible
@@ -83,3 +86,9 @@ def test_every_figure_is_inside_of_its_band(cluster: str, model: str, framework:
         assert high
         assert low <= plan.outlook.step.seconds <= high
         assert plan.memory.low_total <= plan.memory.total <= plan.memory.high_total
+
+
+def test_fms_fsdp_shards_parameters_or_nothing() -> None:
+    whole = Layout(data=16, tensor=1, pipeline=1, context=1)
+    runs = [abilities_of("fms-fsdp").runs(replace(whole, sharding_stage=stage)) for stage in range(4)]
+    assert runs == [True, False, False, True]

@@ -38,7 +38,7 @@ class Kept:
 
 
 def samples(step: int, num: int) -> torch.Tensor:
-    """Inputs of one update, the same on all ranks."""
+    """Inputs of one step, the same on all ranks."""
     return torch.randn((num, NUM_FEATURES), generator=torch.Generator().manual_seed(step)) + 0.3
 
 

@@ -58,7 +58,7 @@ def values(path: Path, key: str) -> list[Any]:
 
 
 def train(first: int, last: int, *, error: type[BaseException] | None = None) -> None:
-    """Record these updates, with what a restart begins with, a save every five, and at last an error."""
+    """Record these optimizer steps, with what a restart begins with, a save every five, and at last an error."""
     with trainspec_record.run(flops_per_token=1.0, peak_flops=1e9) as run:
         if first:
             with run.restore(f"step-{first}", first):

@@ -25,7 +25,7 @@ TRUTH = np.full(DIMENSION, math.sqrt(SIGNAL / DIMENSION))
 
 
 def updates(sizes: list[int], num_steps: int, seed: int, believed: list[int] | None = None) -> list[Norms]:
-    """Norms of updates of Gaussian gradients with the known signal and noise, by sizes that may be believed wrongly."""
+    """Norms of steps of Gaussian gradients with the known signal and noise, by sizes that may be believed wrongly."""
     random = np.random.default_rng(seed)
     found = []
     weights = np.array(sizes) / sum(sizes)

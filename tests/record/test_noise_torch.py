@@ -23,7 +23,7 @@ KINDS = ("plain", "fp16", "scaled", "fsdp", "parameters", "every")
 
 
 def expected(num_steps: int, sizes: tuple[int, ...], every: int = 1) -> list[list[float]]:
-    """Norms of updates, from the samples themselves: their means by groups."""
+    """Norms of steps, from the samples themselves: their means by groups."""
     from .noise_ranks import samples
 
     found = []
@@ -71,7 +71,7 @@ def test_two_ranks_agree_with_the_samples(tmp_path: Path) -> None:
 def accumulated(
     sizes: tuple[int, ...], num_steps: int, *, loss_scale: float = 1.0, clip: bool = False
 ) -> list[list[float]]:
-    """Norms of updates whose micro-batches are groups of one device."""
+    """Norms of steps whose micro-batches are groups of one device."""
     from trainspec_record.noise.pytorch import TorchNoise, tap_parameters
 
     from .noise_ranks import Kept, Model, samples

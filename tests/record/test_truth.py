@@ -1,4 +1,4 @@
-"""What a stream tells is so: of updates that share a report, of losses that are no number, of time nobody took."""
+"""What a stream tells is so: of steps that share a report, of losses that are no number, of time nobody took."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP_SECONDS = 0.02
 
 
 def recorded(numbers: list[int | None], losses: dict[int, float] | None = None, **settings: Any) -> None:
-    """A run of some updates, which the script gives these numbers."""
+    """A run of some optimizer steps, which the script gives these numbers."""
     with trainspec_record.run(**settings) as run:
         for place, number in enumerate(numbers):
             with run.step(number):
@@ -50,7 +50,7 @@ def test_updates_that_are_not_recorded_are_missed(folder: Path, caplog: pytest.L
     assert values(folder / "rank-000000.0.jsonl", "train.rank.step")[-1] == 7
     (found,) = about(folder, "TS-TEL-031")
     assert found.startswith("TS-TEL-031: train.step.count jumps from 1 to 3")
-    assert caplog.text.count("an update has a number beyond the count") == 1
+    assert caplog.text.count("a step has a number beyond the count") == 1
 
 
 @pytest.mark.parametrize("numbers", [[0, 1, 2, 3], [0, None, 2, None], [None, None, 2, 3], [5, 6, 7, 8]])
@@ -64,7 +64,7 @@ def test_updates_that_are_recorded_are_counted_one_by_one(folder: Path, numbers:
 def test_numbers_that_begin_again_are_told_and_not_taken(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     recorded([0, 1, 0, 1])
     assert values(folder / "job.0.jsonl", "train.step.count") == [0, 1, 2, 3, 4]
-    assert caplog.text.count("an update has a number below the count") == 1
+    assert caplog.text.count("a step has a number below the count") == 1
 
 
 def test_a_phase_that_nobody_timed_has_no_time(folder: Path) -> None:

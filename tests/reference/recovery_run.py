@@ -136,12 +136,12 @@ class Run:
         return [each for each in self._records if kind in {None, each["k"]}]
 
     def wait_step(self, step: int, attempt: int = 0) -> None:
-        """Wait until all ranks have completed an update in an attempt, or a later one."""
+        """Wait until all ranks have completed a step in an attempt, or a later one."""
 
         def reached() -> bool:
             return any(r["step"] >= step and r.get("attempt", 0) >= attempt for r in self.records("step"))
 
-        self.wait(reached, f"update {step}")
+        self.wait(reached, f"step {step}")
 
     def wait_save(self, stage: str, step: int = 0) -> Record:
         """Wait for a stage of a save."""
@@ -171,11 +171,11 @@ class Run:
         os.kill(self.pid(rank), number)
 
     def losses(self) -> dict[int, Any]:
-        """Loss of each update as it was computed last."""
+        """Loss of each step as it was computed last."""
         return {r["step"]: r["loss"] for r in self.records("step") if not r.get("skipped")}
 
     def sample_ids(self) -> dict[int, list[int]]:
-        """Samples of each update over all ranks, as it was computed last."""
+        """Samples of each step over all ranks, as it was computed last."""
         found: dict[tuple[int, int], list[int]] = {}
         attempts: dict[int, int] = {}
         for r in self.records("step"):

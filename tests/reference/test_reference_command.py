@@ -140,7 +140,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def _extended(out: Path, backend: str) -> None:
-    """A run is given more updates after its end, then on another number of ranks, and then has nothing to do."""
+    """A run is given more steps after its end, then on another number of ranks, and then has nothing to do."""
     plan = out.parent / "plan.yaml"
     plan.write_text("".join(x for x in (PLANS / PAPERS[1]).open() if "elastic:" not in x and "cluster:" not in x))
     arguments = (backend, "--plan", str(plan), "--checkpoint", PAPERS[5], "--out", str(out), "--steps")

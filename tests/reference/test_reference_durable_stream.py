@@ -1,4 +1,4 @@
-"""What is relied upon is in the stream of the job: a commit before it is told, an update as soon as it is done."""
+"""What is relied upon is in the stream of the job: a commit before it is told, a step as soon as it is done."""
 
 from __future__ import annotations
 

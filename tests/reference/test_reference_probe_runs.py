@@ -1,4 +1,4 @@
-"""Answers of the reference trainers about updates, convergence, memory and narrow formats, and the order of samples."""
+"""Answers of the reference trainers about steps, convergence, memory and narrow formats, and the order of samples."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_ranks_of_a_question_about_shards_train(ask: Any) -> None:
     assert found["memory"] == "host"
     assert found["num_parameters"] >= SHARDS["num_parameters"]
     assert len(found["losses"]) == 2
-    assert found["losses"][0] == pytest.approx(math.log(64), rel=0.1)  # of a word among 64, before the first update
+    assert found["losses"][0] == pytest.approx(math.log(64), rel=0.1)  # of a word among 64, before the first step
 
 
 SUMS = """

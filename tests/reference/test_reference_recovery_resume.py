@@ -16,7 +16,7 @@ MakeRun = Callable[..., Run]
 
 
 def stopped(run: Run, step: int) -> None:
-    """Kill all processes after an update, when the save that was due before it is committed."""
+    """Kill all processes after an optimizer step, when the save that was due before it is committed."""
     assert run.job.policy is not None
     interval = run.job.policy.interval.steps or step
     saved = (step - 1) // interval * interval

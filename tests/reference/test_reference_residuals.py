@@ -40,7 +40,7 @@ class Ledger:
         self.given, self.applied = np.zeros(SIZE), np.zeros(SIZE)
 
     def step(self, ranks: Sequence[GradientCompressor], behind: Sequence[GradientCompressor] = ()) -> None:
-        """An update of all ranks; those behind have sent their part, and lost the others before they applied it."""
+        """A step of all ranks; those behind have sent their part, and lost the others before they applied it."""
         for each in ranks:
             gradient = self._chance.integers(-50, 51, SIZE).astype(np.float32)
             self.given += gradient

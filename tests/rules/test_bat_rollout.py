@@ -41,7 +41,7 @@ def test_published_sizes(findings: Findings, prompts: int, responses: int, mini_
         ({"num_updates": 16}, False),
         ({"num_updates": 16, "num_passes": 2}, True),
         ({"num_updates": 32, "num_passes": 2}, False),
-        ({"num_updates": 512}, True),  # updates counted for each prompt
+        ({"num_updates": 512}, True),  # optimizer steps counted for each prompt
     ],
 )
 def test_passes(findings: Findings, keys: dict[str, Any], bad: bool) -> None:

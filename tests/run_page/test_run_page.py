@@ -108,7 +108,7 @@ def test_outline(full: Element) -> None:
         ("h2", "Verdict"),
         ("h2", "Coverage"),
         ("h2", "Pace"),
-        ("h3", "Time of an update"),
+        ("h3", "Time of a step"),
         ("h3", "Throughput"),
         ("h3", "Model utilisation of the peak (MFU)"),
         ("h2", "Learning"),
@@ -142,8 +142,8 @@ def test_outline(full: Element) -> None:
 def test_figures_at_a_glance_are_those_of_the_view(full: Element) -> None:
     assert figures(next(full.all("header"))) == {
         "lasted": "10 min",
-        "updates": "100",
-        "update, p50": "5 s",
+        "optimizer steps": "100",
+        "optimizer step, p50": "5 s",
         "tokens/s, p50": "26,000",
         "MFU, p50": "40.0 %",
         "goodput": "80.0 %",

@@ -61,7 +61,7 @@ def test_a_whole_run_fills_every_chart(written: str) -> None:
 def test_the_page_counts_what_the_streams_hold(written: str) -> None:
     found = parse(written)
     told = dict(zip((e.text for e in found.all("dt")), (e.text for e in found.all("dd")), strict=True))
-    assert (told["updates"], told["faults"]) == ("90", "1")
+    assert (told["optimizer steps"], told["faults"]) == ("90", "1")
     saves = next(table for table in found.find("recovery").all("table") if table.text.startswith("Saves"))
     steps = [row.children[1].text for row in next(saves.all("tbody")).children]
     assert steps == ["30", "60", "90"]

@@ -92,8 +92,8 @@ def test_a_job() -> None:
         ([{"step": 32.0}, {"step": 64.0}], [1, 2], "samples"),
         ([{"step": 0.0, "samples_count": 32}, {"step": 1.0, "samples_count": 64}], [1, 2], "from 0"),
         ([{"step": 0}, {"step": 1}], [1, 2], "from 0"),
-        ([{"step": 1}, {"step": 2}], [1, 2], "completed updates"),
-        ([{"step": 1, "samples_count": 32}, {"step": 2, "samples_count": 64}], [1, 2], "completed updates"),
+        ([{"step": 1}, {"step": 2}], [1, 2], "completed steps"),
+        ([{"step": 1, "samples_count": 32}, {"step": 2, "samples_count": 64}], [1, 2], "completed steps"),
         ([{"step": 7}, {"step": 8}], [None, None], "not stated"),
         ([{"step": 0.5}, {"step": [2, 608]}], [None, None], None),
         ([{"epoch_num": 32 * 64}, {"epoch_num": 2 * 32 * 64}], None, None),
@@ -310,7 +310,7 @@ def test_a_loss_of_several_updates_is_read_and_said_to_be_a_mean() -> None:
     assert found.values("train.learning_rate") == [0.01, 0.02]
     assert [sample.step for sample in found.samples if sample.step] == [10, 20]
     (told,) = [loss for loss in found.losses.entries if loss.what == "train_loss"]
-    assert told.message == "train_loss is reported after 10 updates at once and can be a mean over them"
+    assert told.message == "train_loss is reported after 10 optimizer steps at once and can be a mean over them"
 
 
 @pytest.mark.parametrize("metadata", [{"samples_count": 33}, {}])
@@ -329,7 +329,7 @@ def test_a_loss_before_the_first_update() -> None:
 def test_a_loss_whose_samples_do_not_grow(second: int) -> None:
     found = read_text(log(*(entry("train_loss", 3.0, samples_count=count) for count in (320, second))))
     (refused,) = found.refusals
-    assert refused.message == f"train_loss is at {second // 32} updates, where the one before is at 10"
+    assert refused.message == f"train_loss is at {second // 32} optimizer steps, where the one before is at 10"
     assert refused.requirement == "TS-TEL-031"
 
 

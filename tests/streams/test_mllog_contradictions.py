@@ -73,7 +73,7 @@ def test_a_batch_of_nothing(tmp_path: Path, value: Any) -> None:
         if each["key"] == "global_batch_size":
             each["value"] = value
 
-    words = f"global_batch_size is {str(value)!r}, and an update has at least one of what it counts"
+    words = f"global_batch_size is {str(value)!r}, and an optimizer step has at least one of what it counts"
     assert ("TS-TEL-001", words) in findings(changed(run(), emptied), tmp_path)
 
 
@@ -178,7 +178,7 @@ def _reports(entries: list[Entry]) -> list[Entry]:
         (lambda step, n: step - 50 * BATCH if n == 120 else step, "step falls from 7,680 to 4,544"),
         (
             lambda step, n: step - 50 * (n % 10 == 9),
-            "step is 590, no multiple of the 64 samples of an update, as those of 180 of 200 reports are",
+            "step is 590, no multiple of the 64 samples of a step, as those of 180 of 200 reports are",
         ),
         (lambda step, n: 101 * BATCH if n > 99 else step, "step is 6,464 in 4 reports in a row"),
         (
@@ -220,7 +220,7 @@ def test_rates_against_the_time_of_an_update(tmp_path: Path, seconds: float, is_
     ("seconds", "requirement"), [(2.5, None), (50.0, None), (2500.0, "TS-TEL-037"), (-2.5, "TS-TEL-012")]
 )
 def test_times_of_updates_without_a_position(tmp_path: Path, seconds: float, requirement: str | None) -> None:
-    """A report comes every 57 s: an update cannot take longer than that, and many fit into it."""
+    """A report comes every 57 s: an optimizer step cannot take longer than that, and many fit into it."""
     entries = run()
     for each in _reports(entries):
         each["value"], each["metadata"] = {"train_step_time": seconds}, {}

@@ -136,7 +136,7 @@ def test_a_name_with_a_blank_is_told_once() -> None:
     assert found == ("name", "the name 'tracked_stats.reduced_train_loss ' begins or ends with a blank", 8)
 
 
-# --- how often updates are told -----------------------------------------------------------------------------
+# --- how often optimizer steps are told -----------------------------------------------------------------------------
 
 
 def evaluations(*samples: int) -> list[Entry]:

@@ -203,7 +203,7 @@ def _written(path: Path, text: str) -> str:
 def test_no_advice_names_a_header_that_a_log_does_not_have(tmp_path: Path) -> None:
     path = _written(tmp_path / "result_0.txt", every_ten(100))
     jumps = [finding.help for finding in validate(path).findings if finding.requirement == "TS-TEL-031"]
-    assert jumps == ["write each completed update"]
+    assert jumps == ["write each completed step"]
 
 
 def evaluated(samples: list[int], end_ms: int, batch: int = 6_144) -> str:

@@ -357,7 +357,7 @@ def test_made_files_are_of_the_format_that_they_show() -> None:
 
 
 def history(pauses: dict[int, float], results: set[int]) -> str:
-    """A history with an update each half minute, longer ones before some steps, and results in the rows of others."""
+    """A history with a step each half minute, longer ones before some steps, and results in the rows of others."""
     rows, time_s = ["_step,_timestamp,loss,step,val_loss"], 1_800_000_000.0
     for step in range(1, 41):
         time_s += pauses.get(step, 30.0)

@@ -106,7 +106,7 @@ def missing_run_end(run: Run) -> Streams:
 
 @on_streams("TS-TEL-044", "TS-TEL-043")
 def missing_attempt_start(run: Run) -> Streams:
-    """Updates are completed in an attempt that never started."""
+    """Optimizer steps are completed in an attempt that never started."""
     return without_events(run.streams, "train.attempt.start")
 
 

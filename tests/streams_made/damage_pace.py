@@ -25,7 +25,7 @@ def _later(run: Run, emitter: str, metric: str, change: Callable[[Any], Any]) ->
 
 @on_streams("TS-TEL-031")
 def step_jump(run: Run) -> Streams:
-    """The count of updates jumps by 10 in the middle of an attempt."""
+    """The count of steps jumps by 10 in the middle of an attempt."""
     found = _later(run, "job", "train.step.count", lambda value: value + 10)
     begin = moment(run.streams, 0.5)
     return edit(found, "job", lambda r: replace(r, step=(r.step or 0) + 10) if r.time_us > begin else r)
@@ -33,7 +33,7 @@ def step_jump(run: Run) -> Streams:
 
 @on_streams("TS-TEL-031", "TS-TEL-024")
 def step_falls(run: Run) -> Streams:
-    """The count of updates falls by 20 in the middle of an attempt."""
+    """The count of steps falls by 20 in the middle of an attempt."""
     found = _later(run, "job", "train.step.count", lambda value: value - 20)
     begin = moment(run.streams, 0.5)
     return edit(found, "job", lambda r: replace(r, step=(r.step or 0) - 20) if r.time_us > begin else r)
@@ -41,14 +41,14 @@ def step_falls(run: Run) -> Streams:
 
 @on_streams("TS-TEL-031", "TS-TEL-038", "TS-TEL-037")
 def step_counts_samples(run: Run) -> Streams:
-    """The count of updates counts samples."""
+    """The count of steps counts samples."""
     batch = run.shape.batch_sequences
     return edit(run.streams, "job", lambda r: with_values(r, "train.step.count", lambda v: v * batch))
 
 
 @on_streams("TS-TEL-032")
 def lagging_rank(run: Run) -> Streams:
-    """One rank is four updates behind all others from the middle of the run on."""
+    """One rank is four optimizer steps behind all others from the middle of the run on."""
     return _later(run, "rank-000003", "train.rank.step", lambda value: value - 4)
 
 
@@ -67,7 +67,7 @@ def straggler(run: Run) -> Streams:
 
 @on_streams("TS-TEL-037")
 def shortened_steps(run: Run) -> Streams:
-    """Times of updates leave a fifth of the time out."""
+    """Times of steps leave a fifth of the time out."""
     return edit(run.streams, "job", lambda r: with_values(r, "train.step.duration", lambda value: value * 0.8))
 
 
@@ -80,7 +80,7 @@ def busy_without_work(run: Run) -> Streams:
 
 @on_streams("TS-TEL-036", base="long")
 def slow_down(run: Run) -> Streams:
-    """Updates take 8 % longer from the middle of the run on, and nothing says why."""
+    """Optimizer steps take 8 % longer from the middle of the run on, and nothing says why."""
     return stretch(run.streams, moment(run.streams, 0.45), 1.08)
 
 
@@ -120,7 +120,7 @@ def stretch(streams: Streams, begin: int, factor: float) -> Streams:
 
 @on_streams("TS-TEL-033")
 def hang(run: Run) -> Streams:
-    """No update completes for ten minutes while devices read busy and ranks still give signs of life."""
+    """No step completes for ten minutes while devices read busy and ranks still give signs of life."""
     return hung(run, 600)
 
 

@@ -67,7 +67,7 @@ def checkpoint_of_another_size(run: Run) -> Streams:
 
 @on_streams("TS-TEL-063")
 def another_batch(run: Run) -> Streams:
-    """Updates have twice the batch of the plan, by the gauge and by the counts."""
+    """Optimizer steps have twice the batch of the plan, by the gauge and by the counts."""
     found = run.streams
     for metric in ("train.batch.size", "train.sample.count", "train.token.count", "train.token.rate"):
         found = edit(found, "job", lambda r, metric=metric: with_values(r, metric, lambda value: value * 2))
@@ -76,7 +76,7 @@ def another_batch(run: Run) -> Streams:
 
 @on_streams("TS-TEL-064", "TS-TEL-038")
 def fewer_tokens(run: Run) -> Streams:
-    """Updates read a tenth less tokens than the plan gives them."""
+    """Optimizer steps read a tenth less tokens than the plan gives them."""
     found = run.streams
     for metric in ("train.token.count", "train.token.rate", "train.flops.utilization"):
         found = edit(found, "job", lambda r, metric=metric: with_values(r, metric, lambda value: value * 0.9))
@@ -143,7 +143,7 @@ def clocks_apart(run: Run) -> Streams:
 
 @on_streams("TS-REC-015", "TS-REC-005", base="faults")
 def more_time_lost_than_promised(run: Run) -> Streams:
-    """The updates between the last save and the fault take fourteen times as long, so that more time is lost."""
+    """The steps between the last save and the fault take fourteen times as long, so that more time is lost."""
     saves = events(run.streams, "train.checkpoint.commit")
     end = events(run.streams, "train.fault.detected")[0].time_us
     begin = max(save.time_us for save in saves if save.time_us < end)
@@ -183,7 +183,7 @@ def phases_that_do_not_add_up(run: Run) -> Streams:
 
 @on_streams("TS-REC-019", "TS-TEL-044", base="faults")
 def old_attempt_goes_on(run: Run) -> Streams:
-    """Ranks of the first attempt complete updates after the second attempt has started."""
+    """Ranks of the first attempt complete optimizer steps after the second attempt has started."""
     start = events(run.streams, "train.attempt.start")[1].time_us
     last = max(
         (r for s in run.streams if s.head.emitter == "job" and not s.head.att for r in s.records if _counts(r)),
@@ -213,7 +213,7 @@ def another_action_than_declared(run: Run) -> Streams:
 
 @on_streams("TS-REC-021", base="faults")
 def repeated_updates_not_counted(run: Run) -> Streams:
-    """The recovery says that no update was executed again."""
+    """The recovery says that no step was executed again."""
 
     def change(record: Record) -> Record:
         if is_event(record, "train.recovery.end"):

@@ -94,7 +94,7 @@ def recovery_too_slow(run: Run) -> Streams:
 
 @on_streams("TS-REC-003", "TS-TEL-047", base="faults")
 def first_step_too_slow(run: Run) -> Streams:
-    """The first update after the restore takes five minutes longer."""
+    """The first step after the restore takes five minutes longer."""
     restored = events(run.streams, "train.checkpoint.restore.end")[0].time_us + 2000
     return paused(run.streams, restored, 300, "replay", "replay")
 
@@ -134,7 +134,7 @@ def more_work_lost_than_promised(run: Run) -> Streams:
 
 @on_streams("TS-REC-007", "TS-TEL-031", "TS-TEL-046", base="faults")
 def silent_restart_from_nothing(run: Run) -> Streams:
-    """The second attempt says that it restored update 144 and counts from 0."""
+    """The second attempt says that it restored step 144 and counts from 0."""
     restored = 144
 
     def change(record: Record) -> Record:
@@ -148,7 +148,7 @@ def silent_restart_from_nothing(run: Run) -> Streams:
 
 @on_streams("TS-REC-007", "TS-TEL-031", base="faults")
 def updates_left_out(run: Run) -> Streams:
-    """The first two updates after the restore are never seen."""
+    """The first two steps after the restore are never seen."""
 
     def change(record: Record) -> Record | None:
         return None if has(record, "train.step.duration") and record.step in {145, 146} else record
@@ -158,7 +158,7 @@ def updates_left_out(run: Run) -> Streams:
 
 @on_streams("TS-REC-009", base="faults")
 def crash_loop(run: Run) -> Streams:
-    """Five attempts in a row end before an update is completed."""
+    """Five attempts in a row end before an optimizer step is completed."""
     loops = 5
     second = [stream for stream in run.streams if stream.head.att == 1]
     begin = min(stream.head.time_us for stream in second) - 1
@@ -241,7 +241,7 @@ def lemon_comes_back(run: Run) -> Streams:
 
 @on_streams("TS-REC-012", base="faults")
 def other_loss_after_the_restore(run: Run) -> Streams:
-    """The loss after the restore is a fifth above what it was at the same updates before."""
+    """The loss after the restore is a fifth above what it was at the same steps before."""
 
     def change(record: Record) -> Record:
         return with_values(record, "train.loss.mean", lambda value: value * 1.2)

@@ -47,7 +47,7 @@ def exploding_loss(run: Run) -> Streams:
 
 @on_streams("TS-TEL-088")
 def lost_loss(run: Run) -> Streams:
-    """The loss is not a number from the middle on, and no update is skipped."""
+    """The loss is not a number from the middle on, and no step is skipped."""
     return _later(run, "job", LOSS, lambda _: "NaN")
 
 
@@ -64,7 +64,7 @@ def loss_of_two_digits(run: Run) -> Streams:
 
 @on_streams("TS-TEL-012")
 def negative_step_times(run: Run) -> Streams:
-    """Times of updates are negative."""
+    """Times of steps are negative."""
     return edit(run.streams, "job", lambda record: with_values(record, "train.step.duration", lambda _: -5.0))
 
 
@@ -100,13 +100,13 @@ def memory_in_mebibytes(run: Run) -> Streams:
 
 @on_streams("TS-TEL-013")
 def milliseconds_for_seconds(run: Run) -> Streams:
-    """Times of updates are written in milliseconds, a thousand times too large."""
+    """Times of steps are written in milliseconds, a thousand times too large."""
     return _scaled(run, "job", "train.step.duration", 1000)
 
 
 @on_streams("TS-TEL-013")
 def kiloseconds_for_seconds(run: Run) -> Streams:
-    """Times of updates are a thousand times too small."""
+    """Times of steps are a thousand times too small."""
     return _scaled(run, "job", "train.step.duration", 0.001)
 
 
@@ -235,7 +235,7 @@ def power_in_milliwatts(run: Run) -> Streams:
 
 @on_streams("TS-TEL-042")
 def loss_lost_without_a_skip(run: Run) -> Streams:
-    """The loss and the gradient are not a number for five updates, events say so, and no update is skipped."""
+    """The loss and the gradient are not a number for five optimizer steps, events say so, and no step is skipped."""
     job = run.streams[0]
     steps = range(100, 105)
     records: list[Record] = []

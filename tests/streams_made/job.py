@@ -96,7 +96,7 @@ class _JobWriter:
         self.out.sample(seconds, values, number, **attributes)
 
     def _step(self, step: Step, before: float) -> None:
-        """Values of one update; `before` is when the one before it ended, or when the attempt could begin."""
+        """Values of one step; `before` is when the one before it ended, or when the attempt could begin."""
         shape, state = self.shape, self.states[step.number]
         evaluated = sum(e.end - e.begin for e in self.attempt.evaluations if before <= e.begin < step.end)
         rate = shape.batch_tokens / (step.end - before - evaluated)

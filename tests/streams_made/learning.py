@@ -16,7 +16,7 @@ PADDING_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """State of training after one update; the same however often the update is executed."""
+    """State of training after one step; the same however often the step is executed."""
 
     loss: float
     largest_loss: float
@@ -27,7 +27,7 @@ class Learned:
     """Tokens."""
     norm: float
     num_clipped: int
-    """Clipped updates so far."""
+    """Clipped optimizer steps so far."""
     num_filled_tokens: int
     """Tokens so far that are no padding."""
 
@@ -38,7 +38,7 @@ class Learned:
 
 
 def learn(shape: Shape) -> list[Learned]:
-    """What every update leaves behind; the first entry is the state before any."""
+    """What every step leaves behind; the first entry is the state before any."""
     source = random.Random(f"{shape.seed}/learning")
     found = [Learned(11.76, 11.8, 0.0, 1.0, 2e5, 1.5, 0, 0)]
     for number in range(1, shape.num_steps + 1):

@@ -70,12 +70,12 @@ def _is_step(entry: Entry) -> bool:
 
 
 def step_places(log: Log) -> list[int]:
-    """Where the records of updates stand."""
+    """Where the records of steps stand."""
     return [number for number, entry in enumerate(log) if _is_step(entry)]
 
 
 def reading_places(log: Log) -> list[int]:
-    """Where the records of updates stand; evaluations, where a log has none of those."""
+    """Where the records of steps stand; evaluations, where a log has none of those."""
     return step_places(log) or [number for number, entry in enumerate(log) if entry["key"] == "eval_accuracy"]
 
 
@@ -101,7 +101,7 @@ def first_of(log: Log, key: str) -> Entry:
 
 @on_entries("TS-TEL-017", "TS-TEL-019", "TS-TEL-024", "TS-TEL-037")
 def reversed_step_times(log: Log) -> Log:
-    """The times of updates stand in reverse."""
+    """The times of steps stand in reverse."""
     places = reading_places(log)
     for number, time in zip(places, [log[place]["time_ms"] for place in reversed(places)], strict=True):
         log[number]["time_ms"] = time
@@ -126,7 +126,7 @@ def hole_of_ten_hours(log: Log) -> Log:
 
 @on_entries("TS-TEL-021", "TS-TEL-031")
 def hole_of_400_seconds(log: Log) -> Log:
-    """The records of updates are missing for 400 s."""
+    """The records of steps are missing for 400 s."""
     places = reading_places(log)
     begin = log[places[len(places) // 3]]["time_ms"]
     gone = {number for number in places if begin < log[number]["time_ms"] < begin + 400_000}
@@ -179,25 +179,25 @@ def loss_not_a_number(log: Log) -> Log:
 
 @on_entries("TS-TEL-012")
 def negative_step_time(log: Log) -> Log:
-    """All updates take -5 s."""
+    """All optimizer steps take -5 s."""
     return _with_stats(log, train_step_time=-5.0)
 
 
 @on_entries("TS-TEL-012", "TS-TEL-042", "TS-TEL-015", "TS-TEL-001")
 def loss_not_a_number_and_negative_times(log: Log) -> Log:
-    """All losses are not a number and all updates take -5 s."""
+    """All losses are not a number and all optimizer steps take -5 s."""
     return _with_stats(log, reduced_train_loss=float("nan"), train_step_time=-5.0)
 
 
 @on_entries("TS-TEL-013", "TS-TEL-037")
 def step_time_in_milliseconds(log: Log) -> Log:
-    """Times of updates are a thousand times too large."""
+    """Times of steps are a thousand times too large."""
     return _scaled_times(log, 1000)
 
 
 @on_entries("TS-TEL-013", "TS-TEL-037")
 def step_time_in_kiloseconds(log: Log) -> Log:
-    """Times of updates are a thousand times too small."""
+    """Times of steps are a thousand times too small."""
     return _scaled_times(log, 1e-3)
 
 
@@ -209,7 +209,7 @@ def loss_constant_zero(log: Log) -> Log:
 
 @on_entries("TS-TEL-026")
 def values_frozen(log: Log) -> Log:
-    """Loss and time of updates do not move any more from the middle on."""
+    """Loss and time of steps do not move any more from the middle on."""
     places = reading_places(log)
     for number in places[len(places) // 2 :]:
         log[number]["value"] = copy.deepcopy(log[places[len(places) // 2]]["value"])
@@ -218,7 +218,7 @@ def values_frozen(log: Log) -> Log:
 
 @on_entries("TS-TEL-031", "TS-TEL-024")
 def steps_go_back(log: Log) -> Log:
-    """The count of updates and samples falls by a hundred updates in the middle."""
+    """The count of steps and samples falls by a hundred optimizer steps in the middle."""
     places = step_places(log)
     for number in places[len(places) // 2 :]:
         place = log[number]["metadata"]

@@ -13,28 +13,28 @@ from .mllog_damage import Log, first_of, on_entries, on_log_text, reading_places
 
 @on_entries(beyond="a log may tell of evaluations alone, as those of JAX do")
 def all_step_values_removed(log: Log) -> Log:
-    """No record of any update is there."""
+    """No record of any optimizer step is there."""
     gone = set(step_places(log))
     return [entry for number, entry in enumerate(log) if number not in gone]
 
 
 @on_entries("TS-TEL-020", "TS-TEL-021", "TS-TEL-031")
 def nine_of_ten_step_values_removed(log: Log) -> Log:
-    """Nine of ten records of updates are missing."""
+    """Nine of ten records of steps are missing."""
     gone = {number for place, number in enumerate(step_places(log)) if place % 10}
     return [entry for number, entry in enumerate(log) if number not in gone]
 
 
 @on_entries("TS-TEL-018", "TS-TEL-019", "TS-TEL-031", "TS-TEL-072")
 def doubled_step_values(log: Log) -> Log:
-    """Every record of an update stands twice."""
+    """Every record of a step stands twice."""
     places = set(reading_places(log))
     return [copy.deepcopy(entry) for number, entry in enumerate(log) for _ in range(1 + (number in places))]
 
 
 @on_entries("TS-TEL-018", "TS-TEL-010", "TS-TEL-031")
 def other_values_at_the_same_time(log: Log) -> Log:
-    """Every tenth record of an update, or of an evaluation, stands twice, with two losses."""
+    """Every tenth record of a step, or of an evaluation, stands twice, with two losses."""
     found: Log = []
     places = set(reading_places(log)[::10])
     for number, entry in enumerate(log):
@@ -105,7 +105,7 @@ def event_types_swapped(log: Log) -> Log:
 
 @on_entries("TS-TEL-044", "TS-TEL-043")
 def records_after_the_end(log: Log) -> Log:
-    """Updates and an evaluation follow the end of the run."""
+    """Optimizer steps and an evaluation follow the end of the run."""
     last = log[-1]["time_ms"]
     more = [copy.deepcopy(log[number]) for number in reading_places(log)[-5:]]
     more += [copy.deepcopy(entry) for entry in log if entry["key"] in {"eval_start", "eval_accuracy"}][-2:]

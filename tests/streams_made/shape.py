@@ -88,7 +88,7 @@ class Shape:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of one update, padding included."""
+        """Tokens of one step, padding included."""
         return self.batch_sequences * SEQUENCE_LENGTH
 
     @cached_property

@@ -54,7 +54,7 @@ class Stream:
         return self
 
     def update(self, seconds: float, step: int, **values: Any) -> Stream:
-        """A completed update; further values by the part of their name behind `train.`."""
+        """A completed step; further values by the part of their name behind `train.`."""
         found = {"train.step.count": step, **{f"train.{name}": value for name, value in values.items()}}
         return self.put(seconds, k="m", step=step, m=found)
 

@@ -18,7 +18,7 @@ SLOPE = {"batch": {"global_sequences": 512, "ramp": [{**RAMP[0], "transition": "
 
 
 def updates(*each: float, **values: list[float]) -> Stream:
-    """Updates that read so many steps of tokens each, with further values."""
+    """Optimizer steps that read so many steps of tokens each, with further values."""
     run, read = Stream(), 0.0
     for number, tokens in enumerate(each):
         read += tokens * STEP
@@ -120,7 +120,7 @@ def test_a_rate_that_the_plan_does_not_schedule() -> None:
 @pytest.mark.parametrize(
     ("read", "rates"),
     [
-        ([1, 1, 1], [1e-4, 1e-4, 1e-4]),  # the update that begins with the stage is not there
+        ([1, 1, 1], [1e-4, 1e-4, 1e-4]),  # the step that begins with the stage is not there
         ([4, 2, 2], [1e-4, 1e-4, 1e-4]),  # nor the last one before
         ([1, 1, 1, 2], [0, 0, 0, 2e-4]),  # nothing is a multiple of no rate
     ],

@@ -11,7 +11,7 @@ TWICE = {"restart": {"max_restarts": 100, "max_restarts_without_progress": 2}}
 
 
 def attempts(*reached: int, reason: str = "fault") -> list[Stream]:
-    """Attempts that start from update 1 and reach these updates."""
+    """Attempts that start from step 1 and reach these updates."""
     found = []
     for number, last in enumerate(reached):
         run = Stream(number, 100 * number).started(100 * number + 1, step=1)
@@ -78,7 +78,7 @@ def sized(att: int, world_size: int, batch: float | None, event: bool = False) -
     [
         (512, False, None),
         (384, True, None),
-        (384, False, "an update has 384 samples after 512"),
+        (384, False, "a step has 384 samples after 512"),
         (None, False, "no value of train.batch.size"),
     ],
 )

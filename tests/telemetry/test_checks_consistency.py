@@ -1,4 +1,4 @@
-"""Values that follow from each other agree, and time and updates that were lost are all counted."""
+"""Values that follow from each other agree, and time and optimizer steps that were lost are all counted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_samples_grow_by_the_batch_that_held() -> None:
     assert judged("TS-TEL-038", view(stream)) == []
     stream.sample(60, {"train.sample.count": 320}, step=6)
     (found,) = judged("TS-TEL-038", view(stream))
-    assert found.message == "train.sample.count grows by 40 in 1 updates of 80 samples, which are 80"
+    assert found.message == "train.sample.count grows by 40 in 1 optimizer steps of 80 samples, which are 80"
     assert line_of(found, stream) == 7
 
 
@@ -94,7 +94,7 @@ def test_a_norm_that_is_not_finite_is_a_skipped_update() -> None:
     (found,) = messages("TS-TEL-042", view(skipping([0, 0, 0, 0], [1.5, "NaN", 1.4, 1.3])))
     assert found.startswith("train.gradient.norm is not finite at 2026-01-01 00:00:20 UTC")
     finite = view(skipping([0, 0], [1.5, 1.4]))
-    assert refused("TS-TEL-042", finite).startswith("no update with a loss or gradient that is not finite")
+    assert refused("TS-TEL-042", finite).startswith("no step with a loss or gradient that is not finite")
 
 
 @pytest.mark.parametrize(("kind", "name", "num"), [("mean", "total", 1), ("max", "total", 1), ("mean", "z", 0)])
@@ -118,7 +118,7 @@ def test_one_update_is_told_of_once() -> None:
 
 def test_a_value_of_the_weights_is_no_skipped_update() -> None:
     stream = skipping([0, 0, 0], [1.5, 1.4, 1.3]).event(25, "nonfinite.detected", {"train.nonfinite.where": "weights"})
-    assert refused("TS-TEL-042", view(stream)).startswith("no update with")
+    assert refused("TS-TEL-042", view(stream)).startswith("no step with")
 
 
 def spent(*moments: tuple[float, dict[str, float]], **head: object) -> Stream:
@@ -147,7 +147,7 @@ def test_productive_time_is_time_of_updates() -> None:
     for step in range(1, 7):
         stream.sample(60 + 10 * step, {"train.step.duration": 8.0}, step=step)
     (found,) = messages("TS-TEL-049", view(stream))
-    assert found == "1 min are productive, and the updates of that time took 48 s"
+    assert found == "1 min are productive, and the steps of that time took 48 s"
 
 
 def test_the_update_under_way_can_be_productive_for_as_long_as_the_longest_took() -> None:
@@ -161,10 +161,10 @@ def test_the_update_under_way_can_be_productive_for_as_long_as_the_longest_took(
 @pytest.mark.parametrize(
     ("counts", "first", "interval", "num"),
     [
-        ({}, 3, 3, 0),  # three updates since nothing, as the head says
+        ({}, 3, 3, 0),  # three steps since nothing, as the head says
         ({60: 0}, 3, 3, 0),
-        ({60: 9}, 12, 4, 0),  # three updates since a restore
-        ({}, 3, 1, 1),  # each update has a report: those before stand in no record
+        ({60: 9}, 12, 4, 0),  # three steps since a restore
+        ({}, 3, 1, 1),  # each step has a report: those before stand in no record
         ({60: 2}, 3, 3, 1),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_run_of_equal_values_ends_with_its_attempt() -> None:
 def test_frozen_values_of_ranks_are_found() -> None:
     stream = norms(*(5.123456,) * 4, metric="train.step.duration", emitter="rank-3", scopes=("rank",), rank=3)
     (found,) = messages("TS-TEL-026", view(stream))
-    assert found == "train.step.duration of rank 3 is 5.123456 for 4 updates in a row"
+    assert found == "train.step.duration of rank 3 is 5.123456 for 4 optimizer steps in a row"
 
 
 @pytest.mark.parametrize(

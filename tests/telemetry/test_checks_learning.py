@@ -122,13 +122,16 @@ def flat(num: int, size: float = 0.02, slope: float = 0.0) -> list[float]:
 
 def test_a_loss_that_never_falls_is_found() -> None:
     (found,) = messages("TS-TEL-055", view(losses(flat(60))))
-    assert found == f"{LOSS} does not fall in 59 updates: 1.398 in its first reports, 1.398 in its last from step 1 on"
+    assert (
+        found
+        == f"{LOSS} does not fall in 59 optimizer steps: 1.398 in its first reports, 1.398 in its last from step 1 on"
+    )
 
 
 @pytest.mark.parametrize(
     "values",
     [flat(30), flat(60, slope=0.002), [1.4] * 60],
-    ids=["few updates", "falls a little", "one value"],
+    ids=["few optimizer steps", "falls a little", "one value"],
 )
 def test_a_loss_that_may_fall_is_no_finding(values: list[float]) -> None:
     assert judged("TS-TEL-055", view(losses(values))) == []
@@ -157,3 +160,21 @@ def test_a_loss_that_explodes_in_its_first_reports_is_found(first: list[float]) 
 def test_an_end_above_the_start_is_judged_after_40_updates(num: int, is_judged: bool) -> None:
     values = [2.5 + 0.02 * step for step in range(num)]
     assert any("ends at" in message for message in messages("TS-TEL-055", view(losses(values)))) is is_judged
+
+
+JUMP = [12.44, 12.45, 44.2, 48.1, 47.5, *(47 - 1.4 * report for report in range(25))]
+"""First reports of a public run, whose loss rises fourfold after its second update and comes back to 12."""
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_judged"),
+    [
+        ([12 + 0.28 * report for report in range(32)], True),
+        ([12 - 0.28 * report for report in range(32)], False),
+        ([12.0, 26.0] * 16, False),
+    ],
+    ids=["rises to its end", "falls", "scatters"],
+)
+def test_the_start_is_what_comes_before_a_jump_of_the_first_reports(rest: list[float], is_judged: bool) -> None:
+    found = messages("TS-TEL-055", view(losses([*JUMP, *rest])))
+    assert any("above 12.45 of its first reports" in message for message in found) is is_judged

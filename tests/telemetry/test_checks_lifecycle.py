@@ -157,7 +157,7 @@ def test_between_an_end_and_the_next_start_a_job_tells_nothing() -> None:
     first.event(20, "checkpoint.begin", "c-1", a={"checkpoint.id": "c-1"}).values(25, {"train.loss.mean": 1.0})
     second.event(50, "checkpoint.begin", "c-2", a={"checkpoint.id": "c-2"})
     assert places(ORDER, first, second) == [(0, 7), (0, 8), (1, 7)]
-    assert set(places(ORDER, *lives(45))) == {(1, 4), (1, 5)}  # the update, and the end of the attempt
+    assert set(places(ORDER, *lives(45))) == {(1, 4), (1, 5)}  # the step, and the end of the attempt
 
 
 def test_an_attempt_after_the_end_needs_a_new_start() -> None:

@@ -34,7 +34,7 @@ def test_a_log_owes_no_metric_that_it_has_nowhere(tmp_path: Path) -> None:
 
 def test_slow_updates_are_found_without_times(tmp_path: Path) -> None:
     (found,) = judged("TS-TEL-036", log(tmp_path, iterations(*[900.0] * 5, *[960.0] * 4)))
-    assert found.message == "updates take 16 min in 4 reports from step 6 to 9, 6.7 % more than before"
+    assert found.message == "optimizer steps take 16 min in 4 reports from step 6 to 9, 6.7 % more than before"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_gradient_norm_that_is_no_number_for_long(num_lost: int, wrong: bool) 
         stream.sample(60 * number, {"train.gradient.norm": norm}, step=number)
     found = messages("TS-TEL-026", view(stream))
     assert len(found) == wrong
-    assert all(f"for {num_lost} updates in a row" in each for each in found)
+    assert all(f"for {num_lost} optimizer steps in a row" in each for each in found)
 
 
 @pytest.mark.filterwarnings("error")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, refused, view
+
+from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
 
 DURATION = "train.step.duration"
 
@@ -75,7 +81,7 @@ def test_a_change_of_the_work_begins_anew() -> None:
 
 
 def test_a_drift_needs_as_much_before_it() -> None:
-    assert refused("TS-TEL-036", view(updates([60] * 40))) == "no half hour of updates with as much before it"
+    assert refused("TS-TEL-036", view(updates([60] * 40))) == "no half hour of steps with as much before it"
 
 
 # --- the clock ----------------------------------------------------------------------------------------------
@@ -119,8 +125,35 @@ def test_milliseconds_are_found_in_every_attempt() -> None:
     for step in range(1, 6):
         stream.sample(10 * step, {DURATION: 10_000.0}, step=step)
     (found,) = messages("TS-TEL-037", view(updates([10] * 5), stream))
-    assert found.startswith("updates of attempt 1 add up to 11.11 h in 40 s, a ratio of 1,000;")
+    assert found.startswith("steps of attempt 1 add up to 11.11 h in 40 s, a ratio of 1,000;")
 
 
 def test_few_updates_are_not_judged() -> None:
     assert refused("TS-TEL-037", view(updates([10] * 3))).startswith("fewer than 3 intervals")
+
+
+# --- logs without times -------------------------------------------------------------------------------------
+
+
+def untimed(durations: list[float]) -> tuple[Any, Any, Any]:
+    num = len(durations)
+    series = SimpleNamespace(
+        value=np.array(durations), step=np.arange(num), warmup=np.zeros(num, bool), time_us=np.arange(num)
+    )
+    return SimpleNamespace(job={}), series, np.arange(num)
+
+
+def test_a_slow_stretch_is_held_against_the_median_of_all_reports_before_it() -> None:
+    durations = [600.0, 610.0, 600.0, 604.0, 600.0, 602.0, *[700.0] * 4, *[600.0] * 5, *[660.0] * 3]
+    found = slow_reports(*untimed(durations), Bounds(0.03, 3, 1800.0))
+    assert [(slow.first, slow.last, slow.num, slow.baseline) for slow in found] == [
+        (6, 9, 4, float(np.median(durations[:6]))),
+        (15, 17, 3, float(np.median(durations[:15]))),
+    ]
+
+
+@pytest.mark.parametrize("durations", [[1.0, 1.01], [1.0] * 6 + [3.0] * 3], ids=["steady", "many stretches"])
+def test_the_time_that_slow_stretches_take_to_find_grows_with_the_reports_alone(durations: list[float]) -> None:
+    begin = time.process_time()
+    slow_reports(*untimed(durations * (120_000 // len(durations))), Bounds(0.03, 3, 1.0))
+    assert time.process_time() - begin < 8.0

@@ -57,9 +57,7 @@ def test_a_save_stands_for_its_blocking_part_alone() -> None:
 
 def test_an_interval_that_never_ends_excuses_nothing() -> None:
     run = view(Stream().event(10, "evaluation.begin", id="e").sample(99, {"train.step.count": 1}))
-    assert (
-        int(standstills(run).covered_us(micros(11), micros(98))) == 87_000_000
-    )  # the start-up before the first update
+    assert int(standstills(run).covered_us(micros(11), micros(98))) == 87_000_000  # the start-up before the first step
     run = view(
         Stream()
         .sample(5, {"train.step.count": 1}, step=1)

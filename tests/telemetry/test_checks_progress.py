@@ -44,7 +44,7 @@ def test_a_job_that_stands_says_why() -> None:
     stream = counted(*STEPS, (300, 6))
     (found,) = judged("TS-TEL-033", view(stream))
     assert line_of(found, stream) == 5
-    assert found.message == "no update is completed for 4.167 min after step 5, and no event says why"
+    assert found.message == "no step is completed for 4.167 min after step 5, and no event says why"
     assert judged("TS-TEL-033", view(counted(*STEPS, (300, 6)).between(55, 290, "checkpoint.restore"))) == []
 
 

@@ -12,12 +12,12 @@ SHORT = {"fault": "process-loss", "budget_seconds": 40}
 
 
 def before(fault: float = 70, **more: Any) -> Stream:
-    """Two updates, a fault and the decision."""
+    """Two steps, a fault and the decision."""
     return Stream().update(30, 1).update(60, 2).fault(fault, **more).recovery(fault + 1)
 
 
 def after(first: float = 120, att: int = 1, **phases: float) -> Stream:
-    """A new attempt that repeats update 2 and ends the recovery with update 3."""
+    """A new attempt that repeats step 2 and ends the recovery with step 3."""
     run = Stream(att, 80).started(81, step=1).restore(82, 90, 1)
     return run.update(first, 2).update(first + 30, 3).recovered(first + 30, **phases)
 
@@ -77,8 +77,8 @@ def test_faults_that_overlap_have_an_episode_each() -> None:
     assert places("TS-REC-002", before(), middle, last) == []
     found = judged("TS-REC-003", before(), middle, last, policy={"recovery": [SHORT]})
     assert [violation.message.split(" after ")[0] for _, _, violation in found] == [
-        "the first update is completed 80 s",
-        "the first update is completed 45 s",
+        "the first step is completed 80 s",
+        "the first step is completed 45 s",
     ]
 
 
@@ -186,7 +186,7 @@ def goodput(seconds: float, **spent: float) -> dict[str, Any]:
         ({"productive": 91, "fault_wait": 20, "checkpoint_restore": 10, "replay": 30}, None),
         ({"productive": 91, "fault_wait": 20, "checkpoint_restore": 10}, "grow by 61 s in 91 s"),
         ({"productive": 91, "fault_wait": 60}, "replay does not grow"),
-        ({"productive": 141, "replay": 10}, "productive, but no update was completed for 50 s"),
+        ({"productive": 141, "replay": 10}, "productive, but no step was completed for 50 s"),
     ],
 )
 def test_time_of_a_recovery_is_booked(spent: dict[str, float], says: str | None) -> None:

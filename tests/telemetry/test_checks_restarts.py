@@ -13,7 +13,7 @@ NOTICES = {"retention": {"error_detection_seconds": 3600}}
 
 
 def trained(last: int, *saved: int) -> Stream:
-    """Updates of half a minute, with saves after some of them."""
+    """Optimizer steps of half a minute, with saves after some of them."""
     run = Stream()
     for step in range(1, last + 1):
         run.update(30 * step, step)
@@ -28,7 +28,7 @@ def stopped(last: int, *saved: int, kind: str = "process") -> Stream:
 
 
 def goes_on(begin: float, restored: int, last: int, att: int = 1) -> Stream:
-    """A new attempt that restores an update and goes on with the next ones."""
+    """A new attempt that restores an optimizer step and goes on with the next ones."""
     run = Stream(att, begin).started(begin + 1, step=restored).restore(begin + 2, begin + 10, restored)
     for number, step in enumerate(range(restored + 1, last + 1), start=1):
         run.update(begin + 10 + 30 * number, step)
@@ -48,7 +48,9 @@ def every(updates: int, **more: Any) -> dict[str, Any]:
 def test_lost_updates_are_those_of_an_interval() -> None:
     assert places("TS-REC-005", stopped(5, 1), goes_on(180, 1, 7), policy=every(2)) == []
     (message,) = messages("TS-REC-005", stopped(6, 1), goes_on(210, 1, 8), policy=every(2))
-    assert message.startswith("the fault 'f-1' costs 5 updates (2.417 min of training): update 1 is restored after 6")
+    assert message.startswith(
+        "the fault 'f-1' costs 5 optimizer steps (2.417 min of training): step 1 is restored after 6"
+    )
 
 
 def test_a_slower_tier_loses_more() -> None:
@@ -65,7 +67,7 @@ def test_lost_time_leaves_out_evaluations() -> None:
 
 
 def seldom(*steps: int) -> Stream:
-    """Updates of half a minute, of which only some are reported, with their time."""
+    """Optimizer steps of half a minute, of which only some are reported, with their time."""
     run = Stream()
     for step in steps:
         run.update(30 * step, step, **{"step.duration": 30.0})
@@ -75,10 +77,10 @@ def seldom(*steps: int) -> Stream:
 @pytest.mark.parametrize(
     ("reported", "restored", "words"),
     [
-        ((4, 5, 8), 4, "2 min of training (4 updates)"),  # from one report to the other
-        ((5, 8), 4, "2 min of training (4 updates)"),  # the restored update was reported later: 4 times 30 s
-        ((5, 8), 6, "1 min of training (2 updates)"),
-        ((8,), 0, "4 min of training (8 updates)"),
+        ((4, 5, 8), 4, "2 min of training (4 steps)"),  # from one report to the other
+        ((5, 8), 4, "2 min of training (4 steps)"),  # the restored step was reported later: 4 times 30 s
+        ((5, 8), 6, "1 min of training (2 steps)"),
+        ((8,), 0, "4 min of training (8 steps)"),
     ],
 )
 def test_lost_time_where_the_restored_update_was_not_reported(
@@ -92,7 +94,7 @@ def test_lost_time_where_the_restored_update_was_not_reported(
 def test_lost_time_is_not_known_without_the_time_of_an_update() -> None:
     run = Stream().update(150, 5).update(240, 8).fault(250).recovery(251)
     assert why_not("TS-REC-015", run, goes_on(260, 4, 9), policy={"recovery_point_seconds": 10}) == (
-        "the time of the lost updates is not known"
+        "the time of the lost optimizer steps is not known"
     )
 
 
@@ -126,7 +128,7 @@ def test_repeated_updates_of_several_attempts_add_up() -> None:
 
 def test_a_silent_start_from_nothing() -> None:
     assert messages("TS-REC-006", trained(3, 2), Stream(1, 100).started(101, step=0)) == [
-        "attempt 1 starts from nothing, although checkpoint 'c-2' of update 2 is committed"
+        "attempt 1 starts from nothing, although checkpoint 'c-2' of step 2 is committed"
     ]
     none = Stream(1, 100).restore(101, 102, 0, "none")
     assert places("TS-REC-006", trained(3, 2), none) == [(1, 3)]

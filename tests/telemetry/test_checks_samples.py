@@ -71,8 +71,8 @@ def test_power_of_nodes_is_on_time() -> None:
 
 def test_the_frozen_norms_of_a_public_log_are_found() -> None:
     assert messages("TS-TEL-026", view_of(BLOOM)) == [
-        "train.gradient.norm is 464441.887 for 5 updates in a row",
-        "train.gradient.norm is 879946.622 for 3 updates in a row",
+        "train.gradient.norm is 464441.887 for 5 optimizer steps in a row",
+        "train.gradient.norm is 879946.622 for 3 optimizer steps in a row",
     ]
 
 
@@ -100,7 +100,7 @@ def test_the_ends_of_series_without_times_are_judged_by_their_updates() -> None:
 
 def test_a_slow_node_is_found_without_times() -> None:
     (found,) = messages("TS-TEL-036", view_of(BLOOM))
-    assert found == "updates take 1.852 min in 5 reports from step 42,783 to 94,769, 4.6 % more than before"
+    assert found == "optimizer steps take 1.852 min in 5 reports from step 42,783 to 94,769, 4.6 % more than before"
 
 
 def test_a_count_that_falls_inside_a_step_is_found() -> None:

@@ -13,7 +13,7 @@ BLOCKING = "checkpoint.duration{train.checkpoint.phase=blocking}"
 
 
 def trained(*saved: int, last: int = 6, att: int = 0) -> Stream:
-    """Updates of half a minute, with saves after some of them."""
+    """Optimizer steps of half a minute, with saves after some of them."""
     run = Stream(att)
     for step in range(1, last + 1):
         run.update(30 * step, step)
@@ -29,7 +29,7 @@ def test_saves_in_updates() -> None:
     assert places(CADENCE, trained(2, 4, 6), policy=EVERY_TWO) == []
     (message,) = messages(CADENCE, trained(2, 5, last=5), policy=EVERY_TWO)
     assert message.startswith(
-        "3 updates from checkpoint 'c-2' at update 2 to checkpoint 'c-5' at update 5 without a save"
+        "3 optimizer steps from checkpoint 'c-2' at step 2 to checkpoint 'c-5' at step 5 without a save"
     )
 
 
@@ -114,7 +114,7 @@ def restored(step: int, source: str | None = None, att: int = 1) -> Stream:
 def test_what_is_restored_is_committed_and_of_that_step() -> None:
     assert places(RESTORABLE, trained(2, 4), restored(4)) == []
     assert messages(RESTORABLE, trained(2, 4), restored(3, "c-4")) == [
-        "the restore names update 3, but checkpoint 'c-4' is of update 4"
+        "the restore names step 3, but checkpoint 'c-4' is of step 4"
     ]
     assert places(RESTORABLE, trained(2, 4), restored(6)) == [(1, 2)]
 

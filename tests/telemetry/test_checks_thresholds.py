@@ -39,11 +39,11 @@ STATED = {
     "TS-TEL-021": (f"more than {NUMBERS[cadence.GAP_CADENCES]} cadences",),
     "TS-TEL-023": (f"more than {NUMBERS[cadence.GAP_CADENCES]} cadences",),
     "TS-TEL-026": (
-        f"in {NUMBERS[frozen.FROZEN_VALUES]} updates",
+        f"in {NUMBERS[frozen.FROZEN_VALUES]} steps",
         f"0 in {NUMBERS[frozen.FROZEN_ZEROS]}",
         f"all of {frozen.FROZEN_READINGS} readings",
-        f"few digits in {frozen.FROZEN_NORMS} updates",
-        f"of a rank in {NUMBERS[frozen.FROZEN_TIMES]} updates",
+        f"few digits in {frozen.FROZEN_NORMS} steps",
+        f"of a rank in {NUMBERS[frozen.FROZEN_TIMES]} steps",
     ),
     "TS-TEL-027": (
         f"lasts {NUMBERS[members.FEWEST_CADENCES]} cadences",
@@ -51,7 +51,7 @@ STATED = {
     ),
     "TS-TEL-032": (
         f"At {NUMBERS[progress.SPREAD_INSTANTS]} moments in a row",
-        "one update",
+        "one step",
         f"stops {NUMBERS[progress.SPREAD_INSTANTS]} of its intervals",
         f"{NUMBERS[progress.STOPPED_INTERVALS]} of its longest",
         f"and {NUMBERS[int(progress.LEAST_STOP_SECONDS)]} seconds before",
@@ -62,7 +62,7 @@ STATED = {
         f"{NUMBERS[int(_pauses.LIKE_PAUSES)]} times its median",
     ),
     "TS-TEL-055": (
-        f"{learning.FEWEST_UPDATES} updates and {learning.FEWEST_OF_COURSE} reports",
+        f"{learning.FEWEST_UPDATES} steps and {learning.FEWEST_OF_COURSE} reports",
         f"{percent(learning.FALLEN)} below",
         f"at most {percent(learning.LOWER)} of the pairs",
     ),

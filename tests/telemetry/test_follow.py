@@ -554,15 +554,15 @@ def test_a_hang_is_reported_once_while_it_lasts(tmp_path: Path) -> None:
     assert [f.requirement for f in run.look(150) if f.requirement not in ROUGH] == []
     assert run.follower.waits == {}
     run.look(172)
-    (what,) = (what for what in run.follower.waits if what.startswith("no update after step"))
+    (what,) = (what for what in run.follower.waits if what.startswith("no step after step"))
     assert "no event says why" in run.follower.waits[what]
     told = [finding for seconds in range(180, 260, 5) for finding in run.look(seconds)]
     found = [finding for finding in told if finding.requirement == "TS-TEL-033"]
     assert len(found) == 1
-    assert "no update is completed for" in found[0].message
+    assert "no step is completed for" in found[0].message
     run.write(270)
     run.look(270)
-    assert not any(what.startswith("no update") for what in run.follower.waits)
+    assert not any(what.startswith("no step") for what in run.follower.waits)
 
 
 def test_a_rank_that_falls_silent_is_reported_while_the_others_go_on(tmp_path: Path) -> None:
@@ -653,7 +653,7 @@ def test_a_clock_that_is_set_back_and_file_times_behind_it_make_no_hang(tmp_path
             (tmp_path / name).write_bytes(b"".join(back[name][:num]))
             os.utime(tmp_path / name, ns=((run.begin + (seconds - 60) * 1_000_000) * 1000,) * 2)
         told |= {finding.requirement for finding in run.look(seconds)}
-        assert not [what for what in run.follower.waits if "no update" in what]
+        assert not [what for what in run.follower.waits if "no step" in what]
     assert "TS-TEL-033" not in told
 
 
@@ -759,7 +759,7 @@ def paused(run: Live, *spans: tuple[int, int]) -> None:
 def no_update(run: Live, seconds: int) -> bool:
     run.write(seconds)
     run.look(seconds)
-    return any(what.startswith("no update") for what in run.follower.waits)
+    return any(what.startswith("no step") for what in run.follower.waits)
 
 
 def test_a_pause_that_came_twice_before_is_a_habit(tmp_path: Path) -> None:
@@ -854,7 +854,7 @@ def test_what_cannot_be_followed_is_refused_at_once(tmp_path: Path, monkeypatch:
 def test_a_name_cannot_pass_for_a_line_about_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in by_emitter(make_run(SMALL).streams).items():
-        Path(f"now: no update {name}").write_bytes(text + b"{}\n")
+        Path(f"now: no step {name}").write_bytes(text + b"{}\n")
     result = CliRunner().invoke(gate, [*(path.name for path in Path().iterdir()), "--follow", "--interval", "0.05"])
     lines = [line for line in result.stdout.splitlines() if "TS-TEL-001" in line]
     assert lines

@@ -1,4 +1,4 @@
-"""What streams and logs state of faults, ends and repeated updates is part of the answer, whatever the findings."""
+"""What streams and logs state of faults, ends and repeated steps is part of the answer, whatever the findings."""
 
 from __future__ import annotations
 

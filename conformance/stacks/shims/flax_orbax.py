@@ -84,7 +84,7 @@ class Run:
         self._rank.restored(int(self._state.step), None if newest is None else str(newest))
 
     def _ids(self, step: int) -> np.ndarray:
-        """Samples of this rank in the update after so many: a permutation for each epoch, one after the other."""
+        """Samples of this rank in the step after so many: a permutation for each epoch, one after the other."""
         size, batch = self._job["samples_per_epoch"], self._job["global_sequences"]
         epoch, place = divmod(step * batch, size)
         order = np.concatenate(

@@ -27,7 +27,7 @@ class Telling(TrainerCallback):  # type: ignore[misc]
         self._rank.restored(state.global_step, Path(self._found).name if self._found else None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The first micro-batch of an update is next."""
+        """The first micro-batch of a step is next."""
         self._rank.fail_if_planned(state.global_step)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -35,7 +35,7 @@ class Telling(TrainerCallback):  # type: ignore[misc]
         self._learning_rate = kwargs["optimizer"].param_groups[0]["lr"]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An update has ended."""
+        """An optimizer step has ended."""
         loss, sample_ids = self._model.taken()
         self._rank.stepped(state.global_step, loss, self._learning_rate, sample_ids)
 

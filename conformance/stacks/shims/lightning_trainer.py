@@ -37,7 +37,7 @@ class Module(lightning.LightningModule):
 
 
 class Telling(Callback):
-    """Reports each update, and plants the exception of the task."""
+    """Reports each step, and plants the exception of the task."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -56,7 +56,7 @@ class Telling(Callback):
         self._rate = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """A micro-batch has ended, and an update with the last of them."""
+        """A micro-batch has ended, and an optimizer step with the last of them."""
         if trainer.global_step > self._told:
             self._told = trainer.global_step
             loss, sample_ids = module.model.taken()

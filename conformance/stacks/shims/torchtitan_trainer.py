@@ -66,7 +66,7 @@ class Telling(MetricsProcessor):  # type: ignore[misc]
     samples: Samples
 
     def log(self, step: int, global_avg_loss: float, *others: Any, extra_metrics: Any = None, **more: Any) -> None:
-        """An update has ended."""
+        """An optimizer step has ended."""
         super().log(step, global_avg_loss, *others, extra_metrics=extra_metrics, **more)
         ids, self.samples.taken = self.samples.taken, []
         self.rank.stepped(step, float(global_avg_loss), extra_metrics["lr"], ids)
@@ -94,7 +94,7 @@ class TellingTrainer(Trainer):  # type: ignore[misc]
         self.checkpointer.load, self.checkpointer.save = told_load, told_save
 
     def train_step(self, data_iterator: Any) -> None:
-        """An update is next."""
+        """An optimizer step is next."""
         self._rank.fail_if_planned(self.step - 1)
         super().train_step(data_iterator)
 

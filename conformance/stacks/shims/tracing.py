@@ -92,7 +92,7 @@ class Rank:
         self._began = time.monotonic()
 
     def stepped(self, step: int, loss: float, learning_rate: float, sample_ids: list[int]) -> None:
-        """An update has ended; waits until it took as long as the task asks for."""
+        """An optimizer step has ended; waits until it took as long as the task asks for."""
         if self.gate is not None:
             self.gate.tell()
         self.trace.tell(
@@ -126,13 +126,13 @@ class Rank:
             self.trace.tell("end", reason=reason, step=step)
 
     def fail_if_planned(self, step: int) -> None:
-        """Raise the exception that the task plants, before the update that follows so many."""
+        """Raise the exception that the task plants, before the step that follows so many."""
         for fault in self.job["faults"]:
             strikes = fault["every_attempt"] or self.attempt == 0
             if fault["kind"] == "exception" and fault["step"] == step and strikes:
                 rank = fault["rank"] % self.job["num_ranks"]
                 if rank == self.rank:
-                    raise RuntimeError(f"the exception that the task plants at update {step}")
+                    raise RuntimeError(f"the exception that the task plants at step {step}")
 
 
 def read_task(path: str) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def update(stack: str, question: dict[str, Any], factor: float) -> list[float]:
 
 
 def answer(stack: str, question: dict[str, Any]) -> dict[str, Any]:
-    """The update that each factor gives."""
+    """The step that each factor gives."""
     found = np.array([update(stack, question, factor) for factor in question["factors"]], "<f8")
     content = base64.b64encode(found.tobytes()).decode()
     return {"updates": {"dtype": "float64", "shape": list(found.shape), "base64": content}}

@@ -64,11 +64,11 @@ def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
         for entry, record in restored:
             problem = None
             if record.source == "initial" or record.step == 0:
-                problem = f"it resumed from the initial state, not from update {newest}"
+                problem = f"it resumed from the initial state, not from step {newest}"
             elif record.checkpoint in bad:
                 problem = f"it resumed from {record.checkpoint}, which is damaged"
             elif record.step < newest:  # a newer one may have been committed just before it could be told
-                problem = f"it resumed from update {record.step}, the newest good checkpoint is of {newest}"
+                problem = f"it resumed from step {record.step}, the newest good checkpoint is of {newest}"
             if problem is not None:
                 yield Problem(problem, (start, entry))
                 break
@@ -131,7 +131,7 @@ def agree_on_restore(case: Case, criterion: Criterion) -> Iterator[Problem]:
         steps = {record.step for _, record in found}
         digests = {record.digest for _, record in found if record.digest}
         if len(steps) > 1:
-            yield Problem(f"ranks resumed from updates {sorted(steps)}", tuple(entry for entry, _ in found))
+            yield Problem(f"ranks resumed from steps {sorted(steps)}", tuple(entry for entry, _ in found))
         elif len(digests) > 1:
             yield Problem("ranks resumed from states with different digests", tuple(entry for entry, _ in found))
 
@@ -170,7 +170,7 @@ def newest_is_whole(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("save-fails-openly")
 def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """While writes to storage fail, a save is reported as failed and none as committed, and updates continue."""
+    """While writes to storage fail, a save is reported as failed and none as committed, and steps continue."""
     kinds = {"fill-disk", "fail-writes", "fail-device"}
     broken = [entry for entry, one in case.trial.injections() if one.kind in kinds]
     if not broken:
@@ -186,7 +186,7 @@ def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
         if entry.seconds < mended and save.step > last_step:
             yield Problem(f"{save.checkpoint} was reported as committed while writes to storage failed", (entry,))
     if failed and not any(step > last_step for step in case.trial.steps_done(since).values()):
-        yield Problem("no update was completed after the failed save", (failed[0],))
+        yield Problem("no step was completed after the failed save", (failed[0],))
 
 
 def _mends(entry: Entry) -> bool:

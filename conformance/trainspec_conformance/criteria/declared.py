@@ -1,4 +1,4 @@
-"""Judges whether the samples of each update are those that the order of the task gives."""
+"""Judges whether the samples of each step are those that the order of the task gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainspec_validate.documents.types.scenario import Criterion
 
 @check("order-as-declared")
 def order_as_declared(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """All ranks together consume the next samples by number in each update, and begin again at 0 after the last one."""
+    """All ranks together consume the next samples by number in each step, and begin again at 0 after the last one."""
     job, done = case.scenario.job, final_steps(case.trial)
     if job.sample_order != "sequential":
         raise CannotJudgeError("the task declares no order of samples")
@@ -24,7 +24,7 @@ def order_as_declared(case: Case, criterion: Criterion) -> Iterator[Problem]:
         wanted = sorted(place % job.samples_per_epoch for place in range(start, end))
         start = end
         if step in done and list(done[step].sample_ids) != wanted:
-            message = f"update {step} consumed samples {_some(done[step].sample_ids)}, the declared order gives "
+            message = f"step {step} consumed samples {_some(done[step].sample_ids)}, the declared order gives "
             yield Problem(f"{message}{_some(wanted)}", (done[step].entry,))
             return
 

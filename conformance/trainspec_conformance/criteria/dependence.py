@@ -215,7 +215,7 @@ def _saves(view: View) -> Iterator[Save]:
     yield from (save for _, save in view.of(Save) if save.digest is not None)
 
 
-# --- updates ----------------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------------------
 
 
 @check("loss-follows-updates")

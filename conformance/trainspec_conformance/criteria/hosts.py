@@ -20,7 +20,7 @@ DURATION_SECONDS = 5.0
 
 @check("tells-no-fault")
 def tells_no_fault(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """No fault is reported, but of kinds that are allowed, and no update is done in a new attempt by itself."""
+    """No fault is reported, but of kinds that are allowed, and no step is done in a new attempt by itself."""
     if not case.trial.largest_step():
         raise CannotJudgeError("the trace reports no step")
     for entry, record in case.trial.faults():
@@ -31,14 +31,14 @@ def tells_no_fault(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("one-content-of-a-step")
 def one_content_of_a_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Checkpoints of one update that are committed hold the same state, whoever committed them."""
+    """Checkpoints of one step that are committed hold the same state, whoever committed them."""
     seen: dict[int, tuple[Entry, str]] = {}
     for entry, save in case.trial.of(Save):
         if save.stage != "committed" or save.digest is None:
             continue
         first = seen.setdefault(save.step, (entry, save.digest))
         if first[1] != save.digest:
-            yield Problem(f"two checkpoints of update {save.step} hold different states", (first[0], entry))
+            yield Problem(f"two checkpoints of step {save.step} hold different states", (first[0], entry))
     if not seen:
         raise CannotJudgeError("no commit reports the digest of its state")
 
@@ -83,19 +83,19 @@ def clock_was_offset(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("durations-hold")
 def durations_hold(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Reported times of updates agree with the clock of the suite, also across a jump of a clock."""
+    """Reported times of steps agree with the clock of the suite, also across a jump of a clock."""
     seen: dict[int, dict[told.Key, float]] = {}
     for entry, record in case.trial.of(StepDone):
         seen.setdefault(record.rank, {}).setdefault((record.attempt, record.step), entry.seconds)
     series = told.of_ranks(case.trial, "train.step.duration")
     if not any(rank in seen for rank in series):
-        raise CannotJudgeError("no rank reports the time of an update")
+        raise CannotJudgeError("no rank reports the time of a step")
     for rank, values in series.items():
         clock = seen.get(rank, {})
         for key, point in values.items():
             before = (key[0], key[1] - 1)
             if key in clock and before in clock and not _is_near(point.value, clock[key] - clock[before]):
-                message = f"update {key[1]} of rank {rank} took {point.value:.3g} s as reported, "
+                message = f"step {key[1]} of rank {rank} took {point.value:.3g} s as reported, "
                 message += f"{clock[key] - clock[before]:.3g} s by the clock of the suite"
                 yield Problem(message, (point.entry,), by_load=True)
                 return

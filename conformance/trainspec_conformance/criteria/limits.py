@@ -23,7 +23,7 @@ def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The first attempt, the restarts that are allowed, and the one during which the count is complete."""
     barren = _barren_attempts(case)
     if barren > limit:
-        yield Problem(f"{barren} attempts in a row reached no new update, {limit} are declared")
+        yield Problem(f"{barren} attempts in a row reached no new optimizer step, {limit} are declared")
     ends = [record for _, record in case.trial.ends()]
     if not any(record.reason == "crash-loop" for record in ends):
         yield Problem("no process reported an end as a crash loop")
@@ -58,13 +58,13 @@ def keeps_newest(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("stays-finite")
 def stays_finite(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """No update is applied that makes the loss of a later one not finite, and the run continues to its end."""
+    """No step is applied that makes the loss of a later one not finite, and the run continues to its end."""
     done = [(entry, record) for entry, record in case.trial.of(StepDone) if record.skipped is None]
     if not done:
         raise CannotJudgeError("the trace reports no step")
     for entry, record in done:
         if not math.isfinite(number(record.loss)):
-            yield Problem(f"update {record.step} was applied with the loss {record.loss}", (entry,))
+            yield Problem(f"step {record.step} was applied with the loss {record.loss}", (entry,))
             return
 
 
@@ -89,14 +89,14 @@ def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("skipped-without-effect")
 def skipped_without_effect(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """On the same samples, the update after a skipped step has the loss of that step, as parameters are the same."""
+    """On the same samples, the step after a skipped step has the loss of that step, as parameters are the same."""
     if case.claims.nonfinite_action != "skip-step":
         return
     done = steps(case.trial)
     skipped = [(entry, one) for entry, one in case.trial.of(StepDone) if one.skipped]
     pairs = [(entry, one, done[key]) for entry, one in skipped if (key := (one.attempt, one.step + 1)) in done]
     if not pairs:
-        raise CannotJudgeError("no step was skipped, or none was followed by an update")
+        raise CannotJudgeError("no step was skipped, or none was followed by an optimizer step")
     noise = relative_resolution([one.loss for one in done.values()])
     tolerance = max(case.claims.relative_tolerance, criterion.tolerance or 0.0, 2 * noise)
     num_judged = 0
@@ -107,7 +107,7 @@ def skipped_without_effect(case: Case, criterion: Criterion) -> Iterator[Problem
             continue
         num_judged += 1
         if not abs(after.loss - loss) <= tolerance * abs(loss):
-            message = f"the loss of update {before.step + 1} is {after.loss!r}, after {loss!r} in the skipped step"
+            message = f"the loss of step {before.step + 1} is {after.loss!r}, after {loss!r} in the skipped step"
             yield Problem(message, (entry, after.entry))
             return
     if not num_judged:

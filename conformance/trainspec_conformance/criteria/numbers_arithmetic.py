@@ -112,7 +112,7 @@ def small_updates(case: Case, criterion: Criterion) -> Iterator[Problem]:
     with np.errstate(over="ignore", invalid="ignore"):
         allowed = STANDARD_ERRORS * float(values_C.std(ddof=1)) / math.sqrt(len(values_C))
     if not allowed > 0 or not abs(values_C.mean() - wanted) <= allowed:
-        message = f"the mean of copies is {values_C.mean():.6f}, updates add up to {wanted:.6f} +- {allowed:.2g}"
+        message = f"the mean of copies is {values_C.mean():.6f}, steps add up to {wanted:.6f} +- {allowed:.2g}"
         yield Problem(message, (answer.entry,))
 
 

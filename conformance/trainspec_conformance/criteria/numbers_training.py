@@ -104,7 +104,7 @@ def loss_scale(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("skips-overflows")
 def skips_overflows(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A step that overflows is skipped: no bit of the state changes, and neither update nor schedule counts it."""
+    """A step that overflows is skipped: no bit of the state changes, and neither step nor schedule counts it."""
     answer = answer_of(case, criterion)
     overflows = [bool(one) for one in answer.question["overflows"]]
     shape = (len(overflows),)
@@ -114,7 +114,7 @@ def skips_overflows(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if [bool(one) for one in unchanged] != overflows:
         yield Problem("the state changed in a step that was skipped, or did not in another", (answer.entry,))
     if list(answer.array("updates", shape)) != list(np.cumsum([not one for one in overflows])):
-        yield Problem("the number of counted updates differs from the number of applied updates", (answer.entry,))
+        yield Problem("the number of counted steps differs from the number of applied steps", (answer.entry,))
     rates = answer.array("learning_rates", shape)
     after_skip = [step for step in range(1, len(overflows)) if overflows[step - 1]]
     if any(rates[step] != rates[step - 1] for step in after_skip):

@@ -57,7 +57,7 @@ def ends_in_grace(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("resumes-within")
 def resumes_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The next start resumes from at most this number of updates before the last completed one."""
+    """The next start resumes from at most this number of steps before the last completed one."""
     starts = [entry for entry, record in case.trial.of(Started) if record.resume]
     if not starts:
         raise CannotJudgeError("nothing was resumed from a checkpoint")
@@ -69,7 +69,7 @@ def resumes_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
     )
     limit = criterion.steps or 0
     if done - restores[0][1].step > limit:
-        message = f"{done - restores[0][1].step} updates were lost after notice, at most {limit} are allowed"
+        message = f"{done - restores[0][1].step} optimizer steps were lost after notice, at most {limit} are allowed"
         yield Problem(message, (restores[0][0],))
 
 
@@ -90,7 +90,7 @@ def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem
             saved[save.step] = min(saved.get(save.step, inf), entry.seconds)
     for entry, record in later:
         if record.step > min(planted) and saved.get(record.step, inf) > entry.seconds:
-            yield Problem(f"it rolled back to update {record.step}, the damage was at {min(planted)}", (entry,))
+            yield Problem(f"it rolled back to step {record.step}, the damage was at {min(planted)}", (entry,))
 
 
 @check("ends-in-time")

@@ -15,7 +15,7 @@ from trainspec_validate.documents.types.trace import StepDone
 LEAST_STEPS = 3
 """Steps of a start from which each of its ranks has done one: they train together."""
 PAUSE_STEPS, LEAST_PAUSE = 5, 0.8
-"""Updates from a planted pause on within which it comes, and share of its time that has to be seen."""
+"""Optimizer steps from a planted pause on within which it comes, and share of its time that has to be seen."""
 _MOST_LISTED = 8
 
 
@@ -121,7 +121,7 @@ def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("lost-steps-at-most")
 def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Recomputed updates are at most those that the checkpoint interval allows."""
+    """Recomputed optimizer steps are at most those that the checkpoint interval allows."""
     entry, _ = fault(case)
     limit = criterion.steps if criterion.steps is not None else case.scenario.job.checkpoint_interval_steps + 1
     restores = case.trial.restores(entry.seconds)
@@ -132,7 +132,7 @@ def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
     )
     restored = min(record.step for _, record in restores)
     if before - restored > limit:
-        message = f"{before - restored} updates were lost ({before} were done, it resumed from {restored}), not {limit}"
+        message = f"{before - restored} steps were lost ({before} were done, it resumed from {restored}), not {limit}"
         yield Problem(message, (restores[0][0],))
 
 
@@ -210,9 +210,7 @@ def _pauses_left_out(case: Case) -> Iterator[Problem]:
         seen = [entry.seconds for entry, one in case.trial.of(StepDone) if one.rank == rank and one.step in near]
         longest = max((after - before for before, after in pairwise(seen)), default=0.0)
         if longest < LEAST_PAUSE * fault.seconds:
-            message = (
-                f"rank {rank} was to pause for {fault.seconds:g} s at update {fault.step}, and took {longest:.2g} s"
-            )
+            message = f"rank {rank} was to pause for {fault.seconds:g} s at step {fault.step}, and took {longest:.2g} s"
             yield Problem(message, by_load=True)
 
 

@@ -15,7 +15,7 @@ from trainspec_validate.documents.types.trace import StepDone
 
 @dataclass
 class Step:
-    """Reports of all ranks for one update, in one attempt."""
+    """Reports of all ranks for one step, in one attempt."""
 
     loss: float
     learning_rate: float
@@ -41,7 +41,7 @@ def number(value: float | str | None) -> float:
 
 
 def steps(view: View) -> Mapping[tuple[int, int], Step]:
-    """Every update that was applied, by attempt and number."""
+    """Every step that was applied, by attempt and number."""
     return view.kept(_gathered)
 
 
@@ -59,7 +59,7 @@ def _gathered(view: View) -> dict[tuple[int, int], Step]:
 
 
 def final_steps(view: View) -> Mapping[int, Step]:
-    """Each update as it was done last."""
+    """Each step as it was done last."""
     return view.kept(_in_order)
 
 
@@ -76,7 +76,7 @@ def _compared(case: Case, criterion: Criterion) -> tuple[Mapping[int, Step], Map
     common = [step for step in sorted(done.keys() & wanted.keys()) if step > first]
     least = criterion.steps if criterion.steps is not None else 10
     if len(common) < least:
-        raise CannotJudgeError(f"only {len(common)} updates can be compared with the run without faults, not {least}")
+        raise CannotJudgeError(f"only {len(common)} steps can be compared with the run without faults, not {least}")
     return done, wanted, common
 
 
@@ -90,7 +90,7 @@ def same_trajectory(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for step in common:
         mine, theirs = done[step].loss, wanted[step].loss
         if not abs(mine - theirs) <= tolerance * abs(theirs):
-            message = f"the loss of update {step} is {mine!r}, without the fault {theirs!r}"
+            message = f"the loss of step {step} is {mine!r}, without the fault {theirs!r}"
             yield Problem(message, (done[step].entry, wanted[step].entry))
             return
 
@@ -102,14 +102,14 @@ def same_rates(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for step in common:
         if done[step].learning_rate != wanted[step].learning_rate:
             mine, theirs = done[step].learning_rate, wanted[step].learning_rate
-            message = f"the learning rate of update {step} is {mine!r}, without the fault {theirs!r}"
+            message = f"the learning rate of step {step} is {mine!r}, without the fault {theirs!r}"
             yield Problem(message, (done[step].entry, wanted[step].entry))
             return
 
 
 @check("same-samples")
 def same_samples(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each update consumed the samples of the run without faults: none is skipped, none repeated."""
+    """Each step consumed the samples of the run without faults: none is skipped, none repeated."""
     done, wanted, common = _compared(case, criterion)
     if not any(one.sample_ids for one in wanted.values()):
         raise CannotJudgeError("the trace names no samples")
@@ -117,8 +117,8 @@ def same_samples(case: Case, criterion: Criterion) -> Iterator[Problem]:
         if done[step].sample_ids != wanted[step].sample_ids:
             mine, theirs = done[step].sample_ids, wanted[step].sample_ids
             extra, lacking = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
-            message = f"update {step} consumed samples {extra[:4]} in place of {lacking[:4]}"
+            message = f"step {step} consumed samples {extra[:4]} in place of {lacking[:4]}"
             if not extra and not lacking:
-                message = f"update {step} consumed a sample more than once"
+                message = f"step {step} consumed a sample more than once"
             yield Problem(message, (done[step].entry, wanted[step].entry))
             return

@@ -48,7 +48,7 @@ def owes_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("every-rank-tells")
 def every_rank_tells(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each rank reports its own updates and their time, up to the last one."""
+    """Each rank reports its own optimizer steps and their time, up to the last one."""
     _streams(case)
     last = case.trial.largest_step()
     for name in ("train.rank.step", "train.step.duration"):
@@ -58,26 +58,26 @@ def every_rank_tells(case: Case, criterion: Criterion) -> Iterator[Problem]:
             if reached is None:
                 yield Problem(f"rank {rank} has no value of {name}")
             elif reached < last:
-                yield Problem(f"{name} of rank {rank} ends at update {reached}, the trace at {last}")
+                yield Problem(f"{name} of rank {rank} ends at step {reached}, the trace at {last}")
 
 
 @check("steps-as-seen")
 def steps_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Updates that are counted are those that were applied; those that were skipped are counted as such."""
+    """Optimizer steps that are counted are those that were applied; those that were skipped are counted as such."""
     counts = told.of_job(case.trial, "train.step.count")
     if not counts:
-        raise CannotJudgeError("the stream counts no updates")
+        raise CannotJudgeError("the stream counts no steps")
     last = case.trial.largest_step()
     highest = max(counts.values(), key=lambda point: point.value)
     if highest.value != last:
-        yield Problem(f"{highest.value:g} updates are counted, the trace has {last}", (highest.entry,))
+        yield Problem(f"{highest.value:g} optimizer steps are counted, the trace has {last}", (highest.entry,))
     wanted: dict[str, int] = {}
     for _, record in case.trial.of(StepDone):
         if record.skipped and record.rank == 0:
             wanted[record.skipped] = wanted.get(record.skipped, 0) + 1
     found = _last_by_series(case.trial, "train.step.skipped")
     if sum(found.values()) != sum(wanted.values()):
-        yield Problem(f"{sum(found.values()):g} skipped updates are counted, the trace has {sum(wanted.values())}")
+        yield Problem(f"{sum(found.values()):g} skipped steps are counted, the trace has {sum(wanted.values())}")
 
 
 def _last_by_series(view: View, metric: str) -> dict[str, float]:
@@ -91,7 +91,7 @@ def _last_by_series(view: View, metric: str) -> dict[str, float]:
 
 @check("step-time-as-seen")
 def step_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Times of updates in streams and traces add up to what the suite's own clock says, in each part of the run."""
+    """Times of steps in streams and traces add up to what the suite's own clock says, in each part of the run."""
     seen: dict[int, dict[told.Key, float]] = {}
     for entry, record in case.trial.of(StepDone):
         seen.setdefault(record.rank, {}).setdefault((record.attempt, record.step), entry.seconds)
@@ -100,7 +100,7 @@ def step_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     }
     series |= {"the job": of_all} if (of_all := told.job_alone(case.trial, "train.step.duration")) else {}
     if not series or not seen:
-        raise CannotJudgeError("no time of an update is reported, or none was observed")
+        raise CannotJudgeError("no time of a step is reported, or none was observed")
     for name, values in series.items():
         clock = seen.get(int(name.removeprefix("rank "))) if name.startswith("rank ") else seen[min(seen)]
         if clock is not None:
@@ -111,7 +111,7 @@ def step_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class _Traced:
-    """How long after the one before it an update ended, by the clock of the trace."""
+    """How long after the one before it an optimizer step ended, by the clock of the trace."""
 
     entry: Entry
     value: float
@@ -134,14 +134,14 @@ def _windows(
 ) -> Iterator[Problem]:
     keys = [key for key in sorted(clock) if key in values]
     if len(keys) <= WINDOW_STEPS:
-        raise CannotJudgeError(f"{name} reports the time of {len(keys)} updates, wanted more than {WINDOW_STEPS}")
+        raise CannotJudgeError(f"{name} reports the time of {len(keys)} steps, wanted more than {WINDOW_STEPS}")
     found = []
     for start in range(0, len(keys) - WINDOW_STEPS, WINDOW_STEPS):
         window = keys[start : start + WINDOW_STEPS + 1]
         observed = clock[window[-1]] - clock[window[0]]
         reported = sum(values[key].value for key in window[1:])
         if not abs(reported - observed) <= tolerance * observed + LATE_SECONDS:
-            message = f"updates {window[1][1]} to {window[-1][1]} of {name} took {reported:.3g} s as reported, "
+            message = f"steps {window[1][1]} to {window[-1][1]} of {name} took {reported:.3g} s as reported, "
             message += f"{observed:.3g} s by the clock of the suite"
             lasts = isinstance(values[window[-1]], _Traced) and _lasts(keys, start, values, clock, tolerance)
             found.append(Problem(message, (values[window[-1]].entry,), by_load=not lasts))
@@ -184,7 +184,7 @@ def samples_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for step in sorted(done):
         total += len(done[step].sample_ids)
         if step in counted and counted[step].value != total:
-            message = f"{counted[step].value:g} samples are counted after update {step}, {total} were consumed"
+            message = f"{counted[step].value:g} samples are counted after step {step}, {total} were consumed"
             yield Problem(message, (counted[step].entry, done[step].entry))
             break
     tokens = {step: point for (_, step), point in told.of_job(case.trial, "train.token.count").items()}
@@ -195,17 +195,17 @@ def samples_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("losses-as-seen")
 def losses_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Loss, learning rate and norm of the gradient are those of the trace, update by update, not smoothed."""
+    """Loss, learning rate and norm of the gradient are those of the trace, step by step, not smoothed."""
     done = steps(case.trial)
     pairs = (("train.loss.mean", "loss"), ("train.learning_rate", "learning_rate"))
     for metric, key in (*pairs, ("train.gradient.norm", "gradient_norm")):
         found = told.of_job(case.trial, metric)
         common = sorted(found.keys() & done.keys())
         if len(common) < (criterion.num or 1):
-            raise CannotJudgeError(f"{metric} has values of {len(common)} updates, wanted {criterion.num or 1}")
+            raise CannotJudgeError(f"{metric} has values of {len(common)} steps, wanted {criterion.num or 1}")
         for at in common:
             mine, theirs = found[at].value, number(getattr(done[at], key))
             if not abs(mine - theirs) <= (criterion.tolerance or 0) * abs(theirs):
-                message = f"{metric} of update {at[1]} is {mine!r}, in the trace {theirs!r}"
+                message = f"{metric} of step {at[1]} is {mine!r}, in the trace {theirs!r}"
                 yield Problem(message, (found[at].entry, done[at].entry))
                 break

@@ -17,14 +17,14 @@ BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
 
 @check("saves-as-seen")
 def saves_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each checkpoint that was committed has its events, at its update, and none that was not has them."""
+    """Each checkpoint that was committed has its events, at its step, and none that was not has them."""
     committed = sorted(record.step for _, record in case.trial.saves("committed"))
     if not committed:
         raise CannotJudgeError("no checkpoint was committed")
     for name in (BEGIN, COMMIT):
         found = sorted(record.step or 0 for _, record in told.events(case.trial, name))
         if found != committed:
-            yield Problem(f"{name} is reported at updates {found}, the trace has checkpoints of {committed}")
+            yield Problem(f"{name} is reported at steps {found}, the trace has checkpoints of {committed}")
     newest = list(told.points(case.trial, "train.checkpoint.step"))
     if not newest or max(point.value for point in newest) != committed[-1]:
         yield Problem(f"train.checkpoint.step never says {committed[-1]}, the newest checkpoint that was committed")

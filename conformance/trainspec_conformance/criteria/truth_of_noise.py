@@ -33,15 +33,15 @@ def noise_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     averages = [0.0, *_averages([(step, norms[step] or 0.0) for step in steps], half_life)]
     for key in common:
         total = signals[key].value + variances[key].value / units
-        # A reading may be told before or after the update that it is of is counted.
+        # A reading may be told before or after the step that it is of is counted.
         wanted = [averages[bisect_right(steps, last)] for last in (key[1], key[1] + 1)]
         if not any(abs(total - one) <= (criterion.tolerance or 0) * one for one in wanted):
-            message = f"signal and applied variance at update {key[1]} add up to {total:.6g}, squared norms to "
+            message = f"signal and applied variance at step {key[1]} add up to {total:.6g}, squared norms to "
             yield Problem(f"{message}{wanted[0]:.6g} in the mean", (variances[key].entry, signals[key].entry))
 
 
 def _averages(norms: Iterable[tuple[int, float]], half_life: float) -> Iterator[float]:
-    """Average of the squares up to each update, in which each update before counts less."""
+    """Average of the squares up to each step, in which each step before counts less."""
     total, weight, last = 0.0, 0.0, 0
     for step, norm in norms:
         share = 0.5 ** ((step - last) / half_life)
@@ -50,7 +50,7 @@ def _averages(norms: Iterable[tuple[int, float]], half_life: float) -> Iterator[
 
 
 def _units(view: View) -> float:
-    """Noise units of an update, by what the stream declares of its groups.
+    """Noise units of a step, by what the stream declares of its groups.
 
     Raises:
         CannotJudgeError: it declares none.

@@ -28,13 +28,13 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * num_ranks_of(case.trial))
     for key in sorted(found):
         if key not in tokens or key not in clock or clock[key] <= clock[start]:
-            raise CannotJudgeError(f"MFU is reported at update {key[1]}, at which no tokens are counted")
+            raise CannotJudgeError(f"MFU is reported at step {key[1]}, at which no tokens are counted")
         rates = [(tokens[key].value - tokens[start].value) / (clock[key] - clock[start])]
-        if start == known[0]:  # the first window may hold the first update, which may have waited for a compiler
+        if start == known[0]:  # the first window may hold the first step, which may have waited for a compiler
             rates.append(tokens[key].value / (clock[key] - _begun(case.trial)))
         slack = criterion.tolerance or 0
         if not min(rates) * per_rate * (1 - slack) <= found[key].value <= max(rates) * per_rate * (1 + slack):
-            message = f"MFU at update {key[1]} is reported as {found[key].value:.4g}, tokens and time give "
+            message = f"MFU at step {key[1]} is reported as {found[key].value:.4g}, tokens and time give "
             yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,), by_load=True)
         start = key
 

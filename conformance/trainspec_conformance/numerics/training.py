@@ -1,4 +1,4 @@
-"""Inputs for training steps: divided batches, scaled losses, updates, and their results."""
+"""Inputs for training steps: divided batches, scaled losses, optimizer steps, and their results."""
 
 from __future__ import annotations
 

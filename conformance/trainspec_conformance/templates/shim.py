@@ -39,7 +39,7 @@ class Trace:
 
 
 def samples(job: dict[str, Any], step: int) -> list[int]:
-    """Samples of the global batch of one update: each is consumed once in an epoch."""
+    """Samples of the global batch of one step: each is consumed once in an epoch."""
     size, total = job["global_sequences"], job["samples_per_epoch"]
     epoch, place = divmod(step, total // size)
     order = random.Random(job["seed"] + epoch).sample(range(total), total)  # noqa: S311 - an order, and no secret

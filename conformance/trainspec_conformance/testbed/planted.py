@@ -34,7 +34,7 @@ class PlantedFault:
     rank: int
     """-1 is the last rank."""
     step: int
-    """Update before which it happens: as many are completed."""
+    """Optimizer step before which it happens: as many are completed."""
     num_steps: int = 1
     seconds: float = 0.0
     """Added time of each step, for `slow`, `data-delay` and `long-pause`."""
@@ -89,7 +89,7 @@ class PlantedTrainer(Trainer):
             self._num_done[fault] += 1
             match fault.kind:
                 case "exception":
-                    raise PlantedExceptionError(f"planted before update {self.state.step + 1}")
+                    raise PlantedExceptionError(f"planted before step {self.state.step + 1}")
                 case "livelock":
                     while True:
                         time.sleep(0.01)

@@ -23,7 +23,7 @@ elastic: `global_sequences`, `micro_sequences`, `min_accelerators`, `max_acceler
     `ranks_per_node`. Gives `world_sizes` and `scales`; with `speeds` of workers, `shares`.
 flops: `model` as in a plan, `convention`; optional `sequence_length`. Gives `flops_per_token` and parameters.
 update: `factors` of the loss; optional `clip_norm`, `seed`. Gives `updates` [factors, parameters]: the change in the
-    first update by gradient descent alone, over its rate.
+    first step by gradient descent alone, over its rate.
 converge: `compression` as in a plan, `seeds`, `num_steps`. Gives losses `dense` and `compressed` [seeds, steps].
 memory: `num_layers`, `hidden_size`, `sequence_length`, `global_sequences`. Gives `predicted_bytes`, and `memory`:
     `host`, or `device` with its `peak_bytes`.

@@ -108,7 +108,7 @@ class Probes(Protocol):
         ...
 
     def updated(self, values: Array, increment: float, number_format: str, rounding: str, seed: int) -> Array:
-        """Parameters of the format after an update by the increment, as the optimizer applies one.
+        """Parameters of the format after an optimizer step by the increment, as the optimizer applies one.
 
         Raises:
             UnsupportedError: the optimizer has no such parameters.

@@ -1,4 +1,4 @@
-"""Runs the whole loop for a probe: updates, convergence and memory."""
+"""Runs the whole loop for a probe: optimizer steps, convergence and memory."""
 
 # ruff: noqa: N806 - shapes stand in names: R seeds, S steps
 
@@ -25,7 +25,7 @@ from trainspec_validate.documents.types.plan import TrainingPlan
 
 _SHAPE = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=64, sequence_length=16)
 _FLAT_EPSILON, _FLAT_RATE = 1e8, 1e12
-"""AdamW with them and without momentum is gradient descent: its update is their ratio times the gradient."""
+"""AdamW with them and without momentum is gradient descent: its step is their ratio times the gradient."""
 _FIRST_STEPS = 3
 _WIDE = 1024
 """Width of a model whose parameters are most of what its training takes."""
@@ -52,7 +52,7 @@ def _job(
     return Job(msgspec.convert(plan, TrainingPlan), None, num_steps, 0, shape, rates, Data())
 
 
-# --- update ---------------------------------------------------------------------------------------------------
+# --- step ---------------------------------------------------------------------------------------------------
 
 
 class _Louder:
@@ -72,7 +72,7 @@ class _Louder:
 
 
 def update(request: Request, backend: str) -> dict[str, Any]:
-    """Change of all parameters in the first update of the loop, over its rate, with the loss times each factor."""
+    """Change of all parameters in the first step of the loop, over its rate, with the loss times each factor."""
     factors = request.get("factors", list[int])
     clip_norm = None if request.values.get("clip_norm") is None else request.get("clip_norm", float)
     rates = Rates(peak=_FLAT_RATE, beta1=0.0, epsilon=_FLAT_EPSILON, clip_norm=clip_norm)

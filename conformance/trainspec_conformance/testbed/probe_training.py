@@ -23,7 +23,7 @@ from trainspec_validate.documents.types.precision import LossScaling
 
 _SHAPE = ModelShape(family="state-space", num_layers=1, hidden_size=16, vocabulary_size=128, sequence_length=16)
 _LARGE_EPSILON, _LARGE_RATE = 1e4, 1e8
-"""With them the first update of AdamW is its gradient times their ratio, so that the gradient can be read off."""
+"""With them the first step of AdamW is its gradient times their ratio, so that the gradient can be read off."""
 
 
 def _job(num_data_ranks: int = 1, *, variable_length: bool = False, seed: int = 0, **precision: Any) -> Job:

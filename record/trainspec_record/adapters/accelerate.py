@@ -28,7 +28,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
 class TrainspecTracker(GeneralTracker):  # type: ignore[misc]
     """A tracker of `Accelerator(log_with=...)` that records in a run.
 
-    `follow` makes each step of the optimizer an update, and each `save_state` and `load_state` a save and a restore.
+    `follow` makes each step of the optimizer a step, and each `save_state` and `load_state` a save and a restore.
     Values that the script passes to `Accelerator.log` are recorded under `metrics`, as values of the job.
     """
 
@@ -47,7 +47,7 @@ class TrainspecTracker(GeneralTracker):  # type: ignore[misc]
         return self._run
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:  # noqa: ARG002 - the run counts
-        """Values of the job at the update that was completed last, as far as the host holds them."""
+        """Values of the job at the step that was completed last, as far as the host holds them."""
         known = {self._metrics[name]: host_number(value) for name, value in values.items() if name in self._metrics}
         if known:
             self._run.log(known)

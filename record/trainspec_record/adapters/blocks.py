@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Blocks:
-    """The update that is under way, and the one part of the loop in progress alongside it."""
+    """The step that is under way, and the one part of the loop in progress alongside it."""
 
     def __init__(self, run: Run | SilentRun) -> None:
         self.run = run
@@ -24,7 +24,7 @@ class Blocks:
         self._has_begun = False
 
     def begin(self, number: int | None = None) -> None:
-        """An update begins, unless one is under way; `number` is how many are completed before it.
+        """An optimizer step begins, unless one is under way; `number` is how many are completed before it.
 
         It is taken of the first one. Frameworks count in their own ways: Lightning each optimizer of a loop.
         """
@@ -34,14 +34,14 @@ class Blocks:
             self._update.__enter__()
 
     def complete(self, **words: Any) -> None:
-        """The update that is under way is completed, with these words of `log`."""
+        """The step that is under way is completed, with these words of `log`."""
         if self._update is not None:
             self.run.log(**words)
             self._update.__exit__(None, None, None)
             self._update = None
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
-        """Batches of a loader in its order, each of them the begin of an update; waiting for one is data wait."""
+        """Batches of a loader in its order, each of them the begin of a step; waiting for one is data wait."""
         batches = iter(loader)
         while True:
             with self.run.phase("data_wait"):

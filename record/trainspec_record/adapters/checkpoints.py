@@ -73,7 +73,7 @@ def saving(run: Run | SilentRun, folder: str | os.PathLike[str], checkpoint: str
 
 @contextmanager
 def restoring(run: Run | SilentRun, folder: str | os.PathLike[str], step: int | None = None) -> Iterator[Any]:
-    """Loading of the checkpoint in a folder; `step` is the update that it is of, where no recorder wrote it there.
+    """Loading of the checkpoint in a folder; `step` is the step that it is of, where no recorder wrote it there.
 
     Without either nothing is recorded, for a restore is of an update.
     """

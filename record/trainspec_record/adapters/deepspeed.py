@@ -21,7 +21,7 @@ LATEST = "latest"
 
 
 class Recorded:
-    """Records an engine: its steps, its skipped updates, its saves and restores, and the wait for its batches.
+    """Records an engine: its steps, its skipped steps, its saves and restores, and the wait for its batches.
 
     The engine stays what it is. Its methods `step`, `save_checkpoint` and `load_checkpoint` are followed.
     """

@@ -42,7 +42,7 @@ def begin(**settings: Any) -> Run | SilentRun:
 
 
 class _Update(NamedTuple):
-    """An update whose values are still computed."""
+    """An optimizer step whose values are still computed."""
 
     words: dict[str, Any]
     is_compiled: bool
@@ -68,9 +68,9 @@ class _Compilations:
 
 
 class Loop:
-    """Updates of a training loop: the loop continues while a thread waits for the values and completes each in order.
+    """Steps of a training loop: the loop continues while a thread waits for the values and completes each in order.
 
-    Time between completions is then that of the device. Values of an update may be arrays of one element.
+    Time between completions is then that of the device. Values of a step may be arrays of one element.
     """
 
     def __init__(self, run: Run | SilentRun) -> None:
@@ -94,12 +94,12 @@ class Loop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The loop ends: its updates are completed, unless an error ended it."""
+        """The loop ends: its steps are completed, unless an error ended it."""
         self.close(is_whole=kind is None)
 
     @contextmanager
     def step(self, number: int | None = None) -> Iterator[None]:
-        """One optimizer update, completed when its values are there; `number` is how many are completed before it."""
+        """One optimizer step, completed when its values are there; `number` is how many are completed before it."""
         self._begin(number)
         self._words = {}
         yield
@@ -109,7 +109,7 @@ class Loop:
     def _begin(self, number: int | None) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self.run.step(number).__enter__()  # the first update; the others begin where the one before ends
+            self.run.step(number).__enter__()  # the first step; the others begin where the one before ends
 
     @never_raises(None)
     def _put(self) -> None:
@@ -122,7 +122,7 @@ class Loop:
         self._updates.put(_Update(self._words, seconds - before > LEAST_SECONDS))
 
     def log(self, **words: Any) -> None:
-        """Values of the update that is under way, by the words of `Run.log`, of all processes together."""
+        """Values of the step that is under way, by the words of `Run.log`, of all processes together."""
         self._words.update(words)
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
@@ -138,7 +138,7 @@ class Loop:
 
     @never_raises(False)
     def drain(self, seconds: float = WAIT_SECONDS) -> bool:
-        """Wait until all updates are completed, or for so long; whether they are."""
+        """Wait until all optimizer steps are completed, or for so long; whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: self._num_open == 0, seconds)
 
@@ -165,7 +165,7 @@ class Loop:
     def _complete(self, update: _Update) -> None:
         jax.block_until_ready(update.words)
         words = {word: _number(value) for word, value in update.words.items()}
-        if update.is_compiled and self._has_completed:  # the first update warms up anyway
+        if update.is_compiled and self._has_completed:  # the first step warms up anyway
             self.run.warm_up_again()
         with self.run.step():
             self.run.log(**words)
@@ -174,7 +174,7 @@ class Loop:
     # --- evaluations and checkpoints ------------------------------------------------------------------------
 
     def evaluation(self, name: str = "validation") -> Any:
-        """`Run.evaluation`, once all updates are completed."""
+        """`Run.evaluation`, once all optimizer steps are completed."""
         self.drain()
         return self.run.evaluation(name)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 keras: Any = import_module("keras")  # has no types where it is not installed
 NO_GRADIENTS = "Keras shows callbacks no gradients"
 NO_BATCH_SIZE = "Keras shows callbacks no size of a batch: pass samples to the callback"
-NO_TOKENS = "the number of tokens of an update is unknown: pass tokens to the callback"
+NO_TOKENS = "the number of tokens of a step is unknown: pass tokens to the callback"
 OF_GRADIENTS = ("train.gradient.norm", "train.gradient.variance", "train.gradient.signal")
 SAVES = ("save", "save_weights")
 """Methods of a model that callbacks such as `ModelCheckpoint` save with."""
@@ -63,10 +63,10 @@ def _of_tensorflow(config: str) -> tuple[int, int, int]:
 
 
 class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """Records `fit`: updates, loss, learning rate, validation, and what callbacks save.
+    """Records `fit`: optimizer steps, loss, learning rate, validation, and what callbacks save.
 
-    Samples and tokens are those of one update on all ranks together. The loss of an update is what it adds to the mean
-    of its epoch, which is all that Keras reports; so it has as many digits fewer as the number of updates of an epoch
+    Samples and tokens are those of one step on all ranks together. The loss of a step is what it adds to the mean
+    of its epoch, which is all that Keras reports; so it has as many digits fewer as the number of steps of an epoch
     has. A learning rate that another callback changes within an epoch is seen in the next one. Without a `run` the
     callback begins one with its settings, and ends it with the training. With `steps_per_execution` a run that is given
     takes the same number as `report_interval_steps`.
@@ -116,7 +116,7 @@ class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     @never_raises(None)
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - of Keras
-        """An update begins, or several where Keras executes more than one at a time."""
+        """An optimizer step begins, or several where Keras executes more than one at a time."""
         with self._lock:
             if self._rate is None:
                 self._rate = _rate_of(self.model.optimizer)
@@ -126,7 +126,7 @@ class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     @never_raises(None)
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Updates are completed, in their order, whichever thread reports them first."""
+        """Optimizer steps are completed, in their order, whichever thread reports them first."""
         with self._lock:
             self._ended[batch] = dict(logs or {}).get("loss")
             while self._begun and (last := self._end_of_first()) is not None:
@@ -186,7 +186,7 @@ class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _rate_of(optimizer: Any) -> Callable[[int], float]:
-    """The learning rate of the update that a number of updates come before."""
+    """The learning rate of the step after a number of steps."""
     schedule = getattr(optimizer, "_learning_rate", None)
     if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         return lambda number: float(keras.ops.convert_to_numpy(schedule(number)))

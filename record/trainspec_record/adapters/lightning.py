@@ -122,7 +122,7 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
             trainer.profiler = trainer.profiler.profiler
             self.run.end("completed")
 
-    # --- restores and updates -------------------------------------------------------------------------------
+    # --- restores and optimizer steps -------------------------------------------------------------------------------
 
     @never_raises(None)
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
@@ -143,7 +143,7 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
 
     @never_raises(None)
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
-        """An update begins, or continues with another micro-batch."""
+        """An optimizer step begins, or continues with another micro-batch."""
         self._blocks.begin(self._step)
         num_samples, num_tokens = batch_sizes(batch)
         self._num_samples += num_samples
@@ -156,7 +156,7 @@ class TrainspecCallback(_callbacks.Callback):  # type: ignore[misc, name-defined
 
     @never_raises(None)
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """An update is completed, unless gradients are accumulated."""
+        """An optimizer step is completed, unless gradients are accumulated."""
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step

@@ -43,7 +43,7 @@ def rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def log_rates(run: Run | SilentRun, learning_rates: list[float]) -> None:
-    """Rates that were applied in the update that was completed last, one for each group where they differ."""
+    """Rates that were applied in the step that was completed last, one for each group where they differ."""
     if len(set(learning_rates)) == 1:
         run.log({RATE: learning_rates[0]})
         return
@@ -51,7 +51,7 @@ def log_rates(run: Run | SilentRun, learning_rates: list[float]) -> None:
 
 
 class Loop:
-    """Updates of a training loop: each step of the optimizer is one.
+    """Optimizer steps of a training loop: each step of the optimizer is one.
 
     Values that are passed to `log` are those of the job, of all ranks together, as in `Run.log`; tensors are read where
     the host holds them. With a model samples and tokens are counted by the shapes that it is called with, times the
@@ -85,7 +85,7 @@ class Loop:
         self.run.log(plain or None, **{word: host_number(value) for word, value in words.items()})
 
     def skip(self, reason: str = "overflow") -> None:
-        """The gradients of the update that is under way are thrown away, as a loss scaler does."""
+        """The gradients of the step that is under way are thrown away, as a loss scaler does."""
         if self._shapes is not None:
             self._shapes.take(0)
         self._blocks.complete(skipped=reason)

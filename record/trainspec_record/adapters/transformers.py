@@ -74,10 +74,10 @@ class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
         if self._given is None:
             self.run.end("completed")
 
-    # --- updates --------------------------------------------------------------------------------------------
+    # --- optimizer steps --------------------------------------------------------------------------------------------
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002 - a hook
-        """All micro-batches of the update are there."""
+        """All micro-batches of the step are there."""
         self._blocks.leave()
         self._blocks.begin(self._step)
 
@@ -88,7 +88,7 @@ class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
 
     @never_raises(None)
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """The update is completed, or was skipped by the loss scaler."""
+        """The step is completed, or was skipped by the loss scaler."""
         words: dict[str, Any] = self._shapes.take(args.world_size) if self._shapes is not None else {}
         if getattr(more["optimizer"], "step_was_skipped", False):
             words["skipped"] = "overflow"
@@ -103,7 +103,7 @@ class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
 
     @never_raises(None)
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002
-        """The Trainer brought its values to the host; the loss is a mean over the updates since the log before."""
+        """The Trainer brought its values to the host; the loss is a mean over the steps since the log before."""
         logs = logs or {}
         if "loss" not in logs:  # the end of an evaluation or of the training
             return
@@ -176,5 +176,5 @@ def unsupported(args: Any) -> dict[str, str]:
     """Metrics that a Trainer with these arguments cannot give, and why."""
     found = {"train.gradient.variance": NO_GRADIENT, "train.gradient.signal": NO_GRADIENT}
     if args.logging_strategy != "steps" or args.logging_steps != 1:
-        found["train.loss.mean"] = "the Trainer reports the mean of several updates; logging_steps=1 gives each"
+        found["train.loss.mean"] = "the Trainer reports the mean of several steps; logging_steps=1 gives each"
     return found

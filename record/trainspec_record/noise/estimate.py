@@ -10,13 +10,13 @@ from typing import NamedTuple
 ROUNDING = 1e-3
 """How much the squared norm of the mean may pass the mean of the squared norms, relative, by rounding."""
 LEAST_STEPS = 6.0
-"""Independent updates that an interval needs."""
+"""Independent optimizer steps that an interval needs."""
 Z = NormalDist().inv_cdf(0.975)
 Interval = tuple[float, float]
 
 
 class Norms(NamedTuple):
-    """Squared norms of one update, whose groups may differ in size; gradients are those of means."""
+    """Squared norms of one step, whose groups may differ in size; gradients are those of means."""
 
     num_groups: float
     """W, groups that are compared."""
@@ -47,7 +47,7 @@ class Norms(NamedTuple):
             return "noise needs two groups or more, and units in them"
         if not 0 <= self.square_of_mean <= self.mean_of_squares * (1 + ROUNDING):
             return (
-                "the mean gradient is larger than its groups allow; the gradient of an update must be the mean over "
+                "the mean gradient is larger than its groups allow; the gradient of a step must be the mean over "
                 "its units, and be read before it is scaled or clipped"
             )
         return None
@@ -84,7 +84,7 @@ class Reading(NamedTuple):
 class Averages:
     """Moving averages of noise and signal, corrected for their start; nothing is raised to 0.
 
-    The weights of updates halve every `half_life_steps`. Updates are taken as independent readings of what changes
+    The weights of steps halve every `half_life_steps`. Steps are taken as independent readings of what changes
     slowly. The ratio is one of averages, and its interval is Fieller's, which has no upper end where the signal is not
     surely above 0. Source: E. C. Fieller, J. R. Stat. Soc. B 16(2), 1954.
     """
@@ -99,7 +99,7 @@ class Averages:
         self._last: Norms | None = None
 
     def add(self, norms: Norms) -> None:
-        """One more update, whose norms have no `problem`."""
+        """One more optimizer step, whose norms have no `problem`."""
         kept = self._decay * self._weight
         self._weight = kept + 1
         self._square_weight = self._decay**2 * self._square_weight + 1
@@ -118,7 +118,7 @@ class Averages:
 
     @property
     def num_effective(self) -> float:
-        """Updates of a plain mean with the same variance."""
+        """Optimizer steps of a plain mean with the same variance."""
         return self._weight**2 / self._square_weight if self._square_weight else 0.0
 
     def reading(self) -> Reading | None:

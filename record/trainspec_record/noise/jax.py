@@ -16,7 +16,7 @@ SYNC_EVERY = 16
 
 
 class Groups(NamedTuple):
-    """Groups of one update on one device, within a traced function.
+    """Groups of one step on one device, within a traced function.
 
     A gradient is that of the mean loss of its group, without a loss scale and before clipping.
     """
@@ -46,7 +46,7 @@ class Groups(NamedTuple):
         )
 
     def finish(self, axis_name: Any = None) -> tuple[Any, Any]:
-        """The mean gradient of the update, and the sums for `JaxNoise.update`; over the devices of an axis, if any."""
+        """The mean gradient of the step, and the sums for `JaxNoise.update`; over the devices of an axis, if any."""
         sums = jnp.stack([self.squares, self.num_units, self.num_groups])
         total = self.total
         if axis_name is not None:
@@ -80,7 +80,7 @@ def _format() -> Any:
 
 
 class JaxNoise:
-    """Takes the sums of updates to a meter, and waits for the device only now and then."""
+    """Takes the sums of steps to a meter, and waits for the device only now and then."""
 
     def __init__(self, meter: NoiseMeter, *, sync_every: int = SYNC_EVERY) -> None:
         self._meter, self._sync_every = meter, sync_every
@@ -89,7 +89,7 @@ class JaxNoise:
 
     @never_raises(None)
     def update(self, sums: Any) -> None:
-        """Sums of one update, which may still be computed."""
+        """Sums of one step, which may still be computed."""
         is_measured = self._meter.is_on and self._number % self._meter.settings.every == 0
         self._number += 1
         if is_measured:

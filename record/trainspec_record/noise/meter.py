@@ -27,11 +27,11 @@ class NoiseSettings:
     noise_unit: str
     """`token`, `sequence` or `micro-batch`."""
     group_sizes: Sequence[int]
-    """Noise units of each group of an update: micro-batches of all data ranks, or data ranks."""
+    """Noise units of each group of a step: micro-batches of all data ranks, or data ranks."""
     half_life_steps: float = 100.0
-    """Updates after which a reading counts half."""
+    """Optimizer steps after which a reading counts half."""
     every: int = 1
-    """Updates from one reading to the next."""
+    """Optimizer steps from one reading to the next."""
     loss_reduction: str | None = None
     """As in a training plan, where `run` is not given."""
     parameter_scope: str = "all"
@@ -58,12 +58,12 @@ class NoiseSettings:
 
 
 class NoiseMeter:
-    """Averages the noise of updates, and logs it now and then."""
+    """Averages the noise of steps, and logs it now and then."""
 
     def __init__(self, settings: NoiseSettings, run: Run | SilentRun, *, interval_seconds: float = 60.0) -> None:
         self.settings = settings
         self.num_left_out = 0
-        """Updates that gave no reading, since a norm was not finite, or could not be."""
+        """Optimizer steps that gave no reading, since a norm was not finite, or could not be."""
         self._run, self._interval_seconds = run, interval_seconds
         self._averages = Averages(settings.half_life_steps, settings.every)
         self._due: float | None = None
@@ -80,11 +80,11 @@ class NoiseMeter:
 
     @never_raises(None)
     def add(self, norms: Norms) -> None:
-        """Norms of one update; a log follows where one is due. An update that overflowed is left out."""
+        """Norms of one step; a log follows where one is due. An optimizer step that overflowed is left out."""
         problem = norms.problem
         if problem is not None:
             self.num_left_out += 1
-            tell_once(f"gradient noise of an update is left out: {problem}")
+            tell_once(f"gradient noise of a step is left out: {problem}")
             return
         self._averages.add(norms)
         now = time.monotonic()

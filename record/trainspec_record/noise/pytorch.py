@@ -28,10 +28,10 @@ def square(tensor: Tensor) -> Tensor:
 
 
 class TorchNoise:
-    """Collects squared norms of groups of one update, on the device that the gradients are on.
+    """Collects squared norms of groups of one step, on the device that the gradients are on.
 
-    The gradient of an update must be the mean over all its noise units, as with a global mean of tokens: the part of a
-    group in it is its mean gradient times its share of the units. Call `finish` after the last backward of an update,
+    The gradient of a step must be the mean over all its noise units, as with a global mean of tokens: the part of a
+    group in it is its mean gradient times its share of the units. Call `finish` after the last backward of a step,
     before the loss scale is taken out, before clipping and before the optimizer. Gradients of tensor parallel ranks are
     not added up.
     """
@@ -57,7 +57,7 @@ class TorchNoise:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the update that is under way is one of those that give a reading."""
+        """Whether the step that is under way is one of those that give a reading."""
         return self._meter.is_on and self._number % self._meter.settings.every == 0
 
     @property
@@ -70,13 +70,13 @@ class TorchNoise:
         if self.is_measured:
             try:
                 self._open.append(square(gradient))
-            except Exception as error:  # noqa: BLE001, RUF100 - training goes on, and this update gives no reading
+            except Exception as error:  # noqa: BLE001, RUF100 - training goes on, and this step gives no reading
                 self.spoil(f"{type(error).__name__}: {error}")
 
     def spoil(self, why: str) -> None:
-        """This update gives no reading."""
+        """This step gives no reading."""
         self._is_spoiled = True
-        tell_once(f"gradient noise of an update is left out: {why}")
+        tell_once(f"gradient noise of a step is left out: {why}")
 
     def mean(self, reduced: torch.futures.Future[Tensor]) -> None:
         """A squared norm of the mean over ranks that is under way, where the one that is applied is another."""
@@ -91,7 +91,7 @@ class TorchNoise:
 
     @never_raises(None)
     def finish(self, num_units: float = 0) -> None:
-        """The gradient of the update is there; `num_units` are those of the group that is still open."""
+        """The gradient of the step is there; `num_units` are those of the group that is still open."""
         try:
             self.close_group(num_units)
             if self.is_measured:
@@ -158,7 +158,7 @@ def tap_parameters(noise: TorchNoise) -> list[Any]:
 def ddp_hook(noise: TorchNoise, inner: Hook | None = None, inner_state: Any = None) -> Hook:
     """A communication hook that taps the gradient of a rank and then does what `inner` does, or the average over ranks.
 
-    With an inner hook, which may compress, the mean without compression is formed too, in updates that are measured.
+    With an inner hook, which may compress, the mean without compression is formed too, in steps that are measured.
     """
 
     def hook(state: Any, bucket: Any) -> torch.futures.Future[Tensor]:
@@ -201,7 +201,7 @@ class _TappedReduceScatter:
 def tap_reduce_scatter(noise: TorchNoise, model: torch.nn.Module, inner: Any = None) -> None:
     """Tap what each rank gives to the reduce-scatter of `fully_shard`, before it is scattered.
 
-    `inner` is the custom reduce-scatter of the model, where it has one. With several micro-batches in an update, call
+    `inner` is the custom reduce-scatter of the model, where it has one. With several micro-batches in a step, call
     `close_group` after each backward that reduces.
     """
     from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter  # noqa: PLC0415

@@ -84,7 +84,7 @@ class Gradients:
 
 
 class Snapshot(Protocol):
-    """A copy of this rank's state in host memory, that later updates do not change."""
+    """A copy of this rank's state in host memory, that later optimizer steps do not change."""
 
     @property
     def num_bytes(self) -> int:
@@ -138,7 +138,7 @@ class Backend(Protocol):
         ...
 
     def discard(self) -> None:
-        """Clear the gradient without an update; nothing of the state changes."""
+        """Clear the gradient without an optimizer step; nothing of the state changes."""
         ...
 
     def evaluate(self, micro_batches: Sequence[MicroBatch], *, num_targets: int) -> float:

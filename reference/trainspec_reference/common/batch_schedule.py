@@ -62,7 +62,7 @@ class BatchSchedule:
         return max(least, int(sequences) // micro * micro)
 
     def decided(self, state: TrainerState) -> int | None:
-        """Batch that the controller wants after this update; None where it does not decide now.
+        """Batch that the controller wants after this step; None where it does not decide now.
 
         It follows the noise scale, at which a step is worth half as much as one without noise (arXiv:1812.06162),
         within the bounds and the growth of the plan.
@@ -137,7 +137,7 @@ def fitted(global_sequences: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
 
 
 def scheduled(rates: Rates, update: int) -> float:
-    """Rate of an update by its number, 1 for the first, at the base batch.
+    """Rate of a step by its number, 1 for the first, at the base batch.
 
     >>> [scheduled(Rates(peak=1.0, warmup_steps=2, decay_steps=4, final_factor=0.1), update) for update in (1, 2, 3, 9)]
     [0.5, 1.0, 0.55, 0.1]
@@ -152,7 +152,7 @@ def scheduled(rates: Rates, update: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LearningRates:
-    """The rate of an update of any batch."""
+    """The rate of a step of any batch."""
 
     rates: Rates
     batch: Batch
@@ -166,7 +166,7 @@ class LearningRates:
         return self.batch.ramp[0].global_sequences if self.batch.ramp else self.batch.global_sequences
 
     def at(self, update: int, step: StepBatch, noise_sequences: float | None) -> float:
-        """Rate of an update; `noise_sequences` is the noise scale in sequences, None while it is not known.
+        """Rate of a step; `noise_sequences` is the noise scale in sequences, None while it is not known.
 
         An unknown noise counts as none, at which rules that depend on it change nothing.
         """

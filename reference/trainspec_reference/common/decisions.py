@@ -68,16 +68,16 @@ class RestartLimits:
         self._best = 0
 
     def refusal(self, best: int) -> str | None:
-        """Why there is no further restart after a fault; `best` is the largest update that the run has completed."""
+        """Why there is no further restart after a fault; `best` is the largest step that the run has completed."""
         if self._num:
             self._num_barren = 0 if best > self._best else self._num_barren + 1
         self._best = max(best, self._best)
         if self._num >= self._most:
             return f"{self._num} restarts are all that the policy allows"
         if self._num and self._num_barren >= self._most_barren:
-            return f"{self._num_barren} restarts in a row reached no new update"
+            return f"{self._num_barren} restarts in a row reached no new optimizer step"
         if not self._num and not self._most_barren:
-            return "the policy allows no restart that reaches no new update"
+            return "the policy allows no restart that reaches no new optimizer step"
         self._num += 1
         return None
 
@@ -117,7 +117,7 @@ def replicas_are_whole(job: Job) -> bool:
 def peers_are_exact(job: Job) -> bool:
     """Whether a run that continues from a surviving replica gives the same numbers as an uninterrupted run.
 
-    Random states and residuals are each rank's own, and the update that was broken off has changed them.
+    Random states and residuals are each rank's own, and the step that was broken off has changed them.
     """
     communication = job.plan.communication
     compression = communication.compression if communication else None

@@ -63,7 +63,7 @@ class Ready(Message, frozen=True, kw_only=True, tag="ready"):
 
 
 class Arrived(Message, frozen=True, kw_only=True, tag="arrived"):
-    """A worker has done its part of an update and waits for the others now."""
+    """A worker has done its part of a step and waits for the others now."""
 
     formation: Formation
     step: Step
@@ -79,7 +79,7 @@ class Done(Message, frozen=True, kw_only=True, tag="done"):
 
 
 class Pausing(Message, frozen=True, kw_only=True, tag="pausing"):
-    """A worker waits for something else than an update, such as the end of a save."""
+    """A worker waits for something else than an optimizer step, such as the end of a save."""
 
     formation: Formation
     what: Text
@@ -151,7 +151,7 @@ class Left(Message, frozen=True, kw_only=True, tag="left"):
 
     formation: Formation
     step: Step | None = None
-    """Updates in the state that it holds; None where that state is undefined."""
+    """Optimizer steps in the state that it holds; None where that state is undefined."""
     digest: Digest | None = None
     """Of the whole state, where this worker holds it all."""
     state: str | None = None
@@ -166,7 +166,7 @@ class Failed(Message, frozen=True, kw_only=True, tag="failed"):
 
 
 class Finished(Message, frozen=True, kw_only=True, tag="finished"):
-    """A worker has done all updates that it was asked for, and all of its saves have ended."""
+    """A worker has done all optimizer steps that it was asked for, and all of its saves have ended."""
 
     formation: Formation
     step: Step
@@ -202,7 +202,7 @@ class Form(Message, frozen=True, kw_only=True, tag="form"):
     timeout_seconds: float
     start: Start
     save_first: bool = False
-    """Save before the first update: the save of this state was given up."""
+    """Save before the first step: the save of this state was given up."""
     is_served: bool = False
 
 
@@ -213,7 +213,7 @@ class Leave(Message, frozen=True, kw_only=True, tag="leave"):
 
 
 class Stop(Message, frozen=True, kw_only=True, tag="stop"):
-    """Save at the next boundary between updates, and finish."""
+    """Save at the next boundary between optimizer steps, and finish."""
 
 
 class Write(Message, frozen=True, kw_only=True, tag="write"):

@@ -39,7 +39,7 @@ class Ports(Protocol):
     """Surroundings of one worker in one formation. Calls come from the thread of the loop and return at once.
 
     The loop calls, for each step: `wishes`, then `arrived`, then `done`, then `save` where one is due. A call with
-    `step` names the updates that are completed when the step succeeds: 1 for the first.
+    `step` names the steps that are completed when the step succeeds: 1 for the first.
     """
 
     def wishes(self) -> Wish:

@@ -131,7 +131,7 @@ class Remains:
     unsaved_step: int | None = None
     """Step of the save that was given up."""
     counters: tuple[int, dict[str, float]] | None = None
-    """Counts of the recorder, with the update after which they hold."""
+    """Counts of the recorder, with the step after which they hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Regroup:
         return Planned(kept if kept is not None else self._refilled(remains.members), choice)
 
     def _reason(self, episode: Episode, remains: Remains, kept: list[Worker] | None, choice: StateChoice) -> str:
-        """Why there is a new formation, and what that costs beside the update that was broken off."""
+        """Why there is a new formation, and what that costs beside the step that was broken off."""
         members = remains.members
         lost = [
             r for r, member in enumerate(members) if not member.is_alive or (kept is not None and member not in kept)

@@ -82,7 +82,7 @@ class RunEnd(Exception):  # noqa: N818 - an end need not be an error
     Attributes:
         reason: word of a trace's `end`.
         status: exit status.
-        step: updates that are completed.
+        step: optimizer steps that are completed.
         digest: of the state at the end.
     """
 

@@ -26,7 +26,7 @@ class StartState:
         self._job, self._backend, self._checkpoints = job, backend, checkpoint_directory
         self._is_built = False
         self._digested: tuple[int, str] | None = None
-        """Updates in the state that was digested last, and its digest."""
+        """Optimizer steps in the state that was digested last, and its digest."""
         self.held: TrainerState | None = None
         """State of the trainer that belongs to the tensors of the backend; None where those are undefined."""
 
@@ -79,7 +79,7 @@ class StartState:
     def _kept(self, start: say.Start, surroundings: Surroundings) -> tuple[TrainerState, str]:
         state = self.held
         if state is None or state.step != start.step:
-            raise CheckpointUnreadableError(f"this worker does not hold update {start.step:,}")
+            raise CheckpointUnreadableError(f"this worker does not hold step {start.step:,}")
         with surroundings.recorder.restore(HELD, start.step, state=start.counters):
             return state, self._backend.digest()
 

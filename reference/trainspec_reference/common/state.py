@@ -65,10 +65,10 @@ DEFAULT_HALF_LIFE_STEPS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
-    """State of a run after an update; equal on every rank."""
+    """State of a run after an optimizer step; equal on every rank."""
 
     step: int = 0
-    """Updates completed."""
+    """Optimizer steps completed."""
     num_samples: int = 0
     """Samples consumed, of skipped steps too: the position in the order of samples."""
     num_tokens: int = 0

@@ -92,7 +92,7 @@ def _declared(job: Job, formation: Formation) -> dict[str, Any]:
 
 
 class StepTimes:
-    """Phases of one update of this rank, one after the other."""
+    """Phases of one step of this rank, one after the other."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -117,7 +117,7 @@ class NoiseLog:
         self._meter = NoiseMeter(settings, recorder) if settings is not None else None
 
     def add(self, group_units: Sequence[float], group_squared_norms: Sequence[float], norm: float) -> None:
-        """Norms of one update, before clipping."""
+        """Norms of one step, before clipping."""
         if self._meter is not None:
             self._meter.add(Norms.of_groups(group_units, group_squared_norms, norm**2))
 

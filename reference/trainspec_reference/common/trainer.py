@@ -24,7 +24,7 @@ _NUM_HEX_DIGITS = 12
 
 
 def compare_replicas(backend: Backend, step: int) -> None:
-    """Compare the digests of the state of all ranks after an update; all ranks call it.
+    """Compare the digests of the state of all ranks after an optimizer step; all ranks call it.
 
     Raises:
         TrainingFaultError: they differ. The rank to blame is the one that a majority does not agree with.
@@ -35,7 +35,7 @@ def compare_replicas(backend: Backend, step: int) -> None:
     if others:
         culprit = next(rank for rank, value in enumerate(found) if value != most)
         is_majority = 2 * num_most > len(found)
-        reason = f"replicas differ after update {step}"
+        reason = f"replicas differ after step {step}"
         raise TrainingFaultError("corruption", reason, rank=culprit if is_majority else None)
 
 
@@ -50,7 +50,7 @@ class Step:
     loss_scale: float | None
     """That the loss was multiplied with; None where the plan scales no loss."""
     skipped: str | None
-    """Why the update is not applied."""
+    """Why the step is not applied."""
 
     def log(self, surroundings: Surroundings, clip_norm: float | None) -> None:
         """Report to the recorder, while its step is under way."""
@@ -66,7 +66,7 @@ class Step:
         )
 
     def tell(self, surroundings: Surroundings, num_updates: int) -> None:
-        """Write to the trace, with the updates that are completed now."""
+        """Write to the trace, with the steps that are completed now."""
         surroundings.trace.tell(
             StepDone,
             rank=surroundings.formation.rank,
@@ -215,7 +215,7 @@ class Trainer:
         if action == "ignore":
             return None
         if action != "skip-step":
-            raise TrainingFaultError("numeric", f"gradient of update {state.step + 1} is not finite", action=action)
+            raise TrainingFaultError("numeric", f"gradient of step {state.step + 1} is not finite", action=action)
         if state.num_skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise TrainingFaultError("numeric", f"{MAX_SKIPPED_IN_A_ROW} steps in a row were skipped")
         return "overflow" if is_scaled else "non_finite"

@@ -79,9 +79,9 @@ class Watch:
     now: Callable[[], float]
     """Time that counts, in seconds."""
     largest: int = -1
-    """The largest update that a member has completed."""
+    """The largest optimizer step that a member has completed."""
     completed: int = -1
-    """The largest update that all members have completed."""
+    """The largest optimizer step that all members have completed."""
     _marks: dict[int, _Mark] = field(default_factory=dict)
     _durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_STEPS))
     _last_progress: float = 0.0
@@ -106,7 +106,7 @@ class Watch:
         self._last_progress = self.now()
 
     def done(self, worker: int, step: int) -> bool:
-        """A worker has completed an update; whether all have now."""
+        """A worker has completed a step; whether all have now."""
         mark = self._marks[worker]
         mark.done, mark.arrived, mark.is_waiting = step, max(step, mark.arrived), False
         self._last_progress = self.now()

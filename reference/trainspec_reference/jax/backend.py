@@ -103,7 +103,7 @@ class JaxBackend:
         """Apply AdamW to this rank's row, and keep what compression carries on."""
         found = self._exchanged
         if found is None:
-            raise ValueError("update without a gradient: call gradients first")
+            raise ValueError("optimizer step without a gradient: call gradients first")
         norm = float(found.norm[0])
         factor = clip_norm / norm if clip_norm is not None and norm > clip_norm else 1.0
         state = self._state.changed(residual=found.carried.residual, basis=found.carried.basis)

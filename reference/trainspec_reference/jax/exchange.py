@@ -54,7 +54,7 @@ class Exchange:
     compressor: Compressor | None
     shares_parameters: bool
     start_step: int
-    """Updates before which nothing is compressed."""
+    """Optimizer steps before which nothing is compressed."""
 
     def run(self, sums: Sums, carried: Carried, count: Any, loss_scale: Any, norm_weights_WS: Any) -> Exchanged:
         """The exchange, after `count` updates."""

@@ -1,4 +1,4 @@
-"""Assembles the compiled functions of one job: backward pass, exchange, update, evaluation."""
+"""Assembles the compiled functions of one job: backward pass, exchange, optimizer step, evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainspec_reference.jax.passes import Batch, Passes, Sums
 from trainspec_reference.jax.state import Rate, State, StateMaker, Trained, adamw
 
 _NEXT_KEY = 2**31 - 1
-"""Folded into the key by each update; no rank has this number."""
+"""Folded into the key by each step; no rank has this number."""
 
 
 def keep_programs(directory: str | None) -> None:
@@ -166,7 +166,7 @@ class Programs:
         return found
 
     def update(self, state: State, gradient: jax.Array, learning_rate: float, clip_factor: float) -> State:
-        """The state after one update of AdamW."""
+        """The state after one step of AdamW."""
         held = Trained(state.parameters, state.first, state.second, state.count)
         rate = Rate(self._number(learning_rate), self._number(clip_factor))
         changed, key = complete(self._update(held, state.key, gradient, self._is_decayed, rate))

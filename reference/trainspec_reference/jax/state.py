@@ -34,9 +34,9 @@ class State:
     second: jax.Array
     """Second moment [S]."""
     count: jax.Array
-    """Updates applied."""
+    """Optimizer steps applied."""
     key: jax.Array
-    """Random key of the run, equal on every rank: each folds its own number in, and each update makes a new one."""
+    """Random key of the run, equal on every rank: each folds its own number in, and each step makes a new one."""
     residual: jax.Array
     """Error-feedback residuals [W * S]; one zero without error feedback."""
     basis: jax.Array
@@ -117,7 +117,7 @@ class StateMaker:
 
 
 class Trained(NamedTuple):
-    """State that an update changes: parameters, first and second moment, and the count of updates."""
+    """State that a step changes: parameters, first and second moment, and the count of updates."""
 
     parameters: Any
     first: Any
@@ -133,7 +133,7 @@ class Rate(NamedTuple):
 
 
 def adamw(rates: Rates, formats: Formats) -> Callable[[Trained, Any, Any, Rate], Trained]:
-    """One update of any part of the parameters, since AdamW works entry by entry.
+    """One step of any part of the parameters, since AdamW works entry by entry.
 
     The function takes what is trained, the gradient, the mask of entries that decay, and the rate.
     """

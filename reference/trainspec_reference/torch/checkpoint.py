@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import WriteItem
 
 UPDATES, NUM_RANKS = "optimizer/count", "layout/num_ranks"
-"""Names of the updates that the moments hold, and of the number of ranks that wrote the checkpoint."""
+"""Names of the steps that the moments hold, and of the number of ranks that wrote the checkpoint."""
 PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS = "parameters", "optimizer/first", "optimizer/second"
 """First words of the names of tensors in a checkpoint; the name of the parameter follows."""
 
@@ -65,7 +65,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
-    """Boxes of the state that this rank answers for; later updates do not change them."""
+    """Boxes of the state that this rank answers for; later optimizer steps do not change them."""
 
     boxes: Mapping[str, Box]
 
@@ -97,7 +97,7 @@ class Digested(Protocol):
 
     @property
     def num_updates(self) -> int:
-        """Updates that the moments hold."""
+        """Optimizer steps that the moments hold."""
         ...
 
     def whole_tensors(self) -> Iterable[tuple[str, Box]]:

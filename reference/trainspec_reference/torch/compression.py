@@ -259,7 +259,7 @@ class Feedback:
         self._num_pending = 0
 
     def catch_up(self, num_updates: int) -> None:
-        """The state of another rank, with so many updates more, is taken over.
+        """The state of another rank, with so many optimizer steps more, is taken over.
 
         Where it is one, all ranks have what this one sent last; of what was not sent whole, the rest is not known.
         """

@@ -76,7 +76,7 @@ class FlatState:
         return self.first_moments[start:stop].view(shape), self.second_moments[start:stop].view(shape)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Set the number of updates that the optimizer's moments hold."""
+        """Set the number of steps that the optimizer's moments hold."""
         self.num_updates = num_updates
         by_name = dict(zip((span.region.name for span in self.spans), self.tensors, strict=True))
         for span in self.owned:

@@ -94,11 +94,11 @@ class Replica:
 
     @property
     def num_updates(self) -> int:
-        """Updates that the moments hold."""
+        """Optimizer steps that the moments hold."""
         return self.state.num_updates
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Set the number of updates that the optimizer's moments hold."""
+        """Set the number of steps that the optimizer's moments hold."""
         self.state.set_num_updates(num_updates)
 
     def discard(self) -> None:

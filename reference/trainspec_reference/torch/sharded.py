@@ -143,7 +143,7 @@ class ShardedReplica:
         """A sharded model cannot continue in another formation."""
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Set the number of updates that the optimizer's moments hold."""
+        """Set the number of steps that the optimizer's moments hold."""
         self.num_updates = num_updates
         for share in self._shares:
             if share.tensor.numel():

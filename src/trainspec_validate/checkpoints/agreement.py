@@ -1,6 +1,6 @@
 """Compares what the parts of one checkpoint count: optimizer, schedule and ranks with the step of the model.
 
-A difference is a finding only where no healthy run leaves it. Programs skip updates under loss scaling, make an
+A difference is a finding only where no healthy run leaves it. Programs skip steps under loss scaling, make an
 optimizer anew when they resume from weights alone, and keep one through several calls of a trainer; so most differences
 are remarks, and become findings where the file is that of another checkpoint next to it (`twins`).
 """
@@ -16,14 +16,14 @@ from trainspec_validate.checkpoints.trainer_files import MARK, OPTIMIZERS, SCHED
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _INDEX = 1
-"""Some optimizers do not count their first update, in which they only gather statistics, as SOAP does."""
+"""Some optimizers do not count their first step, in which they only gather statistics, as SOAP does."""
 _RESUME = "resume from a checkpoint whose parts agree"
-_LOOK = "look for a file of another save, unless the optimizer was made anew or updates were skipped"
+_LOOK = "look for a file of another save, unless the optimizer was made anew or optimizer steps were skipped"
 _RANDOM = re.compile(r"^random_states_\d{1,7}\.pkl$")
 _OF_ACCELERATE = re.compile(r"^scheduler(?P<number>_\d{1,4})?\.bin$")
 _OPTIMIZER_OF_ACCELERATE = re.compile(r"^optimizer(?:_\d{1,4})?\.bin$")
 _FEW = 4
-"""Updates for each epoch at least, where a schedule counts epochs."""
+"""Optimizer steps for each epoch at least, where a schedule counts epochs."""
 _RANK = re.compile(r"(?:^|/)(?:mp_rank|tp_rank)_[\d_a-z]+/(?P<name>[^/]+)$")
 _OF_DEEPSPEED = re.compile(r"(?:^|/)[^/]*_mp_rank_\d+_optim_states\.pt$")
 _MODEL = re.compile(r"(?:^|/)(?:zero_pp_rank_\d+_)?mp_rank_\d+(?:_\d+)?_model_states\.pt$")
@@ -62,7 +62,7 @@ def optimizer_of(checkpoint: Checkpoint) -> str:
 
 
 def _compare_trainer(checkpoint: Checkpoint) -> None:
-    """The Trainer takes a step of the schedule with each update, and saves or loads both or none.
+    """The Trainer takes a step of the schedule with each step, and saves or loads both or none.
 
     https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/trainer.py, _inner_training_loop
     """
@@ -133,7 +133,7 @@ def _compare_deepspeed(checkpoint: Checkpoint) -> None:
         if steps is None or not updates or len({*updates.values()}) > 1:
             continue
         path, number = min(updates.items())
-        told = f"the optimizer counts {number:,} updates, and {first.rpartition('/')[2]} {steps:,} steps"
+        told = f"the optimizer counts {number:,} optimizer steps, and {first.rpartition('/')[2]} {steps:,} steps"
         if number > steps + _INDEX:
             _report(checkpoint, path, told)
         elif number + _INDEX < steps - (skipped or 0):
@@ -142,9 +142,9 @@ def _compare_deepspeed(checkpoint: Checkpoint) -> None:
 
 
 def _compare_accelerate(checkpoint: Checkpoint) -> None:
-    """Schedules that Accelerate prepared take a step with each update, or one for each process.
+    """Schedules that Accelerate prepared take a step with each step, or one for each process.
 
-    Others take steps for each epoch, which are few, or for each batch, of which there are more than updates:
+    Others take steps for each epoch, which are few, or for each batch, of which there are more than optimizer steps:
     https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/scheduler.py.
     """
     num_processes = sum(_RANDOM.match(path) is not None for path in checkpoint.files)
@@ -158,7 +158,7 @@ def _compare_accelerate(checkpoint: Checkpoint) -> None:
             continue
         is_known = _is_near(steps, updates) or steps == updates * num_processes
         if not is_known and updates < _FEW * steps and steps < 2 * updates:
-            words = f"counts {steps:,} steps, and the optimizer {updates:,} updates"
+            words = f"counts {steps:,} steps, and the optimizer {updates:,} optimizer steps"
             checkpoint.doubts[path] = (f"may be of another step than the optimizer: it {words}", _LOOK)
 
 
@@ -196,7 +196,7 @@ def _compare_lightning(checkpoint: Checkpoint) -> None:
             shown = " and ".join(f"{number:,}" for number in said.loop_steps)
             _report(checkpoint, path, f"global_step is {step:,}, and the loops that Lightning continues count {shown}")
         elif said.optimizer_step is not None and said.optimizer_step > step and step == said.loop_steps[0]:
-            words = f"the optimizer counts {said.optimizer_step:,} updates, and global_step is {step:,}"
+            words = f"the optimizer counts {said.optimizer_step:,} optimizer steps, and global_step is {step:,}"
             _report(checkpoint, path, words)
 
 

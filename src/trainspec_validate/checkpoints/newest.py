@@ -445,7 +445,7 @@ def _words(finding: Finding) -> str:
 
 
 def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
-    """Weights that another checkpoint has too, in a run whose updates change them: one of both has them from the other.
+    """Weights that another checkpoint has too, in a run whose steps change them: one of both has them from the other.
 
     Which one is not known, so neither is chosen.
     """

@@ -29,7 +29,7 @@ _PARTS = re.compile(
     r"|optimizer_history",
     re.ASCII | re.IGNORECASE,
 )
-"""Keys of the part of a state that says how far training is; fairseq keeps the updates in a list of optimizers."""
+"""Keys of the part of a state that says how far training is; fairseq keeps the steps in a list of optimizers."""
 _PARTS_DEPTH = 2
 _OPTIMIZER = re.compile(r"(?:last_|base_)?optim(?!.*history)", re.IGNORECASE)
 """Keys of optimizers: fairseq begins its own with `last_`, and ZeRO the one that it wraps with `base_`."""

@@ -194,7 +194,7 @@ def _are_counted(saved: Sequence[Saved]) -> bool:
         return False
     if word not in WORDS:
         return _are_no_ranks(counted)
-    seconds = [number[-1] for number in numbers if len(number) > 1]  # the updates of fairseq, or ranks
+    seconds = [number[-1] for number in numbers if len(number) > 1]  # the steps of fairseq, or ranks
     return not seconds or min(seconds) > len(counted)
 
 

@@ -100,7 +100,7 @@ def _is_own(checkpoint: Checkpoint, other: Path, path: str) -> bool:
 
 
 def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
-    """The earlier save that a checkpoint is a copy of, whose optimizer no update has changed; in words.
+    """The earlier save that a checkpoint is a copy of, whose optimizer no step has changed; in words.
 
     Args:
         checkpoint: as it was read.
@@ -120,7 +120,7 @@ def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]
         else:
             pairs = [(own / path, other / _there(path, checkpoint, other)) for path in held]
         if pairs and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):
-            yield f"it is a copy of {other.name}, byte for byte: no update has changed its optimizer"
+            yield f"it is a copy of {other.name}, byte for byte: no step has changed its optimizer"
             return
 
 
@@ -138,7 +138,7 @@ def _is_earlier(name: str, other: str) -> bool:
 
 
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
-    """The checkpoint that has all the same weights and another optimizer, in words: no update changed them.
+    """The checkpoint that has all the same weights and another optimizer, in words: no step changed them.
 
     Weights are each file of state but those of optimizers, schedules, random numbers and settings, so that a trained
     part next to a frozen one counts.
@@ -155,7 +155,7 @@ def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[st
 
 
 def weights_change(checkpoint: Checkpoint, others: Sequence[Path]) -> bool:
-    """Whether updates change the weights of a run at all: two others next to each other have different ones."""
+    """Whether steps change the weights of a run at all: two others next to each other have different ones."""
     paths = _weights(checkpoint)
     held = [[other / _there(path, checkpoint, other) for path in paths] for other in others]
     held = [places for places in held if all(map(os.path.isfile, places))]

@@ -48,7 +48,7 @@ def counted_behind(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Itera
     for other in older if behind else ():
         for path, count in behind.items():
             if words := _counts_its_step(path, other):
-                counts = f"it counts {count:,} updates, {words}"
+                counts = f"it counts {count:,} optimizer steps, {words}"
                 yield path, f"may be of another step than the rest, or was made anew: {counts}"
         return
 
@@ -63,7 +63,7 @@ def counted_ahead(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterat
     for other in older if ahead else ():
         for path, count in list(ahead.items()):
             if words := _counts_its_step(path, other):
-                yield path, f"it counts {count:,} updates, more than the {step:,} steps of the name, {words}"
+                yield path, f"it counts {count:,} optimizer steps, more than the {step:,} steps of the name, {words}"
                 del ahead[path]
 
 

@@ -82,7 +82,7 @@ OWN_STEPS = ("step", "global_step", "current_step", "iteration", "iter_num", "st
 
 @dataclass(frozen=True, slots=True)
 class StepClaim:
-    """A place that says how many optimizer updates are in the state."""
+    """A place that says how many optimizer steps are in the state."""
 
     path: str
     step: int
@@ -148,7 +148,7 @@ class Checkpoint:
     said: dict[str, Counted] = field(default_factory=dict)
     """Progress that files of `torch.save` report of the run, by their paths."""
     moments: set[str] = field(default_factory=set)
-    """Shards with moments or steps of an optimizer, which each update changes."""
+    """Shards with moments or steps of an optimizer, which each step changes."""
     value_bytes: dict[str, int] = field(default_factory=dict)
     """Bytes of the values of tensors in containers, by their paths."""
     code: dict[str, dict[str, None]] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class Wait(_Act):
         "end",
         "time",
     ]
-    """An update of all ranks, a stage of a save, a fault that was reported, the end of all processes, or mere time."""
+    """A step of all ranks, a stage of a save, a fault that was reported, the end of all processes, or mere time."""
     step: CountOrZero | None = None
     """At or after which update."""
     jitter_steps: CountOrZero = 0

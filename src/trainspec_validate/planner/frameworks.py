@@ -77,8 +77,8 @@ ABILITIES: Mapping[str, Abilities] = {
         copies_split_models=False,
     ),
     "deepspeed": Abilities(
-        "https://www.deepspeed.ai/tutorials/pipeline/ (1F1B; ZeRO-2 and ZeRO-3 are refused), "
-        "https://www.deepspeed.ai/docs/config-json/ (zero_optimization, tensor_parallel)",
+        "https://www.deepspeed.ai/tutorials/pipeline/ (1F1B), deepspeed/runtime/pipe/engine.py (ZeRO-2 and ZeRO-3 are "
+        "refused), https://www.deepspeed.ai/docs/config-json/ (zero_optimization, mics_shard_size, tensor_parallel)",
         context=False,
         virtual_stages=False,
         uneven_stages=False,
@@ -92,7 +92,12 @@ ABILITIES: Mapping[str, Abilities] = {
         stages=(0, 1, 3),
         partial_stages=(3,),
     ),
-    "fms-fsdp": _FSDP,
+    "fms-fsdp": replace(
+        _FSDP,
+        source="foundation-model-stack/fms-fsdp@078c29e7:fms_fsdp/utils/train_utils.py (fsdp, hsdp and ddp alone)",
+        stages=(0, 3),
+        partial_stages=(3,),
+    ),
     "llm-foundry": replace(_FSDP, expert=True),
 }
 """By the name of a framework."""

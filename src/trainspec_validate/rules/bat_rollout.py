@@ -19,10 +19,10 @@ def _rollout(plan: TrainingPlan) -> Rollout:
 
 @rule("TS-BAT-046")
 def rollout_batch(plan: TrainingPlan) -> Iterator[Violation]:
-    """The responses of a rollout are the sequences that its updates train on."""
+    """The responses of a rollout are the sequences that its steps train on."""
     own, batch = _rollout(plan), plan.batch.global_sequences
     if own.num_updates is None:
-        raise NotApplicable("the plan does not state the updates of a rollout")
+        raise NotApplicable("the plan does not state the steps of a rollout")
     if plan.batch.ramp:
         raise NotApplicable("the batch grows, so that rollouts differ")
     generated = own.num_prompts * own.num_responses_per_prompt * own.num_passes
@@ -36,23 +36,23 @@ def rollout_batch(plan: TrainingPlan) -> Iterator[Violation]:
             f"{number(own.num_prompts)} prompts x {number(own.num_responses_per_prompt)} responses{passes} are "
             f"{number(generated)}, but {number(own.num_updates)} updates train on {number(trained)} sequences",
             wanted,
-            related=((at(plan, "batch", "global_sequences"), "sequences of one update"),),
+            related=((at(plan, "batch", "global_sequences"), "sequences of one step"),),
         )
 
 
 @rule("TS-BAT-047")
 def rollout_staleness(plan: TrainingPlan) -> Iterator[Violation]:
-    """The last update on a rollout is as many steps late as there are updates before it."""
+    """The last step on a rollout is as many steps late as there are steps before it."""
     own = _rollout(plan)
     if own.max_staleness_steps is None or own.num_updates is None:
-        raise NotApplicable("the plan does not state both the updates of a rollout and the largest staleness")
+        raise NotApplicable("the plan does not state both the steps of a rollout and the largest staleness")
     least = own.num_updates - 1
     if own.max_staleness_steps < least:
         yield Violation(
             at(plan, "rollout", "max_staleness_steps"),
             f"the last of {number(own.num_updates)} updates trains on responses that are {number(least)} steps old, "
             f"but the largest staleness is {number(own.max_staleness_steps)}",
-            f"{least} or more, or fewer updates for a rollout",
+            f"{least} or more, or fewer optimizer steps for a rollout",
         )
 
 

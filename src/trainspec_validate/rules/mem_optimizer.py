@@ -94,13 +94,13 @@ def optimizer_bytes(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-MEM-025")
 def auxiliary_part(plan: TrainingPlan) -> Iterator[Violation]:
-    """An auxiliary optimizer updates some of the trained parameters."""
+    """An auxiliary optimizer steps some of the trained parameters."""
     other = require(_optimizer(plan).auxiliary, "one optimizer updates all parameters")
     trained = num_trained(plan)
     if other.num_parameters > trained:
         yield Violation(
             at(plan, "optimizer", "auxiliary", "num_parameters"),
-            f"the auxiliary optimizer updates {billions(other.num_parameters)} parameters, but "
+            f"the auxiliary optimizer steps {billions(other.num_parameters)} parameters, but "
             f"{billions(trained)} are trained",
             "count the parameters that the main optimizer leaves out",
         )
@@ -121,7 +121,7 @@ def muon_matrices(plan: TrainingPlan) -> Iterator[Violation]:
         where = ("optimizer", "auxiliary", "num_parameters") if optimizer.auxiliary else ("optimizer", "name")
         yield Violation(
             at(plan, *where),
-            f"embeddings and output layer have {billions(tables)} parameters, but an auxiliary optimizer updates "
+            f"embeddings and output layer have {billions(tables)} parameters, but an auxiliary optimizer steps "
             f"{billions(updated) if updated else 'none of them'}",
             f"declare auxiliary: {{name: adamw, num_parameters: {base(tables)}}} or more",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, is_given
 from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.model.units import base, number, percent
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES
@@ -64,7 +64,7 @@ def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
     """The keys of loss scaling are those of its mode."""
     scaling = _scaling(plan)
     controller = ("growth_factor", "backoff_factor", "growth_interval_steps")
-    idle = [key for key in controller if scaling.mode != "dynamic" and getattr(scaling, key) is not None]
+    idle = [key for key in controller if scaling.mode != "dynamic" and is_given(getattr(scaling, key))]
     for key in idle:
         yield Violation(
             at(plan, *SCALING, key),
@@ -167,7 +167,7 @@ def master_parameters(plan: TrainingPlan) -> Iterator[Violation]:
     what = f"the master copy is {p.master_parameters}" if p.master_parameters else "there is no master copy"
     yield Violation(
         at(plan, "precision", "master_parameters" if p.master_parameters else "parameters"),
-        f"parameters are {p.parameters}, {what}, and updates are rounded to nearest",
+        f"parameters are {p.parameters}, {what}, and optimizer steps are rounded to nearest",
         "set master_parameters to fp32, or parameter_rounding to stochastic",
     )
 

@@ -48,7 +48,7 @@ def _of_event(event: PlacedEvent) -> Iterator[str]:
 
 
 def _repeated(run: RunView) -> Iterator[str]:
-    """Updates that a later attempt executed again."""
+    """Optimizer steps that a later attempt executed again."""
     known = find_progress(run)
     for attempt in known.attempts()[1:] if known else ():
         first, before = (known.first(attempt), known.largest(below=attempt)) if known else (None, None)

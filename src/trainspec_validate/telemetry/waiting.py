@@ -1,4 +1,4 @@
-"""Says what a run that is followed waits for now: updates, a save, or emitters that are silent."""
+"""Says what a run that is followed waits for now: optimizer steps, a save, or emitters that are silent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trainspec_validate.telemetry.checks._words import moment, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedEvent, RunView
 
 _STEPS: Final = 5.0
-"""Median updates without progress that are worth a line."""
+"""Median steps without progress that are worth a line."""
 _LEAST_SECONDS: Final = 20.0
 """Two cadences of a heartbeat."""
 _FIRST_SECONDS: Final = 120.0
-"""Until the first update, and until that after a warm-up: compilation takes as long."""
+"""Until the first step, and until that after a warm-up: compilation takes as long."""
 _HABIT, _ABOVE_HABIT, _LONGEST_HABIT_SECONDS = 2, 1.5, 600.0
-"""A pause is a habit of the job, such as rollouts between updates, when it came twice before."""
+"""A pause is a habit of the job, such as rollouts between optimizer steps, when it came twice before."""
 _LONGER: Final = 3.0
 """Times the longest one of its kind that a save, or an evaluation, takes."""
 _WORK: Final = {
@@ -106,11 +106,11 @@ def _no_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterator[Wai
         step = int(steps[new[-1]])
         why = f"under way: {', '.join(work)}" if work else "no event says why"
         often = f", one about every {seconds_in_words(usual)} before" if usual else ""
-        yield Wait(f"no update after step {step:,}", f"for {seconds_in_words(seconds)}{often}; {why}")
+        yield Wait(f"no step after step {step:,}", f"for {seconds_in_words(seconds)}{often}; {why}")
 
 
 def _explained_seconds(run: RunView, span: AttemptSpan, times: Any) -> float:
-    """How long the next update may take for what was seen: a warm-up that was declared, or pauses that come again."""
+    """How long the next step may take for what was seen: a warm-up that was declared, or pauses that come again."""
     warm_ups = (event for event in run.events_named("train.step.warmup_reset") if event.attempt == span.number)
     if any(event.time_us >= times[-1] for event in warm_ups):
         return _FIRST_SECONDS
@@ -125,7 +125,7 @@ def _no_first_update(run: RunView, span: AttemptSpan, work: list[str]) -> Iterat
     seconds = (end_by(run, span, span.started.location) - span.started.time_us) / 1e6
     if seconds > _FIRST_SECONDS:
         why = f"under way: {', '.join(work)}" if work else "compilation and reading of data take long, or it hangs"
-        yield Wait("no two updates yet", f"{seconds_in_words(seconds)} after the start of the attempt; {why}")
+        yield Wait("no two steps yet", f"{seconds_in_words(seconds)} after the start of the attempt; {why}")
 
 
 def _silent(run: RunView, span: AttemptSpan) -> Iterator[Wait]:

@@ -21,7 +21,7 @@ SCHEDULE = optax.exponential_decay(0.1, 1, 0.9)
 
 
 def batches(first: int) -> list[np.ndarray]:
-    """Inputs of the updates; one of them is longer, so that the step compiles again."""
+    """Inputs of the steps; one of them is longer, so that the step compiles again."""
     random = np.random.default_rng(0)
     found = [random.normal(size=(2 * BATCH if number == GROWN else BATCH, 4)) for number in range(NUM_STEPS)]
     return [each.astype("float32") for each in found[first:]]

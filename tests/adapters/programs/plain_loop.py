@@ -39,7 +39,7 @@ class Training:
         self.is_skipped = False
 
     def update(self, number: int, x: torch.Tensor, y: torch.Tensor) -> bool:
-        """One update; whether it was applied."""
+        """One step; whether it was applied."""
         self.optimizer.zero_grad()
         loss = (self.wrapped(x) - y).square().mean()
         loss.backward()

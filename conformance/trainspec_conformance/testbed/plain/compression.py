@@ -55,7 +55,7 @@ class GradientCompressor:
         self.residual, self._pending = np.zeros_like(self.residual), None
 
     def catch_up(self, num_updates: int) -> None:
-        """The state of another rank, with so many updates more, is taken over.
+        """The state of another rank, with so many optimizer steps more, is taken over.
 
         Where it is one, all ranks have what this one sent last. Beyond that it is unknown what was sent.
         """

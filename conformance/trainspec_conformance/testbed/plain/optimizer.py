@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class AdamW:
-    """Moments of all parameters, in one vector each, and the updates so far."""
+    """Moments of all parameters, in one vector each, and the steps so far."""
 
     rates: Rates
     decays: Array
@@ -26,7 +26,7 @@ class AdamW:
     num_updates: int = 0
 
     def update(self, parameters: Array, gradient: Array, learning_rate: float) -> None:
-        """One update of the parameters in place, with decoupled weight decay and bias correction."""
+        """One step of the parameters in place, with decoupled weight decay and bias correction."""
         rates = self.rates
         self.num_updates += 1
         parameters *= 1 - np.float32(learning_rate * rates.weight_decay) * self.decays
@@ -38,7 +38,7 @@ class AdamW:
 
 
 def stored(parameters: Array, number_format: str, rounding: str, random: np.random.Generator) -> Array:
-    """Parameters after an update as their format holds them.
+    """Parameters after an optimizer step as their format holds them.
 
     Raises:
         ValueError: there is no such format, or it is not rounded so.

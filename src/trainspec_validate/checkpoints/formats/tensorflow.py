@@ -15,7 +15,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 
 NAME = "TensorFlow"
 _BROKEN = "resume from an earlier checkpoint"
-# `optimizer.iterations` of Keras and `global_step` of TensorFlow 1 count updates; the number in the name of a
+# `optimizer.iterations` of Keras and `global_step` of TensorFlow 1 count optimizer steps; the number in the name of a
 # checkpoint counts saves unless the program says otherwise: tensorflow/python/checkpoint/checkpoint_management.py
 _UPDATES = ("_iterations", "iterations", "iter", "global_step")
 _STAGED = re.compile(rf"(^|/)[^/]+{STAGING}/part-\d+-of-\d+\.")
@@ -130,7 +130,7 @@ def _check_tensors(checkpoint: Checkpoint, path: str, index: Index) -> None:
 
 
 def _claim(checkpoint: Checkpoint, prefix: str, index: Index) -> None:
-    """The number of updates in the state is the step; the number in the name may count saves."""
+    """The number of steps in the state is the step; the number in the name may count saves."""
     counter = index.scalar(_UPDATES)
     path = shard_name(prefix, counter.shard, index.num_shards) if counter else ""
     if counter is None or not checkpoint.is_bundle or not index.is_little or path not in checkpoint.files:

@@ -101,7 +101,7 @@ def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> 
 
 
 def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
-    """Lightning tells the updates in its file, where `last.ckpt` has no other step; Megatron in that of each rank."""
+    """Lightning tells the steps in its file, where `last.ckpt` has no other step; Megatron in that of each rank."""
     if path.rpartition("/")[2] == _OF_A_RANK:
         checkpoint.claim(path, state.get(_ITERATION), f"{path} ({_ITERATION})")
     step = state.get(_STEP)

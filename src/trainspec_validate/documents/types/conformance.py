@@ -205,7 +205,7 @@ class Fault(Record, frozen=True, kw_only=True):
     rank: Annotated[int, Meta(ge=-1, le=1_000_000)] = -1
     """Where; -1 is the last rank."""
     step: CountOrZero = 0
-    """Update before which it happens."""
+    """Optimizer step before which it happens."""
     num_steps: Count = 1
     """Consecutive optimizer steps that the fault hits, from `step` on."""
     seconds: Seconds = 0
@@ -215,10 +215,10 @@ class Fault(Record, frozen=True, kw_only=True):
 
 
 class RampStage(Record, frozen=True, kw_only=True):
-    """A batch from an update on."""
+    """A batch from an optimizer step on."""
 
     from_step: CountOrZero
-    """Updates that are completed before."""
+    """Optimizer steps that are completed before."""
     global_sequences: Count
     """Samples of one update."""
 
@@ -231,7 +231,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     num_hosts: Count = 1
     """Hosts that the ranks are divided over, in equal parts; their names need no machine of their own."""
     num_steps: Count = 60
-    """Updates in all."""
+    """Optimizer steps in all."""
     global_sequences: Count = 8
     """Samples of one update."""
     samples_per_epoch: Count = 4000
@@ -241,7 +241,7 @@ class TestJob(Record, frozen=True, kw_only=True):
     accumulation_steps: Count = 1
     """Micro-batches of one rank in one update."""
     checkpoint_interval_steps: Count = 10
-    """Updates between saves."""
+    """Optimizer steps between saves."""
     num_kept: Count = 3
     """Checkpoints that are kept."""
     asynchronous_saves: bool = False
@@ -257,11 +257,11 @@ class TestJob(Record, frozen=True, kw_only=True):
     batch_ramp: tuple[RampStage, ...] = ()
     """Stages of a batch ramp, each with the step that it begins at."""
     evaluation_interval_steps: Count | None = None
-    """Updates between evaluations."""
+    """Optimizer steps between evaluations."""
     rebalance_interval_steps: Count | None = None
-    """Updates between measurements of speed, by which samples are shared anew."""
+    """Optimizer steps between measurements of speed, by which samples are shared anew."""
     gradient_noise_half_life_steps: Annotated[float, Meta(ge=1, le=1e7)] | None = None
-    """Updates after which a reading of gradient noise counts half; absent asks for no such reading."""
+    """Optimizer steps after which a reading of gradient noise counts half; absent asks for no such reading."""
     peak_flops_per_second: AcceleratorFlopsPerSecond | None = None
     """Peak of one rank by which utilisation is divided; absent asks for no utilisation."""
     learning_rate_factor: Annotated[float, Meta(ge=0, le=1)] = 1

@@ -62,7 +62,7 @@ class CheckpointManifest(Record, frozen=True, kw_only=True, tag_field="kind", ta
     save_id: Annotated[str, Meta(min_length=8, max_length=128, pattern=r"^[A-Za-z0-9._:+-]+$")]
     """Identity of the save, the same for no two saves."""
     step: Step | None = None
-    """Optimizer updates that are in the state."""
+    """Optimizer steps that are in the state."""
     num_tokens: Tokens | None = None
     """Tokens that were consumed up to that step."""
     created: Annotated[str, Meta(pattern=TIME)] | None = None

@@ -61,7 +61,7 @@ class LearningRateSchedule(Record, frozen=True, kw_only=True):
 
 
 class Optimizer(Record, frozen=True, kw_only=True):
-    """How gradients become updates, and what is kept between updates besides the parameters and master weights."""
+    """How gradients become updates, and what is kept between steps besides the parameters and master weights."""
 
     name: OptimizerName
     """Name of the algorithm; master weights are declared as `precision.master_parameters`."""

@@ -98,7 +98,7 @@ class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
     cadence_seconds: Cadences = {}
     """Real interval of each cadence class that the emitter writes; a class that is not named has its longest."""
     report_interval_steps: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """Optimizer updates between two reports of metrics with cadence C0."""
+    """Optimizer steps between two reports of metrics with cadence C0."""
     counters_start_us: TimeMicroseconds | None = None
     """Moment from which counters count, where it is not the start of the stream."""
     declared: dict[AttributeName, AttributeValue] = {}
@@ -125,7 +125,7 @@ class Sample(Record, frozen=True, kw_only=True, tag_field="k", tag="m"):
     m: dict[MetricName, MetricValue]
     """Value of each metric; the key is its name, or its name and series attributes as `name{key=value,key=value}`."""
     step: Step | None = None
-    """Optimizer updates completed when the values hold."""
+    """Optimizer steps completed when the values hold."""
     run: Identity | None = None
     """Run, where it is not that of the head."""
     att: Attempt | None = None
@@ -162,7 +162,7 @@ class Event(Record, frozen=True, kw_only=True, tag_field="k", tag="e"):
     severity: Annotated[int, Meta(ge=1, le=24)] | None = None
     """Severity number of OpenTelemetry, where it is not that of the catalog."""
     step: Step | None = None
-    """Optimizer updates completed when it happened."""
+    """Optimizer steps completed when it happened."""
     run: Identity | None = None
     """Run, where it is not that of the head."""
     att: Attempt | None = None

@@ -50,11 +50,11 @@ class StepDone(_Record, frozen=True, kw_only=True, tag="step"):
 
     rank: Rank
     step: Step
-    """Updates completed, this one included; of a skipped step, as many as before it."""
+    """Optimizer steps completed, this one included; of a skipped step, as many as before it."""
     loss: Number
     """Mean over all targets of the global batch, before the update."""
     learning_rate: float
-    """Rate that the update used."""
+    """Rate that the step used."""
     sample_ids: SampleIds = ()
     """Samples that this rank consumed, in their order; ranks that share samples report the same ones."""
     gradient_norm: Number | None = None
@@ -62,7 +62,7 @@ class StepDone(_Record, frozen=True, kw_only=True, tag="step"):
     loss_scale: float | None = None
     """Scale that the loss was multiplied with."""
     skipped: str | None = None
-    """Why the update was not applied."""
+    """Why the step was not applied."""
     global_sequences: Annotated[int, Meta(ge=0, le=10**9)] | None = None
     """Samples of the global batch."""
 
@@ -87,7 +87,7 @@ class Restore(_Record, frozen=True, kw_only=True, tag="restore"):
 
     rank: Rank
     step: Step
-    """Updates that are in the state; 0 with the source `initial` for a start from nothing."""
+    """Optimizer steps that are in the state; 0 with the source `initial` for a start from nothing."""
     source: Literal["checkpoint", "peer", "initial", "memory"]
     checkpoint: Word | None = None
     digest: Digest | None = None

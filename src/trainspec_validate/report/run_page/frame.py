@@ -22,7 +22,7 @@ FOOT = 44.0
 _LETTER = 3.2
 """Half of the width of a letter: labels that would pass an end of the axis are moved inwards."""
 _FAR_OFF = 20
-"""A run that seems this many times as long as 98 % of its updates has records with wrong times."""
+"""A run that seems this many times as long as 98 % of its steps has records with wrong times."""
 _LEAST_TIMES = 50
 _MAX_ATTEMPT_LABELS = 12
 SECOND_US = 1_000_000
@@ -63,7 +63,7 @@ class Frame:
         return LEFT + min(max(share, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
 
     def step_at(self, time_us: int) -> int | None:
-        """Updates that were completed at a moment; None before the first record that says so."""
+        """Optimizer steps that were completed at a moment; None before the first record that says so."""
         place = int(np.searchsorted(self.times, time_us, side="right"))
         return int(self.steps[place - 1]) if place else None
 

@@ -49,7 +49,7 @@ def spread_of(context: Context, metric: str, *, without_warmup: bool = False) ->
 
 
 def steps(context: Context) -> tuple[int, int] | None:
-    """First and last update that a record of the job names."""
+    """First and last step that a record of the job names."""
     counted = context.points("train.step.count")
     if counted:
         return int(counted[0].value.min()), int(counted[0].value.max())

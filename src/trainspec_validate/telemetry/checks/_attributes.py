@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainspec_validate.telemetry.view.run_view import PlacedEvent
 
 LARGEST = 10**15
-"""No update, rank or count has a larger number."""
+"""No step, rank or count has a larger number."""
 
 
 def word(event: PlacedEvent, name: str) -> str | None:

@@ -43,13 +43,13 @@ class Episode:
     """Actions against it, one after another."""
     cleared: PlacedEvent | None
     restart: Restart | None
-    """The attempt after the fault that completed the first update; else the newest one."""
+    """The attempt after the fault that completed the first step; else the newest one."""
     last: Update | None
-    """The largest update that was completed before."""
+    """The largest optimizer step that was completed before."""
     first: Update | None
-    """The first update that was completed after the restore, or after the action where no new attempt was needed."""
+    """The first step that was completed after the restore, or after the action where no new attempt was needed."""
     passed: Update | None
-    """The first update beyond the largest one before."""
+    """The first step beyond the largest one before."""
     alive_us: int | None
     """The newest sign of life before the fault was detected; None where the stream has none."""
     changes_attempt: bool
@@ -92,19 +92,19 @@ class Episode:
 
     @property
     def restored_step(self) -> int | None:
-        """Update that the restored state belongs to; None without a restore."""
+        """Optimizer step that the restored state belongs to; None without a restore."""
         return self.restart.step if self.restart is not None else None
 
     @property
     def lost_steps(self) -> int | None:
-        """Updates that were completed and are not in the restored state."""
+        """Optimizer steps that were completed and are not in the restored state."""
         if self.last is None or self.restored_step is None:
             return None
         return max(0, self.last.step - self.restored_step)
 
     @property
     def seconds_to_first_step(self) -> float | None:
-        """Time from the fault to the first completed update; None where there is none."""
+        """Time from the fault to the first completed step; None where there is none."""
         return None if self.first is None else (self.first.time_us - self.fault_us) / 1e6
 
     def stated_seconds(self, phase: str) -> float | None:
@@ -258,7 +258,7 @@ class _Builder:
         return next((update for update in found if update is not None), None)
 
     def _alive(self, fault: PlacedEvent) -> int | None:
-        """The newest of the completed updates and the end of the attempt, up to the detection."""
+        """The newest of the completed steps and the end of the attempt, up to the detection."""
         times = [] if fault.attempt not in self.numbers else self._ends(fault)
         update = self.progress.last(fault.attempt, until_us=fault.time_us) if self.progress is not None else None
         return max([*times, update.time_us] if update is not None else times, default=None)

@@ -13,7 +13,7 @@ CHANGES_OF_WORK = (
     *("train.batch_size.changed", "train.topology.changed", "train.hyperparameter.changed"),
     *("train.step.warmup_reset", "train.rank.lost", "train.rank.joined"),
 )
-"""Events after which updates may take another time."""
+"""Events after which optimizer steps may take another time."""
 
 
 def segments(run: RunView, series: JobSeries) -> Iterator[Any]:
@@ -45,12 +45,12 @@ def held_at(series: JobSeries, attempt: int, times_us: Any) -> Any:
 
 
 def report_interval(run: RunView, attempt: int) -> int:
-    """Updates from one report of an attempt to the next, as its heads say."""
+    """Optimizer steps from one report of an attempt to the next, as its heads say."""
     return max((head.record.report_interval_steps for head in run.heads if head.record.att == attempt), default=1)
 
 
 def updates_of(run: RunView, series: JobSeries, mine: slice) -> Any:
-    """Updates that each report of an attempt represents: by the steps between reports, else by its histogram."""
+    """Steps that each report of an attempt represents: by the steps between reports, else by its histogram."""
     steps, weight = series.step[mine], np.array(series.weight[mine], dtype=np.float64)
     if not len(steps):
         return weight
@@ -60,7 +60,7 @@ def updates_of(run: RunView, series: JobSeries, mine: slice) -> Any:
 
 
 def _updates_of_first(run: RunView, series: JobSeries, first: int) -> float:
-    """Updates of the first report of an attempt: since the count before it, else what a report stands for."""
+    """Optimizer steps of the first report of an attempt: since the count before it, else what a report stands for."""
     step, attempt, weight = int(series.step[first]), int(series.attempt[first]), float(series.weight[first])
     if step < 1:
         return weight

@@ -24,7 +24,7 @@ _FEWEST_RESULTS = 3
 LIKE_PAUSES = 3.0
 """Times the median of the pauses with results up to which a pause is an evaluation as the others."""
 _LONGER = 2.0
-"""Times the usual time of an update above which an interval of one update with a result holds a pause."""
+"""Times the usual time of a step above which an interval of one step with a result holds a pause."""
 
 
 class Pause(NamedTuple):
@@ -87,7 +87,7 @@ def standstills(run: RunView) -> Pauses:
 
 
 def interruptions(run: RunView) -> Pauses:
-    """As standstills, without evaluations, which compute as updates do."""
+    """As standstills, without evaluations, which compute as optimizer steps do."""
     return Pauses([*_silences(run), *_standstills(run, with_evaluations=False)])
 
 
@@ -101,7 +101,7 @@ def evaluations(run: RunView) -> Pauses:
 
 
 def evaluated(run: RunView) -> Iterator[Interval]:
-    """The evaluations of a run; one without a begin reaches back to the last update that is reported before its end."""
+    """The evaluations of a run; one without a begin reaches back to the last step that is reported before its end."""
     pairing = paired(run, EVALUATION)
     yield from pairing.of(EVALUATION)
     times = [np.sort(series.time_us) for name, series in run.job.items() if name in _UPDATES and len(series)]
@@ -149,7 +149,7 @@ def _standstills(run: RunView, *, with_evaluations: bool = True) -> Iterator[Pau
 
 
 def _with_results(run: RunView) -> Iterator[Pause]:
-    """Intervals between updates of a converted log in which evaluations run, as their results alone show.
+    """Intervals between optimizer steps of a converted log in which evaluations run, as their results alone show.
 
     A result ends the interval that it is in. Loggers that write a row once the next one begins give the result to a row
     after that or before it, which several results show.
@@ -171,7 +171,7 @@ def _with_results(run: RunView) -> Iterator[Pause]:
 
 
 def _paused(lengths: Any, steps: Any, places: Any, fewest: int) -> dict[int, int]:
-    """The intervals at some places that are longer than their updates take elsewhere, and by how much.
+    """The intervals at some places that are longer than their steps take elsewhere, and by how much.
 
     Most of them have to be, and one that is much longer than the others is none.
     """
@@ -252,7 +252,7 @@ def _blocking_us(run: RunView, end: PlacedEvent | None, whole_us: int) -> int:
 
 
 def _warmup(run: RunView, span: AttemptSpan) -> Iterator[Pause]:
-    """From the start of the attempt to its first report of an update, and the reports that are marked as warm-up."""
+    """From the start of the attempt to its first report of a step, and the reports that are marked as warm-up."""
     reason = "the job starts or warms up"
     for name in ("train.step.duration", "train.step.count"):
         series = run.job.get(name)

@@ -1,4 +1,4 @@
-"""Finds which updates a job reports as complete, and when: `train.step.count` of each attempt."""
+"""Finds which optimizer steps a job reports as complete, and when: `train.step.count` of each attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = "train.step.count"
 
 
 class Update(NamedTuple):
-    """A completed update, as one record reports it."""
+    """A completed step, as one record reports it."""
 
     step: int
     time_us: int
@@ -25,17 +25,17 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The completed updates of a run, in order of attempt, then of record."""
+    """The completed steps of a run, in order of attempt, then of record."""
 
     series: JobSeries
     steps: Any
-    """Updates completed, as whole numbers."""
+    """Optimizer steps completed, as whole numbers."""
     numbers: Any
-    """Attempts that report updates, in order."""
+    """Attempts that report optimizer steps, in order."""
     starts: Any
     """Where the values of each attempt begin, and the end of the last one."""
     largests: Any
-    """Place of the largest update of each attempt; the first record of it."""
+    """Place of the largest optimizer step of each attempt; the first record of it."""
 
     def rows(self, attempt: int) -> slice:
         """Where the values of an attempt are."""
@@ -45,35 +45,35 @@ class Progress:
         return slice(int(self.starts[index]), int(self.starts[index + 1]))
 
     def attempts(self) -> list[int]:
-        """Attempts that report updates, in order."""
+        """Attempts that report optimizer steps, in order."""
         found: list[int] = self.numbers.tolist()
         return found
 
     def update(self, index: int) -> Update:
-        """The update at a place of the series."""
+        """The step at a place of the series."""
         s = self.series
         return Update(int(self.steps[index]), int(s.time_us[index]), int(s.attempt[index]), s.location(index))
 
     def first(self, attempt: int, *, above: int = -1, after_us: int = -1) -> Update | None:
-        """The first update of an attempt beyond a step and not before a moment."""
+        """The first step of an attempt beyond a step and not before a moment."""
         mine = self.rows(attempt)
         found = np.flatnonzero((self.steps[mine] > above) & (self.series.time_us[mine] >= after_us))
         return self.update(mine.start + int(found[0])) if len(found) else None
 
     def last(self, attempt: int, *, until_us: int | None = None) -> Update | None:
-        """The newest update of an attempt, up to a moment."""
+        """The newest step of an attempt, up to a moment."""
         mine = self.rows(attempt)
         times = self.series.time_us[mine]
         found = np.flatnonzero(times <= (until_us if until_us is not None else times.max(initial=0)))
         return self.update(mine.start + int(found[np.argmax(times[found])])) if len(found) else None
 
     def largest(self, *, below: int) -> Update | None:
-        """The update with the largest number of all attempts below one; the first record of it."""
+        """The step with the largest number of all attempts below one; the first record of it."""
         places = self.largests[: int(np.searchsorted(self.numbers, below))]
         return self.update(int(places[np.argmax(self.steps[places])])) if len(places) else None
 
     def largest_until(self, attempt: int, until_us: int) -> Update | None:
-        """The update with the largest number up to a moment of an attempt, those of earlier attempts included."""
+        """The step with the largest number up to a moment of an attempt, those of earlier attempts included."""
         mine = self.rows(attempt)
         found = np.flatnonzero(self.series.time_us[mine] <= until_us)
         here = self.update(mine.start + int(found[np.argmax(self.steps[mine][found])])) if len(found) else None
@@ -92,7 +92,7 @@ class Progress:
 
 
 def find_progress(run: RunView) -> Progress | None:
-    """The completed updates of a run; None where it reports none."""
+    """The completed steps of a run; None where it reports none."""
     series = run.job.get(STEPS)
     if series is None or not len(series):
         return None
@@ -104,7 +104,7 @@ def find_progress(run: RunView) -> Progress | None:
 
 
 def progress(run: RunView) -> Progress:
-    """The completed updates of a run.
+    """The completed steps of a run.
 
     Raises:
         NotApplicable: it reports none.
@@ -113,7 +113,7 @@ def progress(run: RunView) -> Progress:
 
 
 def median_step_seconds(run: RunView) -> float | None:
-    """Median time of an update, without those that warm up; None where it is not reported."""
+    """Median time of a step, without those that warm up; None where it is not reported."""
     series = run.job.get("train.step.duration")
     if series is None or not len(series):
         return None

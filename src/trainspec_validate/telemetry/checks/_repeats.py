@@ -1,4 +1,4 @@
-"""Pairs the values of repeated updates with those of their first execution."""
+"""Pairs the values of repeated steps with those of their first execution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.view.run_view import JobSeries, Location
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One update that was executed in two attempts, with its values of one series."""
+    """One step that was executed in two attempts, with its values of one series."""
 
     step: int
     attempt: int
@@ -24,9 +24,9 @@ class Repeat:
 
 
 def repeats(series: JobSeries, changes_us: Sequence[int] = ()) -> Iterator[Repeat]:
-    """Updates that were executed again, in order of attempt and step, each with the newest time before it.
+    """Optimizer steps that were executed again, in order of attempt and step, each with the newest time before it.
 
-    Left out are updates between whose two times something was changed on purpose.
+    Left out are optimizer steps between whose two times something was changed on purpose.
     """
     steps, attempts = np.asarray(series.step), np.asarray(series.attempt)
     changes = np.sort(np.asarray(changes_us, dtype=np.int64))

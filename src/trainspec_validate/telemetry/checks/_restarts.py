@@ -36,7 +36,7 @@ class Restart:
 
     @property
     def step(self) -> int | None:
-        """Update that the restored state belongs to; None where no event says so."""
+        """Optimizer step that the restored state belongs to; None where no event says so."""
         events = [self.restore.closed, self.restore.opened] if self.restore else []
         for event in (*events, self.span.started):
             value = whole(event, STEP) if event is not None else None
@@ -73,7 +73,7 @@ def completed_restores(run: RunView) -> Sequence[Interval]:
 def restarts(run: RunView) -> Sequence[Restart]:
     """The attempts that an event says the state of, in order of their numbers; the first one too.
 
-    A restore that begins after the first update of its attempt, and is of another step than the attempt starts from,
+    A restore that begins after the first step of its attempt, and is of another step than the attempt starts from,
     heals a part of the job and is none of these.
     """
     updates = find_progress(run)

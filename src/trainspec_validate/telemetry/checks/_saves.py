@@ -37,7 +37,7 @@ class Save:
 
     @property
     def step(self) -> int | None:
-        """Update that the saved state belongs to."""
+        """Optimizer step that the saved state belongs to."""
         for commit in self.commits:
             value = commit.value("train.checkpoint.step")
             if value is not None and 0 <= value <= LARGEST:

@@ -26,16 +26,16 @@ class Schedule:
     sequences: Sequence[float]
     """Training samples of an update."""
     tokens: Sequence[float] | None
-    """Tokens of an update; None where the plan does not say."""
+    """Tokens of a step; None where the plan does not say."""
     is_linear: Sequence[bool]
 
     @property
     def slack(self) -> float:
-        """Share by which an update may differ."""
+        """Share by which an optimizer step may differ."""
         return ROUNDING if any(self.is_linear) else 0.0
 
     def sequences_near(self, positions: Any) -> tuple[Any, Any]:
-        """Least and most training samples of updates that end at these positions; of the run where one is unknown."""
+        """Least and most training samples of steps that end at these positions; of the run where one is unknown."""
         width = max(self.tokens) if self.tokens else 0.0
         known = np.nan_to_num(np.asarray(positions, float))
         near = [self._values(known, self.sequences), self._values(np.maximum(known - width, 0.0), self.sequences)]
@@ -44,13 +44,13 @@ class Schedule:
         return low, np.where(unknown, max(self.sequences), np.maximum(*near))
 
     def tokens_at(self, positions: Any) -> Any:
-        """Tokens of the updates that begin at these positions.
+        """Tokens of the steps that begin at these positions.
 
         Raises:
             ValueError: the plan does not say.
         """
         if self.tokens is None:
-            raise ValueError("the plan does not say how many tokens an update has")
+            raise ValueError("the plan does not say how many tokens an optimizer step has")
         return self._values(np.asarray(positions, float), self.tokens)
 
     def _values(self, positions: Any, values: Sequence[float]) -> Any:
@@ -94,7 +94,7 @@ class Positions:
         return np.concatenate(parts) if parts else np.empty(0)
 
     def after(self, attempt: int, steps: Any) -> Any:
-        """Tokens read when these updates of an attempt were completed; not a number where no record says so."""
+        """Tokens read when these steps of an attempt were completed; not a number where no record says so."""
         low, high = np.searchsorted(self.attempt, [attempt, attempt + 1]).tolist()
         wanted, mine = np.asarray(steps), self.step[low:high]
         if low == high:
@@ -104,7 +104,7 @@ class Positions:
 
 
 def positions(run: RunView) -> Positions | None:
-    """Tokens read by update; None where the run does not count them."""
+    """Tokens read by optimizer step; None where the run does not count them."""
     series = run.job.get(TOKENS)
     if series is None or not len(series):
         return None

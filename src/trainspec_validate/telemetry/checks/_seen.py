@@ -104,7 +104,7 @@ def steps_by_attempt(run: RunView) -> dict[int, tuple[int, int]]:
 
 
 def num_updates(attempt: AttemptSpan, steps: tuple[int, int] | None) -> int:
-    """Updates that the records of an attempt show, from the step that it restored."""
+    """Optimizer steps that the records of an attempt show, from the step that it restored."""
     if steps is None:
         return 0
     restored = attempt.started.attribute("train.restore.step") if attempt.started else None

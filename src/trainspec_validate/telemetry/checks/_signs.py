@@ -118,7 +118,7 @@ def signs_of(run: RunView, span: AttemptSpan) -> Signs:
 
 
 def long_pauses(run: RunView, updates: Progress | None) -> Iterator[Violation]:
-    """Evaluations, and saves without an update, that take many times as long as the others: a stall explains them."""
+    """Evaluations, and saves without a step, that take many times as long as the others: a stall explains them."""
     for mine, what in ((evaluated(run), "evaluation"), (intervals(run, "train.checkpoint.begin"), "save")):
         lengths = [(interval, _seconds(run, interval)) for interval in mine]
         known = [(interval, length) for interval, length in lengths if length is not None]

@@ -1,4 +1,4 @@
-"""Measures how far apart the saves of a run are: updates and productive time without one."""
+"""Measures how far apart the saves of a run are: optimizer steps and productive time without one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Unsaved:
     before: str
     after: str
     steps: int | None
-    """Updates between; None where a record does not give its step."""
+    """Optimizer steps between; None where a record does not give its step."""
     seconds: float
     """Productive time between: evaluations, blocking saves, restores and warm-up are left out."""
     location: Location
@@ -52,13 +52,13 @@ def _points(updates: Progress, saves: Sequence[Save], attempt: int, restored: in
     if first is None or last is None:
         return
     start = first.step if restored is None else restored
-    yield _Point(f"the start of attempt {attempt} at update {start:,}", first.time_us, start, first.location)
+    yield _Point(f"the start of attempt {attempt} at step {start:,}", first.time_us, start, first.location)
     for save in saves:
         begun = save.first
         if begun.attempt == attempt and save.committed is not None:
-            at = "" if save.step is None else f" at update {save.step:,}"
+            at = "" if save.step is None else f" at step {save.step:,}"
             yield _Point(f"checkpoint {save.id!r}{at}", begun.time_us, save.step, begun.location)
-    yield _Point(f"update {last.step:,}", last.time_us, last.step, last.location)
+    yield _Point(f"step {last.step:,}", last.time_us, last.step, last.location)
 
 
 def _stretch(pauses: Pauses, before: _Point, after: _Point, *, is_tail: bool) -> Unsaved:

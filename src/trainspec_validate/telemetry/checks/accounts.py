@@ -1,4 +1,4 @@
-"""Checks the losses that a run reports: skipped updates and time by category."""
+"""Checks the losses that a run reports: skipped steps and time by category."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OF_UPDATES = (
     *(f"train.loss.{kind}{{train.loss.name={name}}}" for kind in ("mean", "max") for name in ("total", "lm")),
     "train.gradient.norm",
 )
-"""Quantities that have to be finite for an update to be applied: its objective and its gradient."""
+"""Quantities that have to be finite for an optimizer step to be applied: its objective and its gradient."""
 GOODPUT = "train.goodput.time"
 PRODUCTIVE = f"{GOODPUT}{{train.time.category=productive}}"
 DURATION = "train.step.duration"
 NOT_FINITE_PLACES = frozenset({"loss", "gradient"})
-"""Where a value that is not finite keeps an update from being applied; in weights it is too late."""
+"""Where a value that is not finite keeps an optimizer step from being applied; in weights it is too late."""
 REPORTS_AROUND = 2
-"""Reports before and after a bad update in which it can be counted: events and reports of one update are not one."""
+"""Reports before and after a bad step in which it can be counted: events and reports of one step are not one."""
 GOODPUT_TOLERANCE = 0.01
 
 
 class _BadUpdate(NamedTuple):
-    """An update whose loss or gradient is not finite, as an event or the value itself says."""
+    """An optimizer step whose loss or gradient is not finite, as an event or the value itself says."""
 
     time_us: int
     attempt: int
@@ -41,19 +41,19 @@ class _BadUpdate(NamedTuple):
 
 @check("TS-TEL-042")
 def skip_consistency(run: RunView) -> Iterator[Violation]:
-    """An update whose loss or gradient is not finite is counted as skipped."""
+    """An optimizer step whose loss or gradient is not finite is counted as skipped."""
     refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-042")
     skipped = require([series for series in run.job.values() if series.key.metric == SKIPPED], f"no {SKIPPED}")
     bad_updates = {(bad.time_us, bad.attempt): bad for bad in sorted(_bad_updates(run), reverse=True)}
     answers = [(bad, _growth(bad, skipped)) for _, bad in sorted(bad_updates.items())]
     if all(growth is None for _, growth in answers):
-        raise NotApplicable("no update with a loss or gradient that is not finite, with reports around it")
+        raise NotApplicable("no step with a loss or gradient that is not finite, with reports around it")
     yield from few(
         Violation(
             bad.location,
             f"{bad.words}{when(run, bad.time_us)}, and {SKIPPED} does not grow",
-            "count an update that is not applied under its reason, and write the counter with every report",
+            "count an optimizer step that is not applied under its reason, and write the counter with every report",
             Evidence(SKIPPED, "", bad.time_us, bad.time_us),
         )
         for bad, growth in answers
@@ -73,7 +73,7 @@ def _bad_updates(run: RunView) -> Iterator[_BadUpdate]:
 
 
 def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:
-    """How much the counters of skipped updates grow around a bad one; None without reports before and after it."""
+    """How much the counters of skipped steps grow around a bad one; None without reports before and after it."""
     times = np.unique(np.concatenate([series.time_us[of_attempt(series, bad.attempt)] for series in skipped]))
     place = int(np.searchsorted(times, bad.time_us))
     if place == 0 or place == len(times):
@@ -85,7 +85,7 @@ def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:
 
 @check("TS-TEL-049")
 def goodput_closed(run: RunView) -> Iterator[Violation]:
-    """The categories of time add up to the time that passed, and productive time is no more than updates took."""
+    """The categories of time add up to the time that passed, and productive time is no more than steps took."""
     refuse_timeless(run)
     categories = [series for series in run.job.values() if series.key.metric == GOODPUT and len(series)]
     times = np.concatenate([series.time_us for series in categories]) if categories else np.zeros(0, np.int64)
@@ -109,8 +109,8 @@ def goodput_closed(run: RunView) -> Iterator[Violation]:
     if taken and claimed > (1 + GOODPUT_TOLERANCE) * taken:
         yield Violation(
             _place_at([productive], last),
-            f"{seconds_in_words(claimed)} are productive, and the updates of that time took {seconds_in_words(taken)}",
-            "count only time of updates as productive; waiting, saves and evaluations have categories of their own",
+            f"{seconds_in_words(claimed)} are productive, and the steps of that time took {seconds_in_words(taken)}",
+            "count only time of steps as productive; waiting, saves and evaluations have categories of their own",
             Evidence(PRODUCTIVE, "", first, last),
         )
 
@@ -130,7 +130,7 @@ def _place_at(categories: Sequence[JobSeries], time_us: int) -> Location:
 
 
 def _under_way(duration: JobSeries, last_us: int) -> float:
-    """Seconds that the update may have taken which was under way at a moment: no more than the longest one."""
+    """Seconds that the step may have taken which was under way at a moment: no more than the longest one."""
     before = np.flatnonzero((duration.time_us <= last_us) & np.isfinite(duration.value))
     if not len(before):
         return 0.0
@@ -141,7 +141,7 @@ def _under_way(duration: JobSeries, last_us: int) -> float:
 
 
 def _time_of_updates(run: RunView, duration: JobSeries, first_us: int, last_us: int) -> float:
-    """Seconds of the updates that were completed between two moments."""
+    """Seconds of the steps that were completed between two moments."""
     total = 0.0
     for attempt in np.unique(duration.attempt):
         mine = of_attempt(duration, int(attempt))

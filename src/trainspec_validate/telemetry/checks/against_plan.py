@@ -1,4 +1,4 @@
-"""Checks a run against its plan: batch, tokens of an update, and learning rate of a ramp."""
+"""Checks a run against its plan: batch, tokens of a step, and learning rate of a ramp."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXACT = 1e-9
 
 @check("TS-TEL-063")
 def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
-    """The samples of an update are those of the plan at that position, or within what its controller may choose."""
+    """The samples of a step are those of the plan at that position, or within what its controller may choose."""
     series = run.job.get(BATCH)
     if series is None or not len(series):
         raise NotApplicable(f"no {BATCH} in the run")
@@ -33,7 +33,7 @@ def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     found = []
     for index in np.flatnonzero(np.isfinite(sizes) & ((sizes < low) | (sizes > high))).tolist():
         said = number(low[index]) if low[index] == high[index] else f"{number(low[index])} to {number(high[index])}"
-        message = f"an update has {number(sizes[index])} training samples, but the plan says {said}"
+        message = f"an optimizer step has {number(sizes[index])} training samples, but the plan says {said}"
         help_text = "the batch is micro-batch times accumulation steps times data ranks"
         found.append(Violation(series.location(index), message, help_text, Evidence(BATCH)))
     yield from few(found)
@@ -52,10 +52,10 @@ def _batch_bounds(run: RunView, plan: TrainingPlan, series: JobSeries) -> tuple[
 
 @check("TS-TEL-064")
 def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
-    """An update reads the tokens that the plan gives it."""
+    """An optimizer step reads the tokens that the plan gives it."""
     series, schedule = run.job.get(TOKENS), schedule_of(plan)
     if plan.batch.controller is not None or schedule.tokens is None:
-        raise NotApplicable("the plan does not say how many tokens an update has, or leaves it to a controller")
+        raise NotApplicable("the plan does not say how many tokens a step has, or leaves it to a controller")
     if series is None or len(series) < 2:
         raise NotApplicable(f"no two values of {TOKENS} in the run")
     steps, values = np.asarray(series.step), np.asarray(series.value)
@@ -73,9 +73,9 @@ def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     yield from few(
         Violation(
             series.location(int(judged[index]) + 1),
-            f"update {int(steps[judged[index] + 1]):,} reads {number(each[index])} tokens, but the plan says "
+            f"step {int(steps[judged[index] + 1]):,} reads {number(each[index])} tokens, but the plan says "
             f"{'at most ' if plan.batch.variable_length else ''}{number(begin[index])}",
-            "tokens are the training samples of the update times their length, padding included",
+            "tokens are the training samples of the step times their length, padding included",
             Evidence(TOKENS),
         )
         for index in wrong.tolist()
@@ -126,7 +126,7 @@ def _factors(plan: TrainingPlan, index: int) -> tuple[float, float]:
 
 
 def _around(read: Positions, series: JobSeries, tokens: float) -> tuple[int, int] | None:
-    """The values of the last update that begins before so many tokens and of the first one that does not."""
+    """The values of the last step that begins before so many tokens and of the first one that does not."""
     attempts = np.asarray(series.attempt)
     for attempt in np.unique(attempts).tolist():
         start, end = np.searchsorted(attempts, [attempt, attempt + 1]).tolist()

@@ -53,7 +53,7 @@ def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[V
         idle = 0 if mine is not None and mine.step > reached else idle + 1
         if idle == limits.max_restarts_without_progress + 1:
             message = (
-                f"attempt {span.number} is restart number {idle:,} in a row that passes no update beyond {reached:,}, "
+                f"attempt {span.number} is restart number {idle:,} in a row that passes no step beyond {reached:,}, "
                 f"and the policy allows {limits.max_restarts_without_progress:,}"
             )
             help_text = "stop with an error; a fault that recurs at once recurs for ever"
@@ -62,7 +62,7 @@ def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[V
 
 @check("TS-REC-019")
 def attempts_fenced(run: RunView) -> Iterator[Violation]:
-    """When a new attempt has started, the old one completes no update and commits no checkpoint."""
+    """When a new attempt has started, the old one completes no step and commits no checkpoint."""
     updates = progress(run)
     judged, found = False, []
     for before, span in _several(run):
@@ -72,7 +72,7 @@ def attempts_fenced(run: RunView) -> Iterator[Violation]:
         start, related = span.started.time_us, ((span.started.location, f"where attempt {span.number} starts"),)
         late = updates.first(before.number, after_us=start + 1)
         commits = [e for e in run.events_named(COMMIT) if e.attempt == before.number and e.time_us > start]
-        happened = [(late.time_us, late.location, f"completes update {late.step:,}")] if late is not None else []
+        happened = [(late.time_us, late.location, f"completes step {late.step:,}")] if late is not None else []
         happened += [(e.time_us, e.location, f"commits checkpoint {e.record.id!r}") for e in commits[:1]]
         for time_us, location, what in happened:
             after = seconds_in_words((time_us - start) / 1e6)
@@ -104,7 +104,7 @@ def layout_change_recorded(run: RunView) -> Iterator[Violation]:
             )
         elif sizes[0] and sizes[0][-1][0] != sizes[1][0][0] and span.number not in told:
             message = (
-                f"{change}, and an update has {number(sizes[1][0][0])} samples after {number(sizes[0][-1][0])}, "
+                f"{change}, and a step has {number(sizes[1][0][0])} samples after {number(sizes[0][-1][0])}, "
                 f"without train.batch_size.changed"
             )
             related = ((sizes[0][-1][1], "the batch before"),)

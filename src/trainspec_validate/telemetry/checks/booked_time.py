@@ -81,13 +81,13 @@ def _wrong(books: _Books, episode: Episode, begin_us: int, end_us: int) -> str:
     if abs(summed - elapsed) > slack:
         return f"the categories grow by {time_in_words(summed)} in {time_in_words(elapsed)}"
     if episode.lost_steps and not books.growth("replay", begin_us, end_us):
-        return f"{episode.lost_steps:,} updates are executed again, and replay does not grow"
+        return f"{episode.lost_steps:,} optimizer steps are executed again, and replay does not grow"
     first = episode.first
     down = (first.time_us - episode.fault.time_us) / 1e6 if first is not None else 0.0
     productive = books.growth("productive", begin_us, end_us)
     if productive > elapsed - down + slack:
         return (
-            f"{time_in_words(productive)} of {time_in_words(elapsed)} are productive, but no update was "
+            f"{time_in_words(productive)} of {time_in_words(elapsed)} are productive, but no step was "
             f"completed for {time_in_words(down)}"
         )
     return ""

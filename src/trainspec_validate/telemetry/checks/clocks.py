@@ -31,7 +31,7 @@ LARGEST_OFFSET_SECONDS = 0.1
 
 @check("TS-TEL-050")
 def clock_skew(run: RunView) -> Iterator[Violation]:
-    """Clocks are off by less than an update takes, and no effect comes before its cause."""
+    """Clocks are off by less than an optimizer step takes, and no effect comes before its cause."""
     offsets, errors = rows_of(run, [OFFSET]), rows_of(run, [ERROR])
     pairs = list(_causes(run))
     if not len(offsets) and not pairs:

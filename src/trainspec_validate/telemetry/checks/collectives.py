@@ -17,7 +17,7 @@ from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, Lo
 
 SEQUENCE = "train.collective.sequence"
 ENDINGS = ("train.evaluation.end", "train.checkpoint.commit", "train.checkpoint.restore.end")
-"""Events after which a job that has no more updates to do runs no collective."""
+"""Events after which a job that has no more optimizer steps to do runs no collective."""
 
 
 @check("TS-TEL-034")

@@ -21,7 +21,7 @@ MODEL, HARDWARE = "train.flops.utilization", "train.flops.hardware_utilization"
 TOLERANCE = 0.02
 """Of rates, counts and utilisation; slips of units are a factor of 1.024 or more."""
 UNIT_DIGITS = 2.0
-"""Powers of ten by which the work of an update changes where a unit does: no ramp of the batch has so many."""
+"""Powers of ten by which the work of a step changes where a unit does: no ramp of the batch has so many."""
 RATE_FACTOR = 1.5
 """Between rates and counts of samples in logs of other programs, which leave out different parts of the time."""
 FEWEST_RATES = 3
@@ -59,7 +59,7 @@ def rate_consistency(run: RunView) -> Iterator[Violation]:
 
 
 def _work_of_an_update(run: RunView, span: AttemptSpan) -> Iterator[list[Violation]]:
-    """Rates times the time of an update, which change by a unit within an attempt; nothing where there are too few."""
+    """Rates times the time of a step, which change by a unit within an attempt; nothing where there are too few."""
     duration = run.job.get(DURATION)
     for series in filter(None, (run.job.get(RATE), run.job.get(SAMPLE_RATE))):
         mine = of_attempt(series, span.number)
@@ -68,7 +68,7 @@ def _work_of_an_update(run: RunView, span: AttemptSpan) -> Iterator[list[Violati
             _, here, there = np.intersect1d(series.time_us[mine], duration.time_us[theirs], return_indices=True)
             seconds, what = np.asarray(duration.value[theirs])[there], DURATION
         elif has_times(run) and duration is None:
-            here, what = np.arange(1, len(series.time_us[mine])), "the time of an update"
+            here, what = np.arange(1, len(series.time_us[mine])), "the time of a step"
             steps = np.asarray(series.step[mine])
             updates = np.where((steps[:-1] >= 0) & (np.diff(steps) > 0), np.diff(steps), np.nan)
             seconds = np.diff(series.time_us[mine]) / 1e6 / updates
@@ -82,7 +82,7 @@ def _work_of_an_update(run: RunView, span: AttemptSpan) -> Iterator[list[Violati
 
 
 def _other_units(series: JobSeries, places: Any, work: Any, what: str) -> Iterator[Violation]:
-    """The first reports in a row in which the work of an update is another by a unit than in most of an attempt."""
+    """The first reports in a row in which the work of a step is another by a unit than in most of an attempt."""
     usual = float(np.median(work))
     apart = np.abs(np.log10(work / usual)) >= UNIT_DIGITS
     for begin, end in stretches(apart, FEWEST_RATES):
@@ -166,7 +166,7 @@ def _sample_rate(run: RunView, span: AttemptSpan) -> Iterator[list[Violation]]:
 def _samples_against_batch(
     span: AttemptSpan, samples: JobSeries, batch: JobSeries, interval: int
 ) -> Iterator[list[Violation]]:
-    """The growth of the sample count against batch size times updates; nothing where there are too few."""
+    """The growth of the sample count against batch size times optimizer steps; nothing where there are too few."""
     mine = of_attempt(samples, span.number)
     times, steps = samples.time_us[mine], samples.step[mine]
     size = held_at(batch, span.number, times)
@@ -183,9 +183,9 @@ def _samples_against_batch(
     yield [
         Violation(
             samples.location(mine.start + first + 1),
-            f"{SAMPLES} grows by {number(float(grown[first]))} in {int(updates[first]):,} updates of "
+            f"{SAMPLES} grows by {number(float(grown[first]))} in {int(updates[first]):,} optimizer steps of "
             f"{number(float(size[first]))} samples, which are {number(float(claimed[first]))}",
-            "count the samples of completed updates over all data ranks, and write a new batch size before its first",
+            "count the samples of completed steps over all data ranks, and write a new batch size before its first",
             Evidence(SAMPLES, "", int(times[first]), int(times[int(wrong[-1]) + 1]), len(wrong)),
         )
     ]

@@ -20,13 +20,13 @@ MOVING = frozenset(
         *("train.evaluation.loss",),
     }
 )
-"""Metrics that are computed or timed afresh in each update: limits, set rates and integers can repeat."""
+"""Metrics that are computed or timed afresh in each step: limits, set rates and integers can repeat."""
 MEASURED = frozenset({"train.token.rate", "train.step.duration"})
 """Those that a clock measures: in a steady run they move by few units of their last decimal, and repeat by chance."""
 FROZEN_TIMES = 12
 """Equal ones of a rank where others differ: where every tenth is equal to the one before, a million hold none so."""
 FROZEN_VALUES = 3
-"""Equal values of full precision: the gradient norm of one public run stayed the same for 3 updates and again for 5."""
+"""Equal values of full precision: the gradient norm of one public run stayed the same for 3 steps and again for 5."""
 FROZEN_ZEROS = 10
 """Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
 FROZEN_LOST = 30
@@ -42,19 +42,19 @@ METER_DIGITS = 4
 FULL_DIGITS = 6
 """Significant digits from which two equal values are no accident of rounding."""
 FROZEN_LOSSES = 5
-"""Losses of exactly 0 in a row: one update can have no label that counts, and five in a row have none for a reason."""
+"""Losses of exactly 0 in a row: one step can have no label that counts, and five in a row have none for a reason."""
 COARSE_STEPS = 5.0
 """Units of the last decimal by which values move elsewhere, from which rounding does not explain that they do not."""
 WINDOW = 200
 """Values whose decimals are counted."""
 UNLIKELY = 1e-6
 """Chance of as many equal values, by how often neighbours are equal elsewhere, below which they are frozen."""
-HELP = "write what each update gives; a value that was cleared, cached or skipped is left out"
+HELP = "write what each step gives; a value that was cleared, cached or skipped is left out"
 
 
 @check("TS-TEL-026")
 def frozen_value(run: RunView) -> Iterator[Violation]:
-    """No value that is computed afresh in each update stays the same to the last bit over several of them."""
+    """No value that is computed afresh in each step stays the same to the last bit over several of them."""
     refuse_snapshot(run)
     rows, meters = rows_of(run, MOVING, least=FROZEN_VALUES), rows_of(run, ["hw.power"], least=FROZEN_READINGS)
     if not len(rows) and not len(meters):
@@ -96,7 +96,7 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
 
 
 def _of_what(series: JobSeries) -> str:
-    return "evaluations" if series.key.metric.startswith("train.evaluation.") else "updates"
+    return "evaluations" if series.key.metric.startswith("train.evaluation.") else "optimizer steps"
 
 
 def _longest_run(run: RunView, row: int) -> tuple[float, int]:
@@ -109,7 +109,7 @@ def _frozen(series: Series) -> Fault:
         subject=series.subject,
         location=series.longest_run_location,
         message=f"{series_in_words(series.key, series.subject)} is {_shown(series.longest_run_value)} for "
-        f"{series.longest_run} updates in a row",
+        f"{series.longest_run} optimizer steps in a row",
         help=HELP,
         first_time_us=series.longest_run_start_us,
         last_time_us=series.longest_run_end_us,
@@ -174,7 +174,7 @@ def _is_held(series: JobSeries, begin: int, end: int) -> bool:
     changes = np.abs(np.concatenate([np.diff(part) for part in others]))
     chance = (int((changes == 0).sum()) + 1) / (len(changes) + 2)
     is_likely = (len(changes) + length) * chance ** (length - 1) > UNLIKELY
-    # A gradient that is clipped has the same norm in many updates, and rates are rounded before they are converted.
+    # A gradient that is clipped has the same norm in many steps, and rates are rounded before they are converted.
     if is_likely or "loss" not in metric or not np.isfinite(value[begin]):
         return False
     if not len(changes):

@@ -34,19 +34,19 @@ EDGE_SHARE = 0.1
 RISEN = 2.0
 """Times the least smoothed loss from which an end counts as risen."""
 FEWEST_UPDATES = 40
-"""Updates from which a loss is expected to fall, and not to end above its first reports."""
+"""Optimizer steps from which a loss is expected to fall, and not to end above its first reports."""
 FALLEN = 0.05
 """Share of the start by which a tenth of the reports has to be below it."""
 LOWER = 0.55
 """Share of pairs of a report of the first third and one of the last in which the later one is lower: half by chance."""
 MAIN_LOSSES = ("total", "lm")
-"""Names of the loss that an update descends; others are its parts."""
+"""Names of the loss that a step descends; others are its parts."""
 HELP = "find what changed there: data, learning rate, precision, a restored state or a faulty device"
 
 
 @check("TS-TEL-088")
 def finite_end(run: RunView) -> Iterator[Violation]:
-    """A loss of the last attempt is finite in one of its last reports, unless their updates were skipped."""
+    """A loss of the last attempt is finite in one of its last reports, unless their steps were skipped."""
     refuse_snapshot(run)
     losses = [series for series in run.job.values() if series.key.metric == LOSS]
     if not any(len(_of_last_attempt(run, series)) >= EXPLOSION_REPORTS for series in losses):
@@ -108,7 +108,7 @@ def _bad_tail(run: RunView, series: JobSeries) -> Any:
 
 
 def _num_skipped(run: RunView, series: JobSeries, tail: Any) -> float:
-    """Updates that are counted as skipped while a loss was not finite."""
+    """Optimizer steps that are counted as skipped while a loss was not finite."""
     attempt = int(series.attempt[tail[0]])
     before = series.time_us[max(int(tail[0]) - 1, 0)] if len(tail) < len(series) else 0
     times = np.array([before, series.time_us[tail[-1]]], dtype=np.int64)
@@ -204,7 +204,7 @@ def _is_spike(values: Any, floor: float) -> Any:
 
 
 def _is_long(series: JobSeries, kept: Any) -> bool:
-    """Whether the reports are of as many updates as a loss needs to fall; where steps are unknown, reports count."""
+    """Whether the reports are of as many steps as a loss needs to fall; where steps are unknown, reports count."""
     steps = series.step[kept]
     updates = int(steps.max() - steps.min()) if steps.min() >= 0 else len(kept)
     return updates >= FEWEST_UPDATES
@@ -218,6 +218,7 @@ def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Itera
     start = values[:edge]
     usual = start[np.abs(start) <= SPIKE * max(float(np.median(np.abs(start))), floor)]
     end, first = float(np.median(values[-edge:])), float((usual if len(usual) else start).max())
+    first = _before_jump(values[:edge], values, end) or first
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // edge, 2))]
     least = min(parts)
     if end > first + abs(first) * EDGE_SHARE:
@@ -226,8 +227,18 @@ def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Itera
         yield _violation(series, kept[-edge:], f"ends at {number(end)}, and was {number(least)} before")
 
 
+def _before_jump(start: Any, values: Any, end: float) -> float:
+    """Largest of the first reports before they double for good, where they scatter less than the end rose; else 0."""
+    scatter = float(np.median(np.abs(np.diff(values))))
+    for place in range(2, len(start) - EXPLOSION_REPORTS + 1):
+        first = float(start[:place].max())
+        if start[:place].min() > LEAST_START and (start[place:] > RISEN * first).all():
+            return first if end - first > SPIKE * scatter else 0.0
+    return 0.0
+
+
 def _stays(run: RunView, series: JobSeries, kept: Any, values: Any) -> Iterator[Violation]:
-    """A loss that has not fallen after many updates, of an attempt that holds at least half of its updates."""
+    """A loss that has not fallen after many optimizer steps, of an attempt that holds at least half of its updates."""
     steps = series.step[kept]
     if len(values) < FEWEST_OF_COURSE or series.key.attribute("train.loss.name") not in MAIN_LOSSES:
         return
@@ -239,7 +250,7 @@ def _stays(run: RunView, series: JobSeries, kept: Any, values: Any) -> Iterator[
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // _edge(values), 2))]
     if 0 < values.min() < values.max() and min(parts) > (1 - FALLEN) * parts[0] and _share_lower(values) <= LOWER:
         first, last = number(parts[0]), number(parts[-1])
-        message = f"does not fall in {updates:,} updates: {first} in its first reports, {last} in its last"
+        message = f"does not fall in {updates:,} optimizer steps: {first} in its first reports, {last} in its last"
         yield _violation(series, kept, message)
 
 

@@ -28,7 +28,7 @@ LAST = "write train.run.end last, or train.run.start again where the run continu
 
 @check("TS-TEL-044")
 def lifecycle_order(run: RunView) -> Iterator[Violation]:
-    """Run, attempts, restores and updates come in this order, and a fault before its recovery."""
+    """Run, attempts, restores and optimizer steps come in this order, and a fault before its recovery."""
     updates = find_progress(run)
     if not any(name.startswith(("train.run.", "train.attempt.", RECOVERY)) for name in run.event_facts.num_by_file):
         raise NotApplicable("no event says when the run, an attempt or a recovery starts or ends")
@@ -107,7 +107,7 @@ def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Viol
         early = _apart(span.started.time_us, first.time_us)
         message = f"{STEPS} has a value {early} before attempt {span.number} starts"
         related = ((span.started.location, "where the attempt starts"),)
-        yield Violation(first.location, message, "write train.attempt.start before the first update", related=related)
+        yield Violation(first.location, message, "write train.attempt.start before the first step", related=related)
     late = updates.first(span.number, after_us=span.ended.time_us + JITTER_US + 1) if span.ended is not None else None
     if late is not None and span.ended is not None:
         behind = _apart(late.time_us, span.ended.time_us)
@@ -118,7 +118,7 @@ def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Viol
 
 
 def _restores(run: RunView, updates: Progress) -> Iterator[Violation]:
-    """No update of an attempt is completed while the state that it goes on from is still loaded."""
+    """No step of an attempt is completed while the state that it goes on from is still loaded."""
     for restart in restarts(run):
         restore, step = restart.restore, restart.step
         if restore is None or restore.closed is None or step is None:
@@ -126,9 +126,9 @@ def _restores(run: RunView, updates: Progress) -> Iterator[Violation]:
         first = updates.first(restart.attempt, above=step)
         if first is not None and first.time_us < restore.closed.time_us - JITTER_US:
             early = _apart(restore.closed.time_us, first.time_us)
-            message = f"update {first.step:,} of attempt {restart.attempt} is completed {early} before its restore ends"
+            message = f"step {first.step:,} of attempt {restart.attempt} is completed {early} before its restore ends"
             related = ((restore.closed.location, "where the restore ends"),)
-            yield Violation(first.location, message, "an update needs the restored state of all ranks", related=related)
+            yield Violation(first.location, message, "a step needs the restored state of all ranks", related=related)
 
 
 def _recoveries(run: RunView) -> Iterator[Violation]:

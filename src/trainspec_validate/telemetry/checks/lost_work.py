@@ -1,4 +1,4 @@
-"""Checks the work that faults cost: lost updates and recomputed ones."""
+"""Checks the work that faults cost: lost optimizer steps and recomputed ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from trainspec_validate.telemetry.view.run_view import Location
 
 @check("TS-REC-005")
 def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """A fault costs no more updates than there are between two saves and until the newer one is durable."""
+    """A fault costs no more optimizer steps than there are between two saves and until the newer one is durable."""
     limit = _lost_steps_limit(run, policy)
     if limit is None:
-        raise NotApplicable("the policy does not say how many updates there are between two saves")
+        raise NotApplicable("the policy does not say how many optimizer steps there are between two saves")
     losses = _Losses(run)
     yield from few(
         Violation(
             _place(episode),
-            f"the fault {episode.id!r} costs {lost:,} updates ({losses.said(episode)}): update "
+            f"the fault {episode.id!r} costs {lost:,} optimizer steps ({losses.said(episode)}): step "
             f"{episode.restored_step:,} is restored after {episode.last.step if episode.last else 0:,} was completed, "
             f"but the saves of the policy limit that to {limit:,}",
             "restore the newest checkpoint that is left, and save as often as the policy says",
@@ -49,18 +49,18 @@ def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[
         judged = True
         if seconds > promise:
             message = (
-                f"the fault {episode.id!r} costs {seconds_in_words(seconds)} of training ({lost:,} updates), but the "
+                f"the fault {episode.id!r} costs {seconds_in_words(seconds)} of training ({lost:,} steps), but the "
                 f"policy promises that none costs more than {seconds_in_words(promise)}"
             )
             found.append(Violation(_place(episode), message, "save more often, or correct recovery_point_seconds"))
     if not judged:
-        raise NotApplicable("the time of the lost updates is not known")
+        raise NotApplicable("the time of the lost optimizer steps is not known")
     yield from few(found)
 
 
 @check("TS-REC-021")
 def repeated_steps_counted(run: RunView) -> Iterator[Violation]:
-    """The count of repeated updates at the end of a recovery is that of the updates that were completed before."""
+    """The count of repeated steps at the end of a recovery is that of the steps that were completed before."""
     recovered, updates = recovered_episodes(run), progress(run)
     restored = {restart.attempt: restart.step for restart in restarts(run)}
     judged, found = False, []
@@ -72,17 +72,15 @@ def repeated_steps_counted(run: RunView) -> Iterator[Violation]:
             continue
         judged = True
         if round(stated) != expected:
-            message = (
-                f"train.step.repeated is {number(stated)}, but {expected:,} updates of the run were executed again"
-            )
-            found.append(Violation(end.location, message, "count each update whose number was completed before"))
+            message = f"train.step.repeated is {number(stated)}, but {expected:,} steps of the run were executed again"
+            found.append(Violation(end.location, message, "count each step whose number was completed before"))
     if not judged:
         raise NotApplicable("no recovery with a known restored step carries train.step.repeated")
     yield from few(found)
 
 
 def _repeated(updates: Progress, restored: Mapping[int, int | None], until: int) -> int | None:
-    """Updates executed again up to a recovery that ends in this attempt; None where a restore is not told of."""
+    """Steps executed again up to a recovery that ends in this attempt; None where a restore is not told of."""
     numbers = [attempt for attempt in updates.attempts() if attempt <= until]
     if not numbers or numbers[0] != 0:
         return None
@@ -96,19 +94,19 @@ def _repeated(updates: Progress, restored: Mapping[int, int | None], until: int)
 
 
 class _Losses:
-    """The recoveries that went on in a new attempt, with the updates that they lost and the time that those took."""
+    """The recoveries that went on in a new attempt, with the steps that they lost and the time that those took."""
 
     def __init__(self, run: RunView) -> None:
         found = [(e, e.lost_steps) for e in recovered_episodes(run) if e.changes_attempt and e.first is not None]
         self.each = [(episode, lost) for episode, lost in found if lost is not None]
         if not self.each:
-            raise NotApplicable("no recovery of the run has a restored step and updates before and after it")
+            raise NotApplicable("no recovery of the run has a restored step and optimizer steps before and after it")
         self._updates = progress(run)
         self._pauses = standstills(run)
         self._step_seconds = median_step_seconds(run)
 
     def seconds(self, episode: Episode) -> float | None:
-        """Productive time between the restored update and the last one before the fault; None where it is not known."""
+        """Productive time between the restored step and the last one before the fault; None where it is not known."""
         last, restored = episode.last, episode.restored_step
         if last is None or restored is None:
             return None
@@ -126,7 +124,7 @@ class _Losses:
 
 
 def _lost_steps_limit(run: RunView, policy: CheckpointPolicy) -> int | None:
-    """Updates between two saves that reach the slowest tier, until the newer one is durable, and the one under way."""
+    """Steps between two saves that reach the slowest tier, until the newer one is durable, and the one under way."""
     step = policy.interval.step_seconds or median_step_seconds(run)
     declared = declared_interval_seconds(policy)
     intervals = [tier.interval_seconds or declared for tier in policy.tiers]

@@ -33,7 +33,7 @@ OF_TRAINING = frozenset({"progress", "learning", "ranks"})
 SHORT_SECONDS = 60.0
 """An attempt that ends within two of the most frequent cadences can end before its emitters have written."""
 LIVE_SECONDS = 1_800.0
-"""A hundred updates of some ten seconds, after which most trainers have reported once."""
+"""A hundred optimizer steps of some ten seconds, after which most trainers have reported once."""
 MAX_TOLD = 4
 """Names that a stream has and the catalog does not, reported where it has no others."""
 CAPABILITIES = {
@@ -164,7 +164,7 @@ class _Attempt:
     is_log: bool
     """Whether it is told by logs of other programs alone, which owe no metric."""
     can_come: bool
-    """Whether it is followed, and a trainer that reports each hundred updates may not have reported yet."""
+    """Whether it is followed, and a trainer that reports each hundred optimizer steps may not have reported yet."""
 
     def owes(self, metric: Metric) -> bool:
         """Whether a value of the metric is due by the end of the attempt."""

@@ -39,12 +39,12 @@ SLOW_FACTOR = 1.5
 SLOW_SHARE = 0.1
 """Share of the windows in which a rank may be slow."""
 SLOW_IN_A_ROW = 4
-"""Values in a row: one worker of a public job took twice the median in four measured updates, and then recovered."""
+"""Values in a row: one worker of a public job took twice the median in four measured steps, and then recovered."""
 FEWEST_WINDOWS = 3
 FEWEST_RANKS = 3
 """Ranks among which a median says who is slow."""
 DRIFT = 0.03
-"""Growth of the update time that counts; one slow node of a public job made it 5.7 %."""
+"""Growth of the step time that counts; one slow node of a public job made it 5.7 %."""
 DRIFT_SECONDS = 1800.0
 WINDOW_SECONDS = 600.0
 FEWEST_BASELINE = 3
@@ -87,7 +87,7 @@ def straggler(run: RunView) -> Iterator[Violation]:
 
 
 def _durations_by_attempt(run: RunView) -> Iterator[Any]:
-    """Rows with the update time of single ranks, for each attempt with enough of them."""
+    """Rows with the step time of single ranks, for each attempt with enough of them."""
     rows = rows_of(run, [DURATION], least=FEWEST_WINDOWS)
     rows = rows[ranks_of_rows(run, rows) >= 0]
     for attempt in np.unique(run.series.rows["attempt"][rows]):
@@ -118,7 +118,7 @@ def _slow(series: Series, message: str, location: Location | None = None) -> Fau
 
 @check("TS-TEL-036")
 def slow_down(run: RunView) -> Iterator[Violation]:
-    """Updates do not take 3 % longer for half an hour without an event that changes the work."""
+    """Optimizer steps do not take 3 % longer for half an hour without an event that changes the work."""
     refuse_snapshot(run)
     series = require(run.job.get(DURATION), f"no {DURATION} of the job")
     if not has_times(run):
@@ -131,12 +131,12 @@ def slow_down(run: RunView) -> Iterator[Violation]:
         judged = judged or len(medians) >= 2 * FEWEST_BASELINE
         found += _drifts(series, firsts, medians)
     if not judged:
-        raise NotApplicable("no half hour of updates with as much before it")
+        raise NotApplicable("no half hour of steps with as much before it")
     yield from few(found)
 
 
 def _windows(series: JobSeries, part: Any) -> tuple[Any, Any]:
-    """Index of the first update, and the median time, of each window of ten minutes of a stretch of updates."""
+    """Index of the first step, and the median time, of each window of ten minutes of a stretch of updates."""
     part = part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], dtype=bool)]
     part = part[np.argsort(series.time_us[part], kind="stable")]
     windows = (series.time_us[part] // int(WINDOW_SECONDS * 1e6)).astype(np.int64)
@@ -149,7 +149,7 @@ def _drifts_untimed(run: RunView, series: JobSeries, part: Any) -> Iterator[Viol
     for slow in slow_reports(run, series, part, Bounds(DRIFT, FEWEST_BASELINE, DRIFT_SECONDS)):
         yield Violation(
             series.location(slow.first),
-            f"updates take {seconds_in_words(slow.seconds)} in {slow.num:,} reports from step "
+            f"optimizer steps take {seconds_in_words(slow.seconds)} in {slow.num:,} reports from step "
             f"{int(series.step[slow.first]):,} to {int(series.step[slow.last]):,}, "
             f"{100 * (slow.seconds / slow.baseline - 1):.1f} % more than before",
             SLOW_HELP,
@@ -171,7 +171,7 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Violation]
             first = int(firsts[begin])
             yield Violation(
                 series.location(first),
-                f"updates take {seconds_in_words(slow)} for {seconds_in_words(seconds)} from "
+                f"optimizer steps take {seconds_in_words(slow)} for {seconds_in_words(seconds)} from "
                 f"{moment(int(series.time_us[first]))} on, {100 * (slow / baseline - 1):.1f} % more than before",
                 SLOW_HELP,
                 Evidence(DURATION, "", int(series.time_us[first]), int(series.time_us[firsts[last]]), end - begin),
@@ -184,7 +184,7 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Violation]
 
 @check("TS-TEL-037")
 def duration_vs_clock(run: RunView) -> Iterator[Violation]:
-    """The times of updates add up to the time that passed, pauses left out."""
+    """The times of steps add up to the time that passed, pauses left out."""
     refuse_timeless(run)
     yield from damaged(run, "TS-TEL-037")
     series = require(run.job.get(DURATION), f"no {DURATION} of the job")
@@ -208,18 +208,18 @@ def duration_vs_clock(run: RunView) -> Iterator[Violation]:
             worst = int(np.argmax(np.where(usable, np.abs(claimed - elapsed), -1)))
             yield Violation(
                 series.location(mine.start + worst + 1),
-                f"updates of attempt {span.number} add up to {seconds_in_words(total)} in {seconds_in_words(clock)}, a "
+                f"steps of attempt {span.number} add up to {seconds_in_words(total)} in {seconds_in_words(clock)}, a "
                 f"ratio of {number(total / clock)}; here it is {seconds_in_words(float(claimed[worst]))} in "
                 f"{seconds_in_words(float(elapsed[worst]))}",
-                "write seconds from one completed update to the next, and an event for each time that training stalls",
+                "write seconds from one completed step to the next, and an event for each time that training stalls",
                 Evidence(DURATION, "", int(times[0]), int(times[-1]), int(usable.sum())),
             )
     if not judged:
-        raise NotApplicable(f"fewer than {FEWEST_INTERVALS} intervals between updates without a pause")
+        raise NotApplicable(f"fewer than {FEWEST_INTERVALS} intervals between optimizer steps without a pause")
 
 
 def _are_counted(run: RunView, steps: Any) -> Any:
-    """Between which reports the number of updates is known: a log may report after many, and not say how many."""
+    """Between which reports the number of steps is known: a log may report after many, and not say how many."""
     return owing(run) | ((steps[1:] >= 0) & (steps[:-1] >= 0))
 
 

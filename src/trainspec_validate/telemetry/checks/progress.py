@@ -28,7 +28,7 @@ from trainspec_validate.telemetry.checks._words import (
 from trainspec_validate.telemetry.view.run_view import Location, Lockstep, Occurrence, RunView, Trouble
 
 SPREAD_STEPS = 1
-"""Updates that ranks of one job may be apart: they wait for each other in every update, and a pipeline drains."""
+"""Steps that ranks of one job may be apart: they wait for each other in every step, and a pipeline drains."""
 FEWEST_VALUES = 5
 """Values of a rank by which it is judged where it ends."""
 LEAST_STOP_SECONDS = 10.0
@@ -38,17 +38,17 @@ STOPPED_INTERVALS = 2
 SPREAD_INSTANTS = 3
 """Comparisons in a row with a larger spread: fewer can come from values that are written late."""
 STALL_STEPS = 5
-"""Median updates without progress that need a reason."""
+"""Median steps without progress that need a reason."""
 FEWEST_REPORTS = 3
 UNREPORTED_INTERVALS = 2
 """Median times between reports that may pass after the last one of an attempt."""
 LEAST_STALL_SECONDS = 60.0
-"""Jobs whose updates take less pause now and then; collectives are given up after minutes."""
+"""Jobs whose optimizer steps take less pause now and then; collectives are given up after minutes."""
 
 
 @check("TS-TEL-031")
 def step_advance(run: RunView) -> Iterator[Violation]:
-    """The count of updates advances by the report interval, also from one attempt to the next."""
+    """The count of steps advances by the report interval, also from one attempt to the next."""
     yield from damaged(run, "TS-TEL-031")
     known = progress(run)
     refuse_snapshot(run)
@@ -60,7 +60,7 @@ def step_advance(run: RunView) -> Iterator[Violation]:
         return f"{series_in_words(jump.key, jump.subject)} jumps from {before} to {now}{when(run, jump.time_us)}"
 
     of_header = ", or every n-th and report_interval_steps: n in the head"
-    help_text = advice(run, "write each completed update", of_header)
+    help_text = advice(run, "write each completed step", of_header)
     trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]
     yield from violations_of(trails, message, help_text)
     yield from few(_starts_beyond(run, known))
@@ -78,7 +78,7 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Violation]:
                 f"attempt {attempt} begins with step {first.step:,}, and no attempt before came beyond {before.step:,}",
                 "continue counting from the restored step",
                 Evidence(STEPS, first_time_us=before.time_us, last_time_us=first.time_us),
-                related=((before.location, "the newest update before"),),
+                related=((before.location, "the newest step before"),),
             )
 
 
@@ -87,7 +87,7 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Violation]:
 
 @check("TS-TEL-032")
 def step_spread(run: RunView) -> Iterator[Violation]:
-    """Ranks are no more than one update apart, except for what passes between two of their values."""
+    """Ranks are no more than one step apart, except for what passes between two of their values."""
     refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
     compared = {span.number: rows for span in run.attempts if len(rows := _ranks_at_end(run, span.number))}
@@ -214,7 +214,7 @@ def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence
 
 @check("TS-TEL-033")
 def no_progress(run: RunView) -> Iterator[Violation]:
-    """A job that completes no update for long says why."""
+    """A job that completes no step for long says why."""
     refuse_timeless(run)
     known = find_progress(run)
     pauses = standstills(run)
@@ -232,7 +232,7 @@ def no_progress(run: RunView) -> Iterator[Violation]:
         found += signs.late_start()
         found += [] if mine.stop - mine.start >= FEWEST_REPORTS else signs.stalls()
     if not judged:
-        raise NotApplicable("fewer than three updates are reported in each attempt")
+        raise NotApplicable("fewer than three steps are reported in each attempt")
     yield from few(found)
 
 
@@ -244,7 +244,7 @@ def _longest_stand_us(times: Any, steps: Any, pauses: Pauses) -> float:
 
 
 def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int) -> Iterator[Violation]:
-    """Stretches of an attempt without a new update, longer than the limit beside pauses."""
+    """Stretches of an attempt without a new optimizer step, longer than the limit beside pauses."""
     steps = known.steps[mine]
     limit = _longest_stand_us(known.series.time_us[mine], steps, pauses)
     new = np.concatenate([[0], np.flatnonzero(np.diff(steps) > 0) + 1])
@@ -260,7 +260,7 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
         left = int(left_us[place])
         yield Violation(
             known.series.location(at),
-            f"no update is completed for {seconds_in_words(left / 1e6)} after step {int(steps[new[place]]):,}, and no "
+            f"no step is completed for {seconds_in_words(left / 1e6)} after step {int(steps[new[place]]):,}, and no "
             f"event says why{_busy(run, int(begins[place]), int(ends[place]))}",
             "write what the job does instead: an evaluation, a save, a fault with its recovery, or train.telemetry.gap",
             Evidence(STEPS, first_time_us=int(begins[place]), last_time_us=int(ends[place])),
@@ -268,7 +268,7 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
 
 
 def _updates_shown(run: RunView, known: Progress, mine: slice, last: int) -> int:
-    """Updates beyond the last report of an attempt that its events show by their steps; at least 1."""
+    """Optimizer steps beyond the last report of an attempt that its events show by their steps; at least 1."""
     attempt = int(known.series.attempt[mine.start])
     return max(1, run.event_facts.last_step.get(attempt, last) - last)
 

@@ -26,7 +26,7 @@ EVENTS = {
     "decided": "train.recovery.begin",
     "restarted": "train.attempt.start",
     "restored": "train.checkpoint.restore.begin and .end",
-    "first step": "train.step.count of the first update",
+    "first step": "train.step.count of the first step",
     "caught up": "train.recovery.end",
 }
 
@@ -114,5 +114,5 @@ def _apart(episode: Episode, end: PlacedEvent, total: float) -> Iterator[tuple[s
         yield message, "count from the fault to the end of the recovery"
     last, passed = episode.last, episode.passed
     if last is not None and (passed is None or (passed.time_us - end.time_us) / 1e6 > slack):
-        message = f"the recovery ends before an update passes {last.step:,}, the largest one before the fault"
+        message = f"the recovery ends before an optimizer step passes {last.step:,}, the largest one before the fault"
         yield message, "a recovery ends with work that was not done before"

@@ -33,12 +33,12 @@ def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation
 
 @check("TS-REC-003")
 def time_to_first_step(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """The first update after a fault is completed within the budget, for the promised share of faults."""
-    mine = _judged(promised(run, policy, lambda episode: episode.seconds_to_first_step), "completed an update")
+    """The first step after a fault is completed within the budget, for the promised share of faults."""
+    mine = _judged(promised(run, policy, lambda episode: episode.seconds_to_first_step), "completed a step")
     for one, count in too_many(mine, lambda path: path.budget_seconds):
         budget, share = time_in_words(one.path.budget_seconds), percent(one.path.quantile)
         message = (
-            f"the first update is completed {_since(one)}, but the budget is {budget} for {share} of faults; {count}"
+            f"the first step is completed {_since(one)}, but the budget is {budget} for {share} of faults; {count}"
         )
         yield _slow(one, message)
 

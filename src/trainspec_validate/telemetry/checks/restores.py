@@ -65,7 +65,7 @@ def _passed_over(restart: Restart, known: Sequence[Save]) -> Iterator[Violation]
     if usable:
         newest = max(usable, key=lambda save: save.step or 0)
         message = (
-            f"attempt {restart.attempt} starts from nothing, although checkpoint {newest.id!r} of update "
+            f"attempt {restart.attempt} starts from nothing, although checkpoint {newest.id!r} of step "
             f"{newest.step:,} is committed"
         )
         related = (((newest.committed or newest.first).location, "its commit"),)
@@ -86,7 +86,7 @@ def _too_new(restart: Restart, source: Save, fault: Episode) -> Iterator[Violati
 
 @check("TS-REC-007")
 def step_continuity(run: RunView) -> Iterator[Violation]:
-    """A new attempt continues with the update and the data after those of the restored state."""
+    """A new attempt continues with the step and the data after those of the restored state."""
     updates = progress(run)
     judged, found = False, []
     for restart in _later_restarts(run):
@@ -96,12 +96,12 @@ def step_continuity(run: RunView) -> Iterator[Violation]:
         judged = True
         found += [*_wrong_step(run, restart, updates), *_two_steps(restart)]
     if not judged:
-        raise NotApplicable("no attempt after the first one has a restored step and updates")
+        raise NotApplicable("no attempt after the first one has a restored step and optimizer steps")
     yield from few([*found, *_other_data(run)])
 
 
 def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[Violation]:
-    """The first report is of the restored update or of the one after it, and so is the first one beyond."""
+    """The first report is of the restored step or of the one after it, and so is the first one beyond."""
     restored = restart.step or 0
     first, beyond = updates.first(restart.attempt), updates.first(restart.attempt, above=restored)
     if first is None:
@@ -112,10 +112,10 @@ def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[V
     interval = max((head.report_interval_steps for head in heads), default=1)
     if not restored <= first.step <= restored + interval:
         message = (
-            f"attempt {restart.attempt} restores update {restored:,}, but the first that it reports is {first.step:,}"
+            f"attempt {restart.attempt} restores step {restored:,}, but the first that it reports is {first.step:,}"
         )
         related = ((restart.told.location, "what it restores"),)
-        help_text = f"the next update is {restored + 1:,}"
+        help_text = f"the next step is {restored + 1:,}"
         yield Violation(first.location, message, help_text, related=related)
 
 
@@ -123,13 +123,13 @@ def _two_steps(restart: Restart) -> Iterator[Violation]:
     started = restart.span.started
     stated = whole(started, "train.restore.step") if started is not None else None
     if started is not None and stated is not None and stated != restart.step:
-        message = f"attempt {restart.attempt} says that it restores update {stated:,}, but restores {restart.step:,}"
+        message = f"attempt {restart.attempt} says that it restores step {stated:,}, but restores {restart.step:,}"
         related = ((restart.told.location, "the restore"),)
         yield Violation(started.location, message, "both are the same", related=related)
 
 
 def _other_data(run: RunView) -> Iterator[Violation]:
-    """The first update of each attempt that is done again with other training samples."""
+    """The first step of each attempt that is done again with other training samples."""
     series = run.job.get(SAMPLES)
     if series is None:
         return
@@ -139,7 +139,7 @@ def _other_data(run: RunView) -> Iterator[Violation]:
         if pair.attempt not in seen and pair.before != pair.after:
             seen.add(pair.attempt)
             message = (
-                f"after update {pair.step:,}, the run has trained on {number(pair.after)} samples in attempt "
+                f"after step {pair.step:,}, the run has trained on {number(pair.after)} samples in attempt "
                 f"{pair.attempt} and had on {number(pair.before)} the first time"
             )
             related = ((pair.location_before, "the first time"),)

@@ -46,7 +46,7 @@ def measured_save_time(run: RunView, policy: CheckpointPolicy) -> Iterator[Viola
 
 
 def _training_waits(updates: Progress | None, save: Save) -> bool:
-    """Whether updates follow in the same attempt; the last save of a job blocks nothing."""
+    """Whether optimizer steps follow in the same attempt; the last save of a job blocks nothing."""
     begun = save.first
     return updates is None or updates.first(begun.attempt, after_us=begun.time_us + 1) is not None
 

@@ -73,7 +73,7 @@ def _step_seconds(run: RunView, policy: CheckpointPolicy) -> float:
 def _over_steps(stretch: Unsaved, limit: int | None, wait: int) -> tuple[str, str] | None:
     if limit is None or stretch.steps is None or stretch.steps <= limit + wait:
         return None
-    return f"{stretch.steps:,} updates", f"{limit:,} updates"
+    return f"{stretch.steps:,} optimizer steps", f"{limit:,} optimizer steps"
 
 
 def _over_seconds(stretch: Unsaved, limit: float | None, wait: float) -> tuple[str, str] | None:
@@ -131,5 +131,5 @@ def _unfit(restore: Interval, source: str, save: Save | None) -> Iterator[Violat
     else:
         step = whole(restore.opened, "train.restore.step")
         if step is not None and save.step is not None and step != save.step:
-            message = f"the restore names update {step:,}, but checkpoint {source!r} is of update {save.step:,}"
+            message = f"the restore names step {step:,}, but checkpoint {source!r} is of step {save.step:,}"
             yield Violation(place, message, f"train.restore.step is {save.step}", related=related)

@@ -145,7 +145,7 @@ def _duration(series: Series) -> str:
     mean = series.total / max(series.num_finite, 1)
     passed = (series.last_time_us - series.first_time_us) / 1e6 / (series.last_step - series.first_step)
     unit = DECADES[round(math.log10(mean / passed))]
-    return f"is {number(mean)} on average while an update takes {seconds_in_words(passed)}; this looks like {unit}"
+    return f"is {number(mean)} on average while a step takes {seconds_in_words(passed)}; this looks like {unit}"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Checks that recomputed updates equal their first execution."""
+"""Checks that recomputed optimizer steps equal their first execution."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOSS = "train.loss.mean"
 SAME = (LOSS, "train.gradient.norm")
 """Series that are equal to the last bit where a policy promises so."""
 RATE_TOLERANCE = 1e-9
-"""A rate is a function of the update; only its writing can differ."""
+"""A rate is a function of the step; only its writing can differ."""
 FEWEST = 10
-"""The first update after a restore is equal even where the optimizer was lost: its loss comes before its use."""
+"""The first step after a restore is equal even where the optimizer was lost: its loss comes before its use."""
 LIMIT_DEVIATIONS = 4.0
 """Violations of the mean that chance passes once in 16,000 runs."""
 DEVIATION_OF_MEDIAN = 1.4826
-"""Standard deviation over median distance of normal values; two updates differ as two readings of one do."""
+"""Standard deviation over median distance of normal values; two steps differ as two readings of one do."""
 LOST_STATE = "look for state that is not saved: optimizer, random numbers, position in the data"
 CHANGES = ("train.hyperparameter.changed", "train.batch_size.changed", "train.data.position.changed")
 
@@ -40,7 +40,7 @@ def _repeats(run: RunView, series: JobSeries) -> list[Repeat]:
 
 @check("TS-REC-018")
 def schedule_repeats(run: RunView) -> Iterator[Violation]:
-    """An update that is executed again has the learning rate of the first time."""
+    """An optimizer step that is executed again has the learning rate of the first time."""
     judged = False
     for series in _series(run, RATE):
         pairs = _repeats(run, series)
@@ -50,12 +50,12 @@ def schedule_repeats(run: RunView) -> Iterator[Violation]:
             help_text = "restore the schedule, or write train.hyperparameter.changed"
             yield _differs(series, pairs, wrong, help_text)
     if not judged:
-        raise NotApplicable(f"no update with {RATE} was executed again")
+        raise NotApplicable(f"no step with {RATE} was executed again")
 
 
 @check("TS-REC-012")
 def trajectory_continuity(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
-    """Repeated updates are those of the first time: to the last bit, or within the scatter of the loss."""
+    """Repeated steps are those of the first time: to the last bit, or within the scatter of the loss."""
     is_bitwise = policy.state.resume_class == "bitwise"
     most, found = 0, []
     for series in _series(run, *(SAME if is_bitwise else (LOSS,))):
@@ -64,7 +64,7 @@ def trajectory_continuity(run: RunView, policy: CheckpointPolicy) -> Iterator[Vi
         other = _other_bits(series, pairs) if is_bitwise else _beyond_scatter(series, pairs)
         found += [other] if other is not None else []
     if not found and most < FEWEST:
-        raise NotApplicable(f"{counted(most, 'update')} executed again show nothing; it takes {FEWEST}")
+        raise NotApplicable(f"{counted(most, 'step')} executed again show nothing; it takes {FEWEST}")
     yield from found
 
 
@@ -87,7 +87,7 @@ def _beyond_scatter(series: JobSeries, pairs: list[Repeat]) -> Violation | None:
         return None
     first, side = finite[0], "above" if mean > 0 else "below"
     message = (
-        f"{series.key} of {counted(len(finite), 'repeated update')} is {abs(mean):.4g} {side} "
+        f"{series.key} of {counted(len(finite), 'repeated step')} is {abs(mean):.4g} {side} "
         f"that of the first time on average, and the scatter of the run explains {limit:.4g}"
     )
     evidence = Evidence(
@@ -101,8 +101,8 @@ def _beyond_scatter(series: JobSeries, pairs: list[Repeat]) -> Violation | None:
 def _differs(series: JobSeries, pairs: list[Repeat], wrong: list[Repeat], help_text: str) -> Violation:
     first = wrong[0]
     message = (
-        f"{series.key} of update {first.step:,} is {first.after!r} in attempt {first.attempt} and was {first.before!r} "
-        f"the first time; {len(wrong):,} of {counted(len(pairs), 'repeated update')} differ"
+        f"{series.key} of step {first.step:,} is {first.after!r} in attempt {first.attempt} and was {first.before!r} "
+        f"the first time; {len(wrong):,} of {counted(len(pairs), 'repeated step')} differ"
     )
     evidence = Evidence(
         series=str(series.key),

@@ -74,7 +74,7 @@ def time_us(value: Any) -> int | None:
 
 
 def step(value: Any) -> int | None:
-    """Optimizer updates completed."""
+    """Optimizer steps completed."""
     return whole(value, _MAX_STEP)
 
 

@@ -36,9 +36,9 @@ RefusalCode = Literal[
     "loss",
 ]
 """Rule that is broken: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
-end, a required key, a name, a value that is not finite, a rate, a count of skipped updates, the version of a
+end, a required key, a name, a value that is not finite, a rate, a count of skipped steps, the version of a
 head, a number below what it counts from, a metric that is written as another instrument, reports that stop before the
-run does, a position that others contradict, a time of updates that the clock contradicts, entries of
+run does, a position that others contradict, a time of steps that the clock contradicts, entries of
 several runs, of which none was chosen, no optimizer step, as in the log of a prediction, or a loss of a rank that is
 left out and is not finite."""
 _REQUIREMENTS: Mapping[RefusalCode, str] = {

@@ -192,7 +192,7 @@ class Reader:
         rank.failed.discard(base)
         attributes = self._attributes(base, edge, identifier, step, failed=failed)
         name = "train.checkpoint.fail" if failed and base == "checkpoint_save" else name
-        # While the trace is in step n, n - 1 updates are complete; saves and evaluations follow the update.
+        # While the trace is in step n, n - 1 optimizer steps are complete; saves and evaluations follow the update.
         more = {"id": identifier, "step": step, "a": attributes, "m": self._values(base, edge, entry, failed=failed)}
         yield offset, self._transcript.event(time_us, name, **more, **self._owner(rank))
 

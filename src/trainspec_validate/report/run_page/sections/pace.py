@@ -21,7 +21,7 @@ def pace(context: Context) -> Html:
         job_chart(
             context,
             JobReadings(STEP_TIME, duration, _step_time, without_warmup=True),
-            Chart("Time of an update", "s", from_zero=True),
+            Chart("Time of a step", "s", from_zero=True),
         ),
         job_chart(context, JobReadings(TOKEN_RATE, _rate, _throughput), Chart("Throughput", "token/s", from_zero=True)),
         job_chart(context, JobReadings(UTILIZATION, percent), utilization),

@@ -36,7 +36,7 @@ def _slowest(context: Context) -> Html:
     if found is None:
         return context.absent(SLOWDOWN)
     told = "without `train.rank.slowdown` a rank that waits for a slow one looks as slow"
-    return join(_table(found, f"Longest mean update of {_num_ranks(found)}", duration), _note(told))
+    return join(_table(found, f"Longest mean optimizer step of {_num_ranks(found)}", duration), _note(told))
 
 
 def _table(found: Tallies, caption: str, write: Callable[[float], str]) -> Html:

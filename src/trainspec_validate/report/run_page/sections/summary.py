@@ -86,9 +86,9 @@ def _figures(context: Context) -> Iterator[tuple[str, str]]:
     lasted = (view.last_time_us - view.first_time_us) / 1e6
     yield "lasted", duration(lasted) if lasted > 0 and clock_of(view) != "none" else _NOT_MEASURED
     done = measures.steps(context)
-    yield "updates", _NOT_MEASURED if done is None else f"{done[1]:,}"
+    yield "optimizer steps", _NOT_MEASURED if done is None else f"{done[1]:,}"
     step = measures.spread_of(context, STEP_TIME, without_warmup=True)
-    yield "update, p50", _NOT_MEASURED if step is None else duration(step.median)
+    yield "optimizer step, p50", _NOT_MEASURED if step is None else duration(step.median)
     rate = measures.spread_of(context, TOKEN_RATE)
     yield "tokens/s, p50", _NOT_MEASURED if rate is None else tokens(rate.median)
     used = measures.spread_of(context, UTILIZATION)

@@ -20,7 +20,7 @@ Two benchmarks of MLPerf HPC measure an error: mlcommons/logging, hpc_1.0.0/clos
 """
 _OF_A_RUN = frozenset({"tracked_stats", "eval_accuracy", "eval_error", "block_start", "epoch_start", "eval_start"})
 _OF_A_WHOLE_LOG = ("submission_", "init_st", "run_st")
-"""Beginnings of keys of which an extract of lines about updates has none."""
+"""Beginnings of keys of which an extract of lines about optimizer steps has none."""
 _POSITIONED = frozenset({"tracked_stats", "train_loss", "eval_accuracy"})
 """Entries that are about a position after training has begun."""
 _LEAST_POSITIONS = 3
@@ -28,7 +28,7 @@ _EDGES = {"INTERVAL_START": "_start", "INTERVAL_END": "_stop"}
 
 
 def _has_loss(value: object) -> bool:
-    """Whether a statistic is of updates: means of blocks and of evaluations have counts of their own."""
+    """Whether a statistic is of steps: means of blocks and of evaluations have counts of their own."""
     return isinstance(value, dict) and any(name.strip().endswith("loss") for name in value)
 
 
@@ -76,7 +76,7 @@ class Owed:
         for key, positions in self._positions.items():
             if positions.num >= _LEAST_POSITIONS and positions.largest == 0:
                 message = f"samples_count is 0 in all {positions.num:,} entries {key}, while the run continues"
-                yield positions.first, Refusal(message, "count the samples of all updates before the entry", "rate")
+                yield positions.first, Refusal(message, "count the samples of all steps before the entry", "rate")
         first = self._first
         begun = min((place for key, place in first.items() if key in _OF_A_RUN), default=None)
         start = first.get("run_start", begun)

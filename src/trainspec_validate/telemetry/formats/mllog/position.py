@@ -12,19 +12,19 @@ from trainspec_validate.telemetry.formats.tally import Tally
 
 _TOLD = {
     "samples": "step counts samples; it is divided by the batch",
-    "index": "step counts updates from 0; 1 is added",
-    "count": "step is taken as completed updates",
-    "tokens": "step counts tokens; it is divided by those of an update",
+    "index": "step counts optimizer steps from 0; 1 is added",
+    "count": "step is taken as completed steps",
+    "tokens": "step counts tokens; it is divided by those of a step",
     "epochs": "step counts epochs, which are not converted; records have no step",
     "unknown": "what step counts is not stated, nor does it follow from batch, samples and clock: records have no step",
 }
 _EPOCHS = {
     "samples": "epoch_num counts samples; it is divided by the batch",
-    "tokens": "epoch_num counts tokens; it is divided by those of an update",
+    "tokens": "epoch_num counts tokens; it is divided by those of a step",
     "epochs": "epoch_num counts epochs, which are not converted; evaluations have no step",
     "unknown": "the unit of epoch_num is not stated; evaluations have no step",
 }
-_ROUNDED = "{} is no multiple of the batch; the count of updates is rounded down"
+_ROUNDED = "{} is no multiple of the batch; the count of steps is rounded down"
 _MAX_EPOCHS = 10_000
 """No training has more epochs: a larger epoch_num counts samples or tokens."""
 _MOST_APART = 1.1
@@ -33,15 +33,15 @@ _BLOCKS = ("block_start", "block_stop")
 
 
 class Position:
-    """Turns the metadata of an entry into optimizer updates completed, by what the entries so far say.
+    """Turns the metadata of an entry into optimizer steps completed, by what the entries so far say.
 
-    One round's logs count samples under the name of step, the next round's updates from 0, others tokens under the
+    One round's logs count samples under the name of step, the next round's steps from 0, others tokens under the
     name of epoch: see the alias of `train.step.count`.
     """
 
     def __init__(self, tally: Tally) -> None:
         self.batch = 0
-        """Samples of an update; 0 while it is not known."""
+        """Samples of a step; 0 while it is not known."""
         self._tokens_per_sample = 0
         self._train_samples = 0
         self._units = Units()
@@ -58,7 +58,7 @@ class Position:
             self._train_samples = value
 
     def updates(self, key: str, metadata: Mapping[str, Any], *, is_statistic: bool = False) -> int | None:
-        """Updates completed at an entry; None where its metadata do not say."""
+        """Optimizer steps completed at an entry; None where its metadata do not say."""
         samples = fit.whole(metadata.get("samples_count"), MAX)
         step = fit.whole(metadata.get("step", metadata.get("step_num")), MAX)
         # The count of a block is a position in some rounds and a length in others.
@@ -76,7 +76,7 @@ class Position:
         return fit.step(self._from_epoch(key, metadata))
 
     def rates(self, statistic: Mapping[str, Any]) -> Iterator[Refusal]:
-        """The refusal of a rate of samples that is not the batch over the time of an update next to it."""
+        """The refusal of a rate of samples that is not the batch over the time of a step next to it."""
         rate = fit.number(statistic.get("throughput"))
         seconds = next((fit.number(statistic[name]) for name in STEP_TIMES if name in statistic), None)
         if not isinstance(rate, float) or not isinstance(seconds, float) or not self.batch or self.counts_tokens:
@@ -84,7 +84,7 @@ class Position:
         samples = rate * seconds
         if not self.batch / _MOST_APART <= samples <= self.batch * _MOST_APART:
             message = (
-                f"throughput is {rate:.6g} and the time of an update {seconds:.6g} s, which make {samples:.6g} "
+                f"throughput is {rate:.6g} and the time of a step {seconds:.6g} s, which make {samples:.6g} "
                 f"samples, where the batch has {self.batch:,}"
             )
             yield Refusal(message, "throughput is samples per second of the job, and times are seconds", "rate")
@@ -100,7 +100,7 @@ class Position:
         return samples if samples is not None and ("step" in metadata or "step_num" in metadata) else None
 
     def samples(self, metadata: Mapping[str, Any]) -> int | None:
-        """Samples at an entry that counts them; None where they follow from the updates only."""
+        """Samples at an entry that counts them; None where they follow from the steps only."""
         count = metadata.get("epoch_num") if self._epoch_unit == "samples" else None
         return fit.whole(metadata.get("samples_count", count), MAX)
 
@@ -109,7 +109,7 @@ class Position:
         size = {"samples": self.batch, "tokens": self._tokens}.get(unit, 1) or 1
         if unit == "epochs" or (is_statistic and (unit == "unknown" or step % size)):
             return None
-        # Outside of statistics a step is that many completed updates, or that many samples or tokens.
+        # Outside of statistics a step is that many completed steps, or that many samples or tokens.
         return step + 1 if is_statistic and unit == "index" else step // size
 
     def decide(self, units: Units) -> None:
@@ -120,7 +120,7 @@ class Position:
 
     @property
     def _tokens(self) -> int:
-        """Tokens of an update; 0 while they are not known."""
+        """Tokens of a step; 0 while they are not known."""
         return self.batch * self._tokens_per_sample
 
     def _from_epoch(self, key: str, metadata: Mapping[str, Any]) -> int | None:

@@ -183,7 +183,7 @@ class Reader:
         number = fit.whole(value, 10**12)
         if not number:
             if key in _OF_ONE_OR_MORE:
-                message = f"{key} is {str(value)[:40]!r}, and an update has at least one of what it counts"
+                message = f"{key} is {str(value)[:40]!r}, and an optimizer step has at least one of what it counts"
                 yield offset, Refusal(message, "write the whole number that the run used", "value")
             self._transcript.lose("value", key, f"{key} is no whole number: {str(value)[:40]!r}", offset)
             return
@@ -207,7 +207,7 @@ class Reader:
         about = {"lr": metadata["lr"]} if "lr" in metadata and "lr" not in value else {}
         for name, number in {**value, **about}.items():
             if name == "train_step_time" and self._is_mean(value, metadata):
-                message = "some train_step_time are means of a block, next to those of each update"
+                message = "some train_step_time are means of a block, next to those of each step"
                 self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
             elif name in _WITHOUT_METRIC:
                 message = f"tracked_stats.{name} is {_WITHOUT_METRIC[name]}"
@@ -232,19 +232,19 @@ class Reader:
         yield offset, self._transcript.sample(time_us, values, step=step)
 
     def _loss(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
-        """A loss with an entry of its own, of one update or, as in other logs, a mean over those since the last."""
+        """A loss with an entry of its own, of one step or, as in other logs, a mean over those since the last."""
         step, before = self._position.updates("train_loss", metadata), self._loss_step
         if step is None:
-            message = "train_loss is of an update that is not stated; train.loss.mean is of one update"
+            message = "train_loss is of a step that is not stated; train.loss.mean is of one step"
             self._transcript.lose("meaning", "train_loss", message, offset)
             return
         self._loss_step = step
         if step - (before or 0) > 1:
-            message = f"train_loss is reported after {step - (before or 0)} updates at once and can be a mean over them"
+            message = f"train_loss is reported after {step - (before or 0)} steps at once and can be a mean over them"
             self._transcript.lose("meaning", "train_loss", message, offset)
         if before is not None and step <= before:
-            message = f"train_loss is at {step:,} updates, where the one before is at {before:,}"
-            yield offset, Refusal(message, "write the samples of all completed updates, which grow", "step")
+            message = f"train_loss is at {step:,} optimizer steps, where the one before is at {before:,}"
+            yield offset, Refusal(message, "write the samples of all completed steps, which grow", "step")
         values: dict[str, MetricValue] = {}
         about = {"lr": metadata["lr"]} if "lr" in metadata else {}
         for name, number in {"train_loss": value, **about}.items():
@@ -263,7 +263,7 @@ class Reader:
                 yield offset, Refusal(message, f"write {name.strip()!r}", "name")
 
     def _is_mean(self, value: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-        """Whether a time of an update is the mean of many, in a log that has each of them too."""
+        """Whether a time of a step is the mean of many, in a log that has each of them too."""
         self._has_updates |= "throughput" not in value and "step" in metadata
         return ("step" not in metadata and "step_num" not in metadata) or (self._has_updates and "throughput" in value)
 
@@ -287,7 +287,7 @@ class Reader:
             is_rounded = samples is not None and samples % self._position.batch != 0
             counts = self._counts(step, samples)
             if is_rounded:
-                # Exact samples are not those of the rounded count of updates: their record has no step.
+                # Exact samples are not those of the rounded count of steps: their record has no step.
                 updates = {"train.step.count": counts.pop("train.step.count")}
                 yield offset, self._transcript.sample(time_us, counts)
                 counts = updates
@@ -328,7 +328,7 @@ def _not_finite(key: str, value: Any) -> Iterator[Refusal]:
     numbers = value.items() if isinstance(value, dict) else ((key, value),)
     for name, number in numbers:
         if isinstance(number, float) and not math.isfinite(number):
-            help_text = 'JSON has no such number: write the text "NaN", and count the update as skipped'
+            help_text = 'JSON has no such number: write the text "NaN", and count the step as skipped'
             yield Refusal(f"{name} is {fit.told(number)}", help_text, "not-finite")
 
 

@@ -15,7 +15,7 @@ _FEWEST = 8
 """Reports of which the first half shows a unit."""
 _MOST_OTHER = 0.2
 """Share of the reports whose steps may be other than those of the rest."""
-_HELP = "write the count of completed updates, or of samples, in all reports"
+_HELP = "write the count of completed steps, or of samples, in all reports"
 
 
 def contradictions(entries: Sequence[Entry]) -> Iterator[Found]:
@@ -65,20 +65,20 @@ def _turn(entries: Sequence[Entry], reports: Sequence[Entry]) -> Found | None:
 
 
 def _no_multiple(entries: Sequence[Entry], reports: Sequence[Entry]) -> Found | None:
-    """The first report whose step is no multiple of the samples or tokens of an update, as nearly all others are."""
+    """The first report whose step is no multiple of the samples or tokens of a step, as nearly all others are."""
     batch, length = (_setting(entries, key) for key in ("global_batch_size", "max_sequence_length"))
     for size, unit in ((batch * length, "tokens"), (batch, "samples")):
         other = [each for each in reports if size > 1 and (each.step or 0) % size]
         regular = [each for each in reports if each not in other]
         fitting = readings(entries, regular, batch, length) if len(regular) >= _FEWEST else []
         if other and len(other) <= _MOST_OTHER * len(reports) and fitting == [unit]:
-            message = f"step is {other[0].step or 0:,}, no multiple of the {size:,} {unit} of an update, as those of "
+            message = f"step is {other[0].step or 0:,}, no multiple of the {size:,} {unit} of a step, as those of "
             message += f"{len(regular):,} of {len(reports):,} reports are"
             return other[0].offset, Refusal(message, _HELP, "step")
     return None
 
 
-_UNITS = {"count": "updates", "samples": "samples", "tokens": "tokens"}
+_UNITS = {"count": "optimizer steps", "samples": "samples", "tokens": "tokens"}
 
 
 def _setting(entries: Sequence[Entry], key: str) -> int:

@@ -132,7 +132,7 @@ def _step_unit(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, l
 
 
 def readings(entries: Sequence[Entry], reports: Sequence[Entry], batch: int, length: int) -> list[Unit]:
-    """Units that the steps of reports of updates can have, by the positions that other entries state in samples."""
+    """Units that the steps of reports of steps can have, by the positions that other entries state in samples."""
     steps = [step for each in reports if (step := each.step) is not None]
     sizes: dict[Unit, float] = {"count": batch or 1, **({"samples": 1} if batch > 1 else {})}
     if length:
@@ -155,7 +155,7 @@ def _of_pairs(paired: Sequence[tuple[int | None, int | None]], batch: int) -> Un
 
 
 def _epoch_unit(paired: Sequence[tuple[int, int]], batch: int, length: int) -> Unit | None:
-    """What epochs count that stand next to steps, which are updates outside of statistics."""
+    """What epochs count that stand next to steps, which are optimizer steps outside of statistics."""
     sizes: dict[Unit, int] = {"samples": batch, "tokens": batch * length}
     fitting = [unit for unit, size in sizes.items() if size and all(e == s * size for s, e in paired)]
     return fitting[0] if paired and len(fitting) == 1 else None
