@@ -1,4 +1,4 @@
-"""Finds the programs in zip containers of PyTorch, which its loaders run: TorchScript, torch.package and torch.export."""
+"""Finds programs in zip containers, which loaders of PyTorch run: of TorchScript, torch.package and torch.export."""
 
 from __future__ import annotations
 
