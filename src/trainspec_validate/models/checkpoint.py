@@ -217,7 +217,7 @@ class Grace(DocumentPart):
 class RestartLimits(DocumentPart):
     """When a job stops trying."""
 
-    max_restarts: Annotated[Whole, Meta(ge=0, le=1_000_000, extra_json_schema={"x-requirement": RESTART_LIMITS})]
+    max_restarts: Annotated[Whole, Meta(ge=0, le=10_000, extra_json_schema={"x-requirement": RESTART_LIMITS})]
     """Restarts of the whole job."""
     max_restarts_without_progress: Annotated[
         Whole, Meta(ge=0, le=1000, extra_json_schema={"x-requirement": RESTART_LIMITS})

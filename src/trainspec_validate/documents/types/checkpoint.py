@@ -246,7 +246,7 @@ class Grace(Record, frozen=True, kw_only=True):
 class RestartLimits(Record, frozen=True, kw_only=True):
     """When a job stops trying."""
 
-    max_restarts: Annotated[int, Meta(ge=0, le=1_000_000, extra_json_schema={"x-requirement": RESTART_LIMITS})]
+    max_restarts: Annotated[int, Meta(ge=0, le=10_000, extra_json_schema={"x-requirement": RESTART_LIMITS})]
     """Restarts of the whole job."""
     max_restarts_without_progress: Annotated[
         int, Meta(ge=0, le=1000, extra_json_schema={"x-requirement": RESTART_LIMITS})
