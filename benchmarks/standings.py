@@ -14,7 +14,7 @@ from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.step_time import step_time
 from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, networks_of, seconds_of, work_of
 from trainspec_validate.planner.search import fitting, search, settings_of
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, layouts, shardings
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, layouts, planned_bytes, shardings
 
 _FAR = 2
 """Times the measured step from which on a prediction is of another plan."""
@@ -116,7 +116,7 @@ def _timed(goal: Goal, choice: Choice, own: Own | None) -> Timed:
     networks = networks_of(goal.machine, choice.layout, settings)
     seconds = step_time(work if own is None else own.means.own(work, own.run.work), networks, seconds_of).seconds
     memory = memory_of_stage(goal.model, choice.layout, settings)[1]
-    return Timed(choice, seconds, memory.with_reserve(goal.reserve_bytes))
+    return Timed(choice, seconds, planned_bytes(memory, goal.machine.accelerator, goal.reserve_bytes))
 
 
 def _settings(choice: Choice, own: Own | None) -> Settings:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from trainspec_validate.checking.selection import resolve
 from trainspec_validate.documents.commented import said
 from trainspec_validate.documents.keys import key_paths
 from trainspec_validate.documents.schema import load_schema
-from trainspec_validate.documents.schema_messages import FORMS, shown
+from trainspec_validate.documents.schema_messages import FORMS, _range_message, shown
+from trainspec_validate.documents.types import KINDS
 from trainspec_validate.model.aliases import KEYS, REMEDIES, VALUES, fold
 from trainspec_validate.model.finding import Finding, Report, Severity
 from trainspec_validate.model.quantities import in_words, read_quantity, singular_of_one, written
@@ -286,7 +288,7 @@ ONE_MISTAKE = [
         "power_usage_effectiveness: 1.2",
         "power_usage_effectiveness: 0.8",
         "0.8",
-        "0.8 is too small; the least is 1",
+        "0.8 is too small; the least is 1 (write a value from 1 to 3)",
     ),
     yaml(
         "plan",
@@ -850,3 +852,39 @@ def test_a_mapping_of_any_keys_without_a_value_beside_an_unknown_key_is_a_findin
     path.write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\nmetadata:\n  name: x\n  driver: 1\n  labels:\n")
     found = {(one.requirement, one.span.line) for one in validate([path]).findings if one.span}
     assert found >= {("TS-DOC-005", 5), ("TS-DOC-007", 6)}
+
+
+def _ranges(kind: str) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Every bound in the schema of a kind, with a value beyond it."""
+    found: list[tuple[str, Any, dict[str, Any]]] = []
+    pending: list[Any] = [load_schema(kind)]
+    while pending:
+        node = pending.pop()
+        pending += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+            if isinstance(node, dict) and isinstance(node.get(key), int | float):
+                step = -(abs(node[key]) + 1) if key.endswith("inimum") else abs(node[key]) + 1
+                found.append((key, node[key] + step, node))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_beyond_its_bounds_is_told_what_would_be_right(kind: str) -> None:
+    ranges = _ranges(kind)
+    assert len(ranges) > 50
+    for key, value, subschema in ranges:
+        _, remedy = _range_message(key, value, subschema)
+        assert remedy, subschema
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("plan", "global_sequences: 512", "global_sequences: 134217728"),
+        ("plan", "micro_sequences: 1", "micro_sequences: 134217728"),
+        ("plan", "global_tokens: 4194304", "global_tokens: 1073741824"),
+        ("checkpoint", "retention:\n  num_kept: 4", "retention:\n  num_kept: 2360"),
+    ],
+)
+def test_the_largest_jobs_are_within_bounds(name: str, old: str, new: str) -> None:
+    assert "TS-DOC-009" not in {finding.requirement for finding in judge(name, old, new).findings}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from click.testing import CliRunner
@@ -340,3 +341,41 @@ def test_a_name_that_a_finding_would_hand_on_untouched_is_not_judged(tmp_path: P
         result = CliRunner().invoke(gate, [str(tmp_path), "--format", style])
         assert result.exit_code == 1, result.output
         assert "TS-CLU-001" in result.stdout
+
+
+def _absent(model: type[Any], value: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[str]:
+    """The optional keys of a document that it does not give."""
+    hints = get_type_hints(model)
+    for name in model.__struct_fields__:
+        parts = [part for part in get_args(hints[name]) or (hints[name],) if hasattr(part, "__struct_fields__")]
+        given = value.get(name)
+        if given is None and name not in {"unknowns", "metadata", "extensions"}:
+            yield ".".join((*place, name))
+        elif isinstance(given, dict) and len(parts) == 1:
+            yield from _absent(parts[0], given, (*place, name))
+
+
+HOLDS = {
+    "scaling": ("  reduction: fp32\n", "  reduction: fp32\n  loss_scaling: {mode: static, initial_scale: 1024}\n"),
+    "rate": ("memory:\n", "optimizer: {name: adamw, learning_rate: {kind: constant, peak: 1.0e-4}}\nmemory:\n"),
+}
+"""Groups of a plan that the base has not, with a setting beside which other keys would be wrong."""
+
+
+@pytest.mark.parametrize("name", [*TEXTS, *HOLDS])
+def test_a_key_that_is_listed_as_unknown_never_counts_as_given(name: str) -> None:
+    path = f"{name if name in TEXTS else 'plan'}.yaml"
+    text = Path(path).read_text(encoding="utf-8")
+    if name in HOLDS:
+        text = text.replace(*HOLDS[name])
+        assert HOLDS[name][1] in text
+    Path(path).write_text(text, encoding="utf-8")
+    before = {(f.requirement, f.pointer) for f in validate(["."]).findings}
+    data = load_text(text, path).data
+    wrong = []
+    part = {"scaling": "precision.loss_scaling", "rate": "optimizer"}.get(name, "")
+    for key in (key for key in _absent(KINDS[data["kind"]], data) if key.startswith(part)):
+        Path(path).write_text(f"{text}unknowns: [{key}]\n", encoding="utf-8")
+        found = {(f.requirement, f.pointer) for f in validate(["."]).findings}
+        wrong += [(key, *each) for each in found - before]
+    assert wrong == []

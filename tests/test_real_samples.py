@@ -34,6 +34,8 @@ BLOOM: Expected = [
     ("TS-TEL-036", 34),
     # Samples per second of 0.005 where 2,048 samples took 384 s: divided by milliseconds. The last finding has 4 lines.
     *(("TS-TEL-038", line) for line in range(80, 88)),
+    # The same rates next to those of the lines before, in which they are a thousand times as large.
+    ("TS-TEL-038", 80),
     # The loss scale is halved, which an overflow does, and the line says that no iteration was skipped.
     *(("TS-TEL-042", line) for line in (4, 5, 71, 85, 86, 87, 89, 90)),
 ]

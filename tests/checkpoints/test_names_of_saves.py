@@ -265,3 +265,20 @@ def test_runs_and_metrics_in_names(names: list[str], wanted: str, tmp_path: Path
         torch.save({"model": {"w": torch.full((2,), float(number))}}, tmp_path / name)
     result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
     assert (result.exit_code, Path(result.stdout.strip()).name) == ((0, wanted) if wanted else (2, "")), result.output
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (("rwkv-0.pth", "rwkv-1.pth", "rwkv-2.pth", "rwkv-final.pth"), "rwkv-final.pth"),
+        (("model_10k.pt", "model_12k.pt"), "model_12k.pt"),
+        (("model_900.pt", "model_10k.pt"), "model_10k.pt"),
+        (("resnet50_acc71.2.pth", "resnet50_acc73.4.pth"), 2),
+        (("model_10k_0.5123.pt", "model_12k_0.4567.pt"), 2),
+    ],
+)
+def test_whole_models_under_other_names_are_each_a_save(
+    names: tuple[str, ...], wanted: str | int, tmp_path: Path
+) -> None:
+    torch_files(tmp_path, names)
+    assert chosen(tmp_path) == wanted, invoke(tmp_path).output

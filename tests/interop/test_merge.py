@@ -260,3 +260,12 @@ def test_a_generation_that_a_file_tells_stays() -> None:
     merged = merge([with_links(generation="3")])
     assert merged.facts["node_groups"][0]["scale_up"]["generation"] == "3"
     assert merged.derived == {}
+
+
+def test_what_the_family_of_a_model_has_not_is_not_unknown() -> None:
+    keys = ("num_active_parameters", "experts", "state_space", "num_parameters")
+    unknown = tuple(Unknown(("model", key), "not counted") for key in keys)
+    for family, left in (("dense-transformer", {3}), ("moe-transformer", {0, 1, 3}), ("hybrid", {0, 1, 2, 3})):
+        facts = {"model": {"name": "m", "family": family}}
+        merged = merge([Fragment("TrainingPlan", "test", "a", facts, unknown=unknown)])
+        assert {entry.pointer[1] for entry in merged.unknown} & set(keys) == {keys[i] for i in left}

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.pipeline.test_detect import STREAMS
+from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.pipeline.data_sets import holds_tokens, is_data_set
 
@@ -142,3 +143,25 @@ def test_a_run_that_finds_nothing_names_what_is_imported(tmp_path: Path, monkeyp
     assert result.stderr.splitlines()[-1] == "Error: 1 file is of formats that are imported: trainspec import ds.json"
     (tmp_path / "ds.json").write_text("{}", encoding="utf-8")
     assert "import" not in invoke(".").stderr
+
+
+REFUSED = """\
+#!/bin/bash
+# bash serve.sh maxtext/configs/base.yml per_device_batch_size=4 ici_tensor_parallelism=4
+python -u -m benchmarks.api_server.maxtext_server "$@"
+"""
+
+
+def test_the_example_of_an_import_is_a_file_that_an_import_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sh").write_text(REFUSED, encoding="utf-8")
+    (tmp_path / "other.yaml").write_text("a: 1\n", encoding="utf-8")
+    assert CliRunner().invoke(toolbox, ["import", "a.sh"]).exit_code != 0
+    line = invoke(".").stderr.splitlines()[-1]
+    assert line.startswith("Error: 1 file is of formats that are imported: ")
+    assert "a.sh" not in line
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "train_batch_size": 8}', encoding="utf-8")
+    line = invoke(".").stderr.splitlines()[-1]
+    assert line == "Error: 2 files are of formats that are imported: trainspec import ds.json"

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "spec" / "v1" / "base"
 CLUSTER = ROOT / "examples" / "clusters" / "meta-llama3-24k.yaml"
 STREAM = ROOT / "examples" / "broken" / "job.jsonl"
+H100_BYTES = 81559 * 2**20  # as nvidia-smi reports (mlcommons/training_results_v4.0:NVIDIA/systems)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_plans_are_typed_and_without_findings() -> None:
         assert job.plan.parallelism.num_accelerators == 512
         assert 0 < job.low_step_seconds < job.step_seconds < job.high_step_seconds
         assert 0 < job.model_flops_utilization < 1
-        assert job.memory_bytes < 80e9
+        assert job.memory_bytes < H100_BYTES
         assert validate([CLUSTER, job.plan, job.policy]).findings == ()
         assert "# chosen: " in job.plan_text
         texts = [NamedText("plan.yaml", job.plan_text), NamedText("checkpoint.yaml", job.policy_text)]
@@ -98,8 +99,13 @@ def test_wrong_words_and_documents_of_a_plan() -> None:
 
 @pytest.mark.slow
 def test_a_planned_job_is_exported() -> None:
-    job = plan(CLUSTER, "llama3-8b", num_ranks=64, global_sequences=512).jobs[0]
+    # MaxText shards no gradients alone, as the fastest plan for any framework does.
+    any_job, maxtext = (
+        plan(CLUSTER, "llama3-8b", num_ranks=64, global_sequences=512, num_jobs=1, framework=framework).jobs[0]
+        for framework in (None, "maxtext")
+    )
     for name in export_formats():
+        job = maxtext if name == "maxtext" else any_job
         written = export(job.plan, name, cluster=CLUSTER, policy=job.policy)
         assert written.name
         assert written.text.strip()

@@ -133,9 +133,9 @@ def test_a_total_order_keeps_every_two_choices_apart() -> None:
 def test_a_choice_that_fills_the_memory_fits() -> None:
     goal = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=8).goal
     best = search(goal, 1).best[0]
-    machine = replace(goal.machine, memory_bytes=best.memory.total)
+    machine = replace(goal.machine, memory_bytes=best.memory.high_total)
     assert search(replace(goal, machine=machine, reserve_bytes=0), 1).best == (best,)
-    reserve = best.memory.context + best.memory.communication
+    reserve = best.memory.high_total - best.memory.allocator
     assert search(replace(goal, machine=machine, reserve_bytes=reserve), 1).best == (best,)
     less = search(replace(goal, machine=machine, reserve_bytes=reserve + 1e6), 1).best[0]
     assert less.memory.total <= best.memory.total - 1e6

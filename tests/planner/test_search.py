@@ -194,7 +194,7 @@ def test_chunks_of_which_the_ends_alone_are_smaller_are_simpler_than_others(aske
 @pytest.mark.slow
 def test_no_chunks_and_no_uneven_split_for_less_than_the_error_of_a_prediction(asked: Make) -> None:
     """The fastest plan for 80 layers without context ranks has 14 uneven chunks on a rank and gains 0.13 %."""
-    ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128).goal, 1_000)
+    ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=256, global_sequences=256).goal, 1_000)
     first = ranking.plans[0]
     context = first.choice.layout.context
     fastest = next(one for one in ranking.best if one.choice.layout.context == context)

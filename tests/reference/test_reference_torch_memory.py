@@ -72,7 +72,7 @@ def test_peaks_of_steps_are_equal_and_no_less_than_a_part_of_the_prediction(tmp_
 def test_a_system_that_does_not_tell_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resident.resident_bytes() > 10 << 20
     monkeypatch.setattr(resident, "_STATUS", tmp_path / "absent")
-    with pytest.raises(UnsupportedError, match="does not tell"):
+    with pytest.raises(UnsupportedError, match="does not report"):
         resident.resident_bytes()
     (tmp_path / "absent").write_text("Name: x\n")
     with pytest.raises(UnsupportedError, match="VmRSS"):

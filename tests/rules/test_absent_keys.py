@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from trainspec_validate import validate
 from trainspec_validate.documents.load import load_text
-from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.finding import Finding, Verdict
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 FILES = ("cluster.yaml", "plan.yaml", "checkpoint.yaml")
@@ -93,6 +93,86 @@ def test_what_must_hold_of_an_absent_key_is_not_judged(tmp_path: Path, file: str
     (entry,) = [entry for entry in validate([tmp_path]).unjudged if requirement in entry.requirements]
     assert str(place[-1]) in entry.reason
     assert entry.path.endswith(file)
+
+
+BACKEND = {"num_planes": 4, "plane_bandwidth_bytes_per_second": 12.5e9}
+GROUPS = {"tiers": [{"name": "leaf", "group_num_nodes": 8}, {"name": "spine", "group_num_nodes": 12}]}
+ONE_GROUP = {"tiers": [{"name": "leaf", "group_num_nodes": 8}, {"name": "spine", "group_num_nodes": None}]}
+FABRICS: list[tuple[str, dict[str, Any]]] = [
+    ("TS-TOP-001", BACKEND),
+    ("TS-TOP-002", {"num_rails": 8}),
+    ("TS-TOP-014", GROUPS),
+    ("TS-TOP-014", ONE_GROUP),
+    ("TS-TOP-015", {"max_num_nics": 128}),
+    ("TS-TOP-027", GROUPS),
+]
+
+
+@pytest.mark.parametrize("nics", [None, [{"name": "rail", "fabric": None}]])
+@pytest.mark.parametrize(("requirement", "keys"), FABRICS)
+def test_a_fabric_that_no_interface_names_has_nothing_to_compare_with(
+    verdict: Callable[..., Verdict], requirement: str, keys: dict[str, Any], nics: Any
+) -> None:
+    cluster = {"fabrics": [{"name": "backend", **keys}], "node_groups": [{"name": "compute", "nics": nics}]}
+    assert verdict(requirement, cluster=cluster) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("requirement", "keys", "expected"),
+    [
+        ("TS-TOP-001", {**BACKEND, "spraying": {"num_entropy_values": 128}}, Verdict.PASS),
+        ("TS-TOP-001", {**BACKEND, "spraying": {"num_entropy_values": 127}}, Verdict.FAIL),
+        ("TS-TOP-001", {"num_planes": 4}, Verdict.FAIL),
+        ("TS-TOP-002", {"num_rails": None}, Verdict.NOT_RUN),
+        ("TS-TOP-014", {"tiers": [*GROUPS["tiers"][:1], {"name": "spine", "group_num_nodes": 16}]}, Verdict.PASS),
+        ("TS-TOP-014", {"tiers": [*GROUPS["tiers"][:1], {"name": "spine", "group_num_nodes": 4}]}, Verdict.FAIL),
+    ],
+)
+def test_what_needs_no_interface_is_judged_without_one(
+    verdict: Callable[..., Verdict], requirement: str, keys: dict[str, Any], expected: Verdict
+) -> None:
+    cluster = {"fabrics": [{"name": "backend", **keys}], "node_groups": [{"name": "compute", "nics": None}]}
+    assert verdict(requirement, cluster=cluster) is expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"read_bandwidth_bytes_per_second": None, "capacity_bytes": None}, Verdict.NOT_APPLICABLE),
+        ({"read_bandwidth_bytes_per_second": None}, Verdict.PASS),
+        ({"capacity_bytes": None}, Verdict.PASS),
+    ],
+)
+def test_a_rate_of_a_store_alone_is_compared_with_nothing(
+    verdict: Callable[..., Verdict], keys: dict[str, Any], expected: Verdict
+) -> None:
+    disk = {"name": "node-disk", "read_bandwidth_bytes_per_second": None, "write_bandwidth_bytes_per_second": None}
+    cluster = {
+        "node_groups": [{"name": "compute", "nics": None}],
+        "storage_targets": [disk, {"name": "shared-files", **keys}],
+    }
+    assert verdict("TS-CLU-034", cluster=cluster) is expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, Verdict.NOT_APPLICABLE),
+        ({"interval": {"step_seconds": 30}, "job": {"step_seconds_p99": 40}}, Verdict.PASS),
+        ({"save": {"num_parameters": 70e9, "bytes_per_parameter": None}}, Verdict.PASS),
+    ],
+)
+def test_a_policy_without_two_figures_of_its_saves_has_none_to_compare(
+    verdict: Callable[..., Verdict], keys: dict[str, Any], expected: Verdict
+) -> None:
+    policy: dict[str, Any] = {
+        "save": {"num_parameters": None, "bytes_per_parameter": None, "persist_seconds_p95": None},
+        "interval": {"step_seconds": None},
+        "job": {"step_seconds_p99": None},
+    }
+    for section, figures in keys.items():
+        policy[section] = {**policy[section], **figures}
+    assert verdict("TS-CKP-064", checkpoint=policy) is expected
 
 
 def test_no_shape_is_guessed_without_its_heads(tmp_path: Path) -> None:

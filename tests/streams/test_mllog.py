@@ -310,7 +310,7 @@ def test_a_loss_of_several_updates_is_read_and_said_to_be_a_mean() -> None:
     assert found.values("train.learning_rate") == [0.01, 0.02]
     assert [sample.step for sample in found.samples if sample.step] == [10, 20]
     (told,) = [loss for loss in found.losses.entries if loss.what == "train_loss"]
-    assert told.message == "train_loss is reported after 10 optimizer steps at once and can be a mean over them"
+    assert told.message == "train_loss is reported after 10 steps at once and can be a mean over them"
 
 
 @pytest.mark.parametrize("metadata", [{"samples_count": 33}, {}])

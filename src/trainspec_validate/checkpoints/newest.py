@@ -36,6 +36,7 @@ from trainspec_validate.checkpoints.saves import (
     Saved,
     are_equal,
     are_parts,
+    are_unordered,
     contradiction,
     state_of,
     states_in,
@@ -217,7 +218,7 @@ def _apart(group: Group) -> Group:
 def _check_order(one: Candidate, others: Sequence[Candidate], terms: _Terms) -> None:
     """Refuse to choose a state where another whole one may be newer."""
     for other, saved, beside in _pairs(one, others):
-        words = contradiction(saved, beside) or are_parts(saved, beside)
+        words = contradiction(saved, beside) or are_parts(saved, beside) or are_unordered(saved, beside)
         if words and not _judge(other, (), None, terms).faults:
             raise SeveralSeriesError(f"{words}; name the file to resume from")
 

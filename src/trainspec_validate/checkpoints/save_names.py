@@ -24,7 +24,7 @@ _BEFORE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 """A number before its word, as in `9epoch.pth` and `model_9000_steps.pt`."""
-_LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})$", re.ASCII)
+_LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})(?P<unit>[kK])?$", re.ASCII)
 _DATE = re.compile(
     r"(?<!\d)(?P<number>(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01]))(?!\d)", re.ASCII
 )
@@ -59,7 +59,10 @@ def counts_in(name: str) -> dict[str, tuple[int, ...]]:
     if not found and (match := _DATE.search(stem)):
         return {DATE: (int(re.sub(r"\D", "", match["number"])),)}
     last = _LAST.search(stem)
-    return found or ({form_of(stem): (int(last["number"]),)} if last else {})
+    if found or not last:
+        return found
+    form = form_of(stem.removesuffix(last["unit"] or ""))  # the other units are sizes of models, such as 7b
+    return {form: (int(last["number"]) * (1_000 if last["unit"] else 1),)}
 
 
 def _numbers(match: re.Match[str]) -> tuple[int, ...]:

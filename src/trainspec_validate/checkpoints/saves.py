@@ -79,7 +79,7 @@ def states_in(root: Path) -> list[str]:
         return []
     saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
     are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved) or _are_counted(saved)
-    are_apart = are_apart or _are_weights(saved)
+    are_apart = are_apart or _are_weights(saved) or _are_measured(saved)
     return [one.name for one in states_of(saved)] if are_apart else []
 
 
@@ -139,7 +139,7 @@ def _bare(name: str) -> str:
 
 def _rest(name: str) -> str:
     """What is left of a name without its ranks, its numbers and a word such as `best`."""
-    return re.sub(r"[-_.=#v]+", "", form_of(_SLOT.sub("", _bare(name))))
+    return re.sub(r"[-_.=#v]+", "", form_of(re.sub(r"(?<=\d)[kK]$", "", _SLOT.sub("", _bare(name)))))
 
 
 def _has_index(checkpoint: Checkpoint) -> bool:
@@ -221,7 +221,27 @@ def _are_weights(saved: Sequence[Saved]) -> bool:
     counted = [one.number for one in saved if not _SLOT.search(_bare(one.name))]
     if len({_rest(one.name) for one in saved}) > 1 or -1 in counted or any(_OF.search(one.name) for one in saved):
         return False
-    return not counted or (len(read) > 1 and len(counted) > 1 and _are_sparse(counted))
+    are_no_shards = len(counted) < len(saved) or (len(counted) > 1 and _are_sparse(counted))
+    return not counted or (len(read) > 1 and are_no_shards)
+
+
+def _are_measured(saved: Sequence[Saved]) -> bool:
+    """Whether files hold the same tensors of the same sizes, and each name has a metric of its own."""
+    metrics = [_metrics(one) for one in saved]
+    shapes = {one.progress.shapes for one in saved if one.progress}
+    return all(metrics) and len(set(metrics)) == len(metrics) and len(shapes) == 1 and frozenset() not in shapes
+
+
+def _metrics(one: Saved) -> tuple[str, ...]:
+    return tuple(_METRIC.findall(_END.sub("", one.name)))
+
+
+def are_unordered(one: Saved, other: Saved) -> str:
+    """Why nothing but the time of the last change orders two files with metrics in names, in words; else empty."""
+    are_named = any(_SLOT.search(_END.sub("", each.name)) for each in (one, other))
+    if are_named or not (_metrics(one) and _metrics(other)) or any(sign.value for sign in _signs(one, other)):
+        return ""
+    return f"neither names nor contents say which of {one.name} and {other.name} is newer"
 
 
 def _are_sparse(numbers: Sequence[int]) -> bool:

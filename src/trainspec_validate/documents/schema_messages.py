@@ -238,7 +238,17 @@ def _range_message(keyword: str, value: Any, subschema: Schema) -> tuple[str, st
             parts.append(f"{written(value)} {name} is {written(value * factor)}")
     if unit in {"", "1"} and not small and bound == 1 and 1 < value <= 100:
         parts.append(f"a share, not per cent: {written(value)} % is {written(value / 100)}")
-    return message, ": ".join(parts)
+    return message, ": ".join(parts or [_range_help(subschema)])
+
+
+def _range_help(subschema: Schema) -> str:
+    """What a value may be, by both of its bounds."""
+    words = {"minimum": "no less than", "exclusiveMinimum": "above", "maximum": "no more than"}
+    words["exclusiveMaximum"] = "below"
+    sides = [f"{text} {written(subschema[key])}" for key, text in words.items() if key in subschema]
+    if "minimum" in subschema and "maximum" in subschema:
+        sides = [f"from {written(subschema['minimum'])} to {written(subschema['maximum'])}"]
+    return f"write a value {' and '.join(sides)}"
 
 
 def _said(bound: float, unit: str) -> str:

@@ -14,7 +14,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Ki
 from trainspec_validate.interop.lone_node import drop_lone_node
 from trainspec_validate.interop.precedence import Inputs, Side, drop_outdated, forget, prefer, value_at
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.performance.derived.families import TRANSFORMERS, shape_lacks
+from trainspec_validate.performance.derived.families import TRANSFORMERS, foreign_keys, shape_lacks
 
 _APPENDED = frozenset({"measurements", "observations", "frameworks", "sources"})
 """Lists whose entries are records of their own: those of every file are kept."""
@@ -291,10 +291,12 @@ def _moved(joint: _Joint, pointer: Pointer) -> Pointer:
 
 
 def _open(facts: Mapping[str, Any], unknown: Sequence[Unknown]) -> list[Unknown]:
-    """What stays unknown: not what another file tells; each path once."""
+    """What stays unknown: not what another file tells, nor what the family of the model has not; each path once."""
     left: dict[Pointer, Unknown] = {}
+    family = value_at(facts, ("model", "family"))
+    foreign = {("model", key) for key in foreign_keys(family)} if family else set()
     for entry in unknown:
-        if value_at(facts, entry.pointer) is None:
+        if value_at(facts, entry.pointer) is None and entry.pointer[:2] not in foreign:
             left.setdefault(entry.pointer, entry)
     return list(left.values())
 

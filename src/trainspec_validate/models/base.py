@@ -16,6 +16,11 @@ def _quantity(unit: str, low: float, high: float) -> object:
 # Bounds are physical plausibility, several times beyond anything built: they exist to catch a slipped prefix or unit.
 Count = Annotated[Whole, Meta(ge=1, le=100_000_000)]
 CountOrZero = Annotated[Whole, Meta(ge=0, le=100_000_000)]
+SequenceCount = Annotated[Whole, Meta(ge=1, le=10_000_000_000)]
+"""Sequences, or images, of a step: 131,072 accelerators with 8,192 each take 1.1e9."""
+StepTokens = Annotated[Whole, Meta(ge=1, le=1_000_000_000_000)]
+"""Tokens of a step: a job on 50,944 TPU v5e took 417e6 (AI-Hypercomputer/maxtext:MaxText/configs/v5e/README.md), and
+131,072 accelerators with 1e6 each take 131e9."""
 Degree = Annotated[Whole, Meta(ge=1, le=1_000_000)]
 Parameters = Annotated[float, _quantity("1", 1, 1e16)]
 Tokens = Annotated[float, _quantity("{token}", 0, 1e15)]

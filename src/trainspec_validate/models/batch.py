@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
-from trainspec_validate.models.base import Count, Degree, Fraction, Text, Tokens
+from trainspec_validate.models.base import Count, Degree, Fraction, SequenceCount, StepTokens, Text, Tokens
 
 _ELASTIC_LISTS = {"x-requirement": "TS-BAT-017"}
 _NOISE_SETTINGS = {"x-requirement": "TS-BAT-022"}
@@ -18,11 +18,11 @@ class BatchStage(DocumentPart):
 
     from_tokens: Tokens
     """Tokens seen when this stage begins."""
-    global_sequences: Count
+    global_sequences: SequenceCount
     """Sequences of one optimizer step."""
     sequence_length: Count | None = None
     """Tokens of one sequence in this stage; absent means the model's."""
-    global_tokens: Count | None = None
+    global_tokens: StepTokens | None = None
     """Tokens of one optimizer step."""
     learning_rate_factor: Annotated[float, Meta(gt=0, le=1000)] | None = None
     """Learning rate of this stage divided by that of the first."""
@@ -35,7 +35,7 @@ class LearningRateRule(DocumentPart):
 
     rule: Literal["none", "linear", "square-root", "adascale", "adam-square-root", "declared"]
     """Factor as a function of batch growth; `declared` takes the factors of the ramp."""
-    base_global_sequences: Count | None = None
+    base_global_sequences: SequenceCount | None = None
     """Batch at which the learning rate was tuned."""
 
 
@@ -44,9 +44,9 @@ class BatchController(DocumentPart):
 
     signal: Literal["gradient-noise-scale", "norm-test", "loss", "throughput", "other"]
     """Signal that it reads."""
-    min_global_sequences: Count
+    min_global_sequences: SequenceCount
     """Smallest batch that it may choose."""
-    max_global_sequences: Count
+    max_global_sequences: SequenceCount
     """Largest batch that it may choose."""
     interval_steps: Count
     """Optimizer steps between decisions."""
@@ -108,7 +108,7 @@ class WorkerShare(DocumentPart):
 
     num_data_ranks: Degree
     """Data ranks in this class."""
-    sequences_per_rank: Count
+    sequences_per_rank: SequenceCount
     """Sequences that each of them takes in one optimizer step."""
     gradient_weight: Fraction | None = None
     """Weight of each rank's gradient in the global mean."""
@@ -117,13 +117,13 @@ class WorkerShare(DocumentPart):
 class Batch(DocumentPart):
     """How much data one optimizer step takes."""
 
-    global_sequences: Count
+    global_sequences: SequenceCount
     """Sequences of one optimizer step."""
-    micro_sequences: Count
+    micro_sequences: SequenceCount
     """Sequences that one data rank processes at once."""
     accumulation_steps: Count
     """Micro-batches of one data rank in one optimizer step."""
-    global_tokens: Count | None = None
+    global_tokens: StepTokens | None = None
     """Tokens of one optimizer step."""
     worker_shares: ListOf[WorkerShare] = []
     """Uneven shares of the batch; absent means equal."""
@@ -143,5 +143,5 @@ class Batch(DocumentPart):
     """How gradient noise is estimated."""
     variable_length: bool = False
     """True when micro-batches hold different numbers of tokens."""
-    critical_global_tokens: Annotated[float, Meta(ge=1, le=1e9, extra_json_schema={"x-unit": "{token}"})] | None = None
+    critical_global_tokens: Annotated[float, Meta(ge=1, le=1e12, extra_json_schema={"x-unit": "{token}"})] | None = None
     """Measured critical batch in tokens."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.fabric import Fabric
-from trainspec_validate.performance.derived.job import JobNodes, find_job_nodes, job_fabrics
+from trainspec_validate.performance.derived.job import JobNodes, attached_compute, find_job_nodes, job_fabrics
 from trainspec_validate.performance.derived.machine import Machine, find_machine
 from trainspec_validate.rules import NotApplicable, Place, Unresolved, at, require
 from trainspec_validate.rules._groups import ask_group
@@ -21,6 +21,16 @@ def declared_fabrics(cluster: ClusterProfile) -> Iterator[tuple[int, Fabric]]:
     if not cluster.fabrics:
         raise NotApplicable("the cluster declares no fabric")
     return enumerate(cluster.fabrics)
+
+
+def with_nics(cluster: ClusterProfile, fabrics: Iterable[tuple[int, Fabric]]) -> list[tuple[int, Fabric]]:
+    """Those of the fabrics that compute NICs name, for rules that hold a figure of a fabric against its NICs.
+
+    Raises:
+        NotApplicable: no NIC names any of them.
+    """
+    found = [(index, fabric) for index, fabric in fabrics if attached_compute(cluster, fabric)]
+    return require(found, "no compute NIC names the fabric")
 
 
 def job_nodes(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = False) -> JobNodes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import sqrt
 
-from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan, is_given
 from trainspec_validate.documents.types.optimizer import LearningRateSchedule
 from trainspec_validate.model.units import base, billions, number
 from trainspec_validate.performance.derived.plan import (
@@ -268,8 +268,9 @@ def _least_steps(schedule: LearningRateSchedule, part: str, most: float | None) 
 def _decay(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
     declared = [f"decay_{unit}" for unit in UNITS if getattr(schedule, f"decay_{unit}") is not None]
     kind = at(plan, "optimizer", "learning_rate", "kind")
-    if schedule.kind in WITHOUT_DECAY and declared:
-        yield Violation(kind, f"the form is {schedule.kind}, but {declared[0]} is given", f"remove {declared[0]}")
+    given = [key for key in declared if is_given(getattr(schedule, key))]
+    if schedule.kind in WITHOUT_DECAY and given:
+        yield Violation(kind, f"the form is {schedule.kind}, but {given[0]} is given", f"remove {given[0]}")
     if schedule.kind == "constant" and schedule.final not in {None, schedule.peak}:
         message = (
             f"the form is constant, but the rate falls from {number(schedule.peak)} to {number(schedule.final or 0)}"

@@ -131,6 +131,10 @@ def save_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator
 def save_plausible(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """Times and sizes of saves are not a slip of a unit away from what is usual."""
     save, declared, store = checkpoint.save, durable_seconds(checkpoint), _fastest_store(checkpoint, cluster)
+    sized = save.num_parameters is not None or save.bytes_per_parameter is not None
+    steps = (checkpoint.interval.step_seconds, checkpoint.job.step_seconds_p99)
+    if not sized and None in steps and (store is None or declared == 0):
+        raise NotApplicable("no parameters or their bytes, no two step times, and no persist time with a store's rate")
     if store is not None and declared > UNIT_SLIP * store[0]:
         key = "blocking_seconds" if save.mode == "synchronous" else "persist_seconds_p95"
         message = (
@@ -148,6 +152,12 @@ def save_plausible(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
         )
         help_text = "add what the optimizer keeps: 12 to 14 bytes in all with Adam and weights in 32 bits"
         yield Violation(at(checkpoint, "save", "bytes_per_parameter"), message, help_text)
+    yield from _tail(checkpoint)
+
+
+def _tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A 99th percentile that is too far above the median step."""
+    save = checkpoint.save
     median, tail = checkpoint.interval.step_seconds, checkpoint.job.step_seconds_p99
     if median is None or tail is None:
         return

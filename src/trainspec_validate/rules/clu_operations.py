@@ -77,11 +77,13 @@ def storage_rate(cluster: ClusterProfile) -> Iterator[Violation]:
         rates = (target.read_bandwidth_bytes_per_second, target.write_bandwidth_bytes_per_second)
         if rates == (None, None):
             continue
-        judged = True
-        for key, message, told in (*_rates(target), *_network(cluster, target)):
+        limit = _network_limit(cluster, target)
+        fills = target.capacity_bytes is not None and target.kind != "host-memory"
+        judged = judged or None not in rates or fills or limit is not None
+        for key, message, told in (*_rates(target), *_network(target, limit)):
             yield Violation(at(cluster, "storage_targets", i, key), message, told)
     if not judged:
-        raise NotApplicable("no storage target states a rate")
+        raise NotApplicable("no storage target states a rate and something to compare it with")
 
 
 def _rates(target: StorageTarget) -> Iterator[tuple[str, str, str]]:
@@ -102,18 +104,22 @@ def _rates(target: StorageTarget) -> Iterator[tuple[str, str, str]]:
             )
 
 
-def _network(cluster: ClusterProfile, target: StorageTarget) -> Iterator[tuple[str, str, str]]:
+def _network_limit(cluster: ClusterProfile, target: StorageTarget) -> tuple[float, str] | None:
+    """What can reach a store, and what that is; None where nothing bounds it."""
     if target.scope == "node":
-        limit, where = _NODE_DISK_RATE, "the disks of one node"
-        if target.kind != "local-disk":
-            return
-    else:
-        nics = [(i, nic) for i, _, nic in all_nics(cluster) if nic.role == "storage"]
-        nics = nics or [(i, nic) for i, _, nic in all_nics(cluster)]
-        limit = sum(cluster.node_groups[i].num_nodes * n.num_per_node * n.rate_bytes_per_second for i, n in nics)
-        where = f"the {'storage ' if nics and nics[0][1].role == 'storage' else ''}interfaces of all nodes"
-        if not nics:
-            return
+        return (_NODE_DISK_RATE, "the disks of one node") if target.kind == "local-disk" else None
+    nics = [(i, nic) for i, _, nic in all_nics(cluster) if nic.role == "storage"]
+    nics = nics or [(i, nic) for i, _, nic in all_nics(cluster)]
+    if not nics:
+        return None
+    limit = sum(cluster.node_groups[i].num_nodes * n.num_per_node * n.rate_bytes_per_second for i, n in nics)
+    return limit, f"the {'storage ' if nics[0][1].role == 'storage' else ''}interfaces of all nodes"
+
+
+def _network(target: StorageTarget, bound: tuple[float, str] | None) -> Iterator[tuple[str, str, str]]:
+    if bound is None:
+        return
+    limit, where = bound
     for key in ("read_bandwidth_bytes_per_second", "write_bandwidth_bytes_per_second"):
         rate = getattr(target, key)
         if rate is not None and rate > limit * (1 + _RATE_TOLERANCE):

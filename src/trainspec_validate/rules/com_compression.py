@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan, is_given
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.model.units import percent
 from trainspec_validate.performance.costs.compression import (
@@ -41,14 +41,14 @@ def compressor_parameters(plan: TrainingPlan) -> Iterator[Violation]:
     found = require(communication(plan).compression, "the plan declares no compression")
     owners = {"rank": {"power-sgd"}, "density": {"top-k", "random-k"}}
     for key, methods in owners.items():
-        given = getattr(found, key) is not None
-        if given and found.method not in methods | {"other"}:
+        value = getattr(found, key)
+        if is_given(value) and found.method not in methods | {"other"}:
             message = f"{found.method} has no {key}"
             yield Violation(at(plan, *BASE, key), message, f"{key} belongs to {' and '.join(sorted(methods))}")
-        if not given and found.method in methods:
+        if value is None and found.method in methods:
             yield Violation(at_key(plan, *BASE), f"{found.method} lacks its {key}", f"add {key}")
     if found.method == "none":
-        extra = [key for key in ("wire_ratio", "expected_speedup", "start_step") if getattr(found, key) is not None]
+        extra = [key for key in ("wire_ratio", "expected_speedup", "start_step") if is_given(getattr(found, key))]
         for key in extra:
             message = f"nothing is compressed, but {key} is given"
             yield Violation(at(plan, *BASE, key), message, "name the method, or leave the key out")

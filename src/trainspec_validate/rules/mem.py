@@ -95,9 +95,15 @@ def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
 
 def _peak(plan: TrainingPlan) -> tuple[Memory, float]:
     memory = memory_of(plan)
-    if memory.predicted_peak_bytes is None:
+    peak = _stated_peak(memory)
+    if peak is None:
         raise NotApplicable("the plan predicts no peak")
-    return memory, memory.predicted_peak_bytes
+    return memory, peak
+
+
+def _stated_peak(memory: Memory) -> float | None:
+    """The predicted peak; a rule that asks only whether there is one comes to no verdict where that is unknown."""
+    return None if memory.predicted_peak_bytes is None else float(memory.predicted_peak_bytes)
 
 
 @rule("TS-MEM-003")
@@ -138,7 +144,7 @@ def peak_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
 def reserve(plan: TrainingPlan) -> Iterator[Violation]:
     """Enough memory stays free for what no framework counts."""
     memory = memory_of(plan)
-    if memory.predicted_peak_bytes is None and memory.reserve_bytes is None:
+    if memory.reserve_bytes is None and _stated_peak(memory) is None:
         raise NotApplicable("the plan predicts no peak and states no reserve")
     if memory.allocator == "arena":
         raise NotApplicable("one arena holds everything")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, is_given
 from trainspec_validate.model.units import bytes_, bytes_per_second, number, seconds
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.derived import machine as machines
@@ -23,7 +23,7 @@ from trainspec_validate.rules._records import memory_of
 def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The predicted memory of a rank, in a plan without a peak of its own, fits on its accelerator."""
     memory = memory_of(plan)
-    if memory.unified_memory != "none" or memory.predicted_peak_bytes is not None:
+    if memory.unified_memory != "none" or is_given(memory.predicted_peak_bytes):
         raise NotApplicable("the plan states a peak, or tensors may spill into memory shared with the host")
     machine = machine_of(plan, cluster)
     predicted, spare = prediction_of(plan, cluster, frozen=True), memory.reserve_bytes or 0

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan, is_given
 from trainspec_validate.model.units import flops, number
 from trainspec_validate.performance.costs.model_families import vision_flops_per_sample
-from trainspec_validate.performance.derived.families import vision_shape
+from trainspec_validate.performance.derived.families import FAMILIES, vision_shape
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 
-FAMILIES = {
-    "state_space": ("state-space", "hybrid"),
-    "num_attention_layers": ("hybrid",),
-    "num_ffn_layers": ("hybrid",),
-    "shared_layers": ("hybrid",),
-    "image": ("vision-transformer", "cnn", "other"),
-}
 KEY_WORDS = {
     "state_space": "state_space.num_layers",
     "num_attention_layers": "num_attention_layers",
@@ -29,7 +22,7 @@ SAMPLE_TOLERANCE = 0.02
 def family_keys(plan: TrainingPlan) -> Iterator[Violation]:
     """Keys of one family are not given for another, and layers of a hybrid are layers of the model."""
     model = plan.model
-    given = [key for key in FAMILIES if getattr(model, key) is not None]
+    given = [key for key in FAMILIES if is_given(getattr(model, key))]
     if not given:
         raise NotApplicable(f"the plan gives no keys beyond those of {model.family}")
     for key in given:

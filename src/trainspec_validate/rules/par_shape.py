@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from trainspec_validate.documents.types import TrainingPlan, changed
+from trainspec_validate.documents.types import TrainingPlan, changed, is_given
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.model.units import billions, number
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.derived.families import (
+    DENSE_LACKS,
     TRANSFORMERS,
     ShapeCount,
     published_counts,
@@ -47,8 +48,8 @@ def shape_keys(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "model", "family"), message, f"give {'them' if len(lacking) > 1 else 'it'}, or set family: other"
         )
     if model.family == "dense-transformer":
-        for key in ("experts", "num_active_parameters"):
-            if getattr(model, key) is not None:
+        for key in DENSE_LACKS:
+            if is_given(getattr(model, key)):
                 message = f"{key} is given, but the family is dense-transformer"
                 yield Violation(at(plan, "model", key), message, "set family: moe-transformer, or leave it out")
 

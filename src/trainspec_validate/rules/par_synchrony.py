@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan, is_given
 from trainspec_validate.documents.types.parallelism import Synchrony
 from trainspec_validate.model.units import number
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
@@ -26,7 +26,7 @@ def synchrony_mode(plan: TrainingPlan) -> Iterator[Violation]:
         message = f"the mode is {s.mode}, but {wanted} is not given"
         yield Violation(at(plan, "synchrony", "mode"), message, f"bound it with {wanted}")
     for key in sorted(set(BOUNDS.values())):
-        if key != wanted and getattr(s, key) is not None:
+        if key != wanted and is_given(getattr(s, key)):
             modes = " or ".join(mode for mode, bound in BOUNDS.items() if bound == key)
             message = f"{key} is given, but the mode is {s.mode}"
             yield Violation(at(plan, "synchrony", key), message, f"leave it out, or set mode: {modes}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, is_given
 from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.model.units import base, number, percent
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES
@@ -64,7 +64,7 @@ def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
     """The keys of loss scaling are those of its mode."""
     scaling = _scaling(plan)
     controller = ("growth_factor", "backoff_factor", "growth_interval_steps")
-    idle = [key for key in controller if scaling.mode != "dynamic" and getattr(scaling, key) is not None]
+    idle = [key for key in controller if scaling.mode != "dynamic" and is_given(getattr(scaling, key))]
     for key in idle:
         yield Violation(
             at(plan, *SCALING, key),

@@ -11,7 +11,7 @@ from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.model.units import base, bits_per_second, number, seconds
 from trainspec_validate.performance.derived.job import AttachedNic, attached_compute
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
-from trainspec_validate.rules._machine import declared_fabrics
+from trainspec_validate.rules._machine import declared_fabrics, with_nics
 
 RATE_TOLERANCE = 0.01
 
@@ -22,6 +22,8 @@ def planes(cluster: ClusterProfile) -> Iterator[Violation]:
     found = [(i, f) for i, f in declared_fabrics(cluster) if f.num_planes > 1 or f.plane_bandwidth_bytes_per_second]
     if not found:
         raise NotApplicable("every fabric has one plane")
+    if not any(_judged_alone(fabric) for _, fabric in found):
+        with_nics(cluster, found)
     for index, fabric in found:
         if fabric.plane_bandwidth_bytes_per_second is None:
             message = f"{fabric.name} has {fabric.num_planes} planes, but not the rate of a NIC into one"
@@ -40,6 +42,12 @@ def planes(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"use a multiple of {fabric.num_planes}, for example "
                 f"{-(-values // fabric.num_planes) * fabric.num_planes}",
             )
+
+
+def _judged_alone(fabric: Fabric) -> bool:
+    """Whether something is wrong or right with planes whatever NICs there are."""
+    has_values = fabric.spraying is not None and fabric.spraying.num_entropy_values is not None
+    return fabric.plane_bandwidth_bytes_per_second is None or (fabric.num_planes > 1 and has_values)
 
 
 def _plane_rate(cluster: ClusterProfile, index: int, fabric: Fabric, item: AttachedNic) -> Iterator[Violation]:
@@ -63,6 +71,7 @@ def rails(cluster: ClusterProfile) -> Iterator[Violation]:
     if not found:
         raise NotApplicable("no fabric has rails")
     unstated = [index for index, fabric in found if fabric.num_rails is None]
+    found = found if unstated else with_nics(cluster, found)
     for index, fabric in found:
         if fabric.num_rails is None:
             continue

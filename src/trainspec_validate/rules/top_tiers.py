@@ -13,6 +13,7 @@ from trainspec_validate.model.units import bits_per_second, number
 from trainspec_validate.performance.costs.fabric import Layer, interfaces_by_layer, most_interfaces, oversubscription
 from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes
 from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
+from trainspec_validate.rules._machine import with_nics
 
 TREES = frozenset({"fat-tree", "rail-optimised"})
 """Topologies whose tiers are stacked."""
@@ -233,12 +234,15 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
     if not found:
         raise NotApplicable("no tier states the nodes of a group")
     below: dict[int, int] = {}
+    judged = False
     totals = [fabric_num_nodes(cluster, fabric) for fabric in cluster.fabrics]
     room = [_most_nodes(cluster, fabric) for fabric in cluster.fabrics]
     for index, _, level, tier in found:
         size, inner = tier.group_num_nodes or 0, below.get(index, 1)
         below[index] = size
         total = totals[index]
+        # A group of all nodes need hold no whole ones; without NICs, nothing says how many all are.
+        judged = judged or (inner > 1 and bool(total or size < inner or size % inner == 0))
         place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
         if size < inner or (size % inner and size < total):
             yield Violation(
@@ -247,12 +251,15 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"use a multiple of {inner}, or all {number(total)} nodes",
             )
         most = room[index][level] if level < len(room[index]) else None
+        judged = judged or most is not None
         if most is not None and size > most:
             yield Violation(
                 place,
                 f"{number(size)} nodes are to meet below {tier.name}, whose ports hold {number(most)} NICs",
                 f"at most {number(most)} nodes can meet there",
             )
+    if not judged:
+        raise NotApplicable("no group whose tier below, or whose ports with the NICs on them, are stated")
 
 
 @rule("TS-TOP-027")
@@ -261,6 +268,7 @@ def tier_group_share(cluster: ClusterProfile) -> Iterator[Violation]:
     found = [row for row in _tiers(cluster, trees=True) if row[3].group_num_nodes]
     if not found:
         raise NotApplicable("no tier states the nodes of a group")
+    with_nics(cluster, [(index, fabric) for index, fabric, _, _ in found])
     totals = [fabric_num_nodes(cluster, fabric) for fabric in cluster.fabrics]
     for index, _, level, tier in found:
         size, total = tier.group_num_nodes or 0, totals[index]
@@ -289,7 +297,7 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
     found = [(i, f) for i, f in enumerate(cluster.fabrics) if f.max_num_nics is not None]
     if not found:
         raise NotApplicable("no fabric states how many NICs it can hold")
-    for index, fabric in found:
+    for index, fabric in with_nics(cluster, found):
         place, claimed = at(cluster, "fabrics", index, "max_num_nics"), fabric.max_num_nics or 0
         items = attached_compute(cluster, fabric)
         present = sum(item.num_interfaces for item in items)
@@ -297,7 +305,7 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
             message = f"{fabric.name} can hold {number(claimed)} NICs, but {number(present)} are attached"
             yield Violation(place, message, f"state at least {present}")
         layers = _layers(fabric.tiers) if fabric.topology in TREES else None
-        if layers and items:
+        if layers:
             rate = min(item.nic.rate_bytes_per_second for item in items) / fabric.num_planes
             separate = fabric.num_rails or 1 if fabric.rails_joined is False else 1
             most = most_interfaces(layers, rate) * separate

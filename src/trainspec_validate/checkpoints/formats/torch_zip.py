@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
+from trainspec_validate.checkpoints.archived_code import programs_in
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
@@ -207,6 +208,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
             checkpoint.examined.add("files")
             _note_values(checkpoint, archive, container)
             _tell_names(checkpoint, archive.path, container)
+            tell_code(checkpoint, archive.path, Content(None, [], functions=list(programs_in(container))))
             for name in container.pickles():
                 with container.stream(name) as file:
                     content = follow(file)

@@ -17,6 +17,7 @@ from trainspec_validate.documents.types.partial import (
     Unknown,
     UnknownValueError,
     integral_floats_as_int,
+    is_given,
     read_partial,
     without,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "Waiver",
     "Waivers",
     "changed",
+    "is_given",
     "part",
     "plain",
     "read",

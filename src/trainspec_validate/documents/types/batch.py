@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainspec_validate.documents.types.base import Count, Degree, Fraction, Record, Text, Tokens
+from trainspec_validate.documents.types.base import (
+    Count,
+    Degree,
+    Fraction,
+    Record,
+    SequenceCount,
+    StepTokens,
+    Text,
+    Tokens,
+)
 
 _ELASTIC_LISTS = {"x-requirement": "TS-BAT-017"}
 _NOISE_SETTINGS = {"x-requirement": "TS-BAT-022"}
@@ -17,11 +26,11 @@ class BatchStage(Record, frozen=True, kw_only=True):
 
     from_tokens: Tokens
     """Tokens seen when this stage begins."""
-    global_sequences: Count
+    global_sequences: SequenceCount
     """Sequences of one optimizer step."""
     sequence_length: Count | None = None
     """Tokens of one sequence in this stage; absent means the model's."""
-    global_tokens: Count | None = None
+    global_tokens: StepTokens | None = None
     """Tokens of one optimizer step."""
     learning_rate_factor: Annotated[float, Meta(gt=0, le=1000)] | None = None
     """Learning rate of this stage divided by that of the first."""
@@ -34,7 +43,7 @@ class LearningRateRule(Record, frozen=True, kw_only=True):
 
     rule: Literal["none", "linear", "square-root", "adascale", "adam-square-root", "declared"]
     """Factor as a function of batch growth; `declared` takes the factors of the ramp."""
-    base_global_sequences: Count | None = None
+    base_global_sequences: SequenceCount | None = None
     """Batch at which the learning rate was tuned."""
 
 
@@ -43,9 +52,9 @@ class BatchController(Record, frozen=True, kw_only=True):
 
     signal: Literal["gradient-noise-scale", "norm-test", "loss", "throughput", "other"]
     """Signal that it reads."""
-    min_global_sequences: Count
+    min_global_sequences: SequenceCount
     """Smallest batch that it may choose."""
-    max_global_sequences: Count
+    max_global_sequences: SequenceCount
     """Largest batch that it may choose."""
     interval_steps: Count
     """Optimizer steps between decisions."""
@@ -107,7 +116,7 @@ class WorkerShare(Record, frozen=True, kw_only=True):
 
     num_data_ranks: Degree
     """Data ranks in this class."""
-    sequences_per_rank: Count
+    sequences_per_rank: SequenceCount
     """Sequences that each of them takes in one optimizer step."""
     gradient_weight: Fraction | None = None
     """Weight of each rank's gradient in the global mean."""
@@ -116,13 +125,13 @@ class WorkerShare(Record, frozen=True, kw_only=True):
 class Batch(Record, frozen=True, kw_only=True):
     """How much data one optimizer step takes."""
 
-    global_sequences: Count
+    global_sequences: SequenceCount
     """Sequences of one optimizer step."""
-    micro_sequences: Count
+    micro_sequences: SequenceCount
     """Sequences that one data rank processes at once."""
     accumulation_steps: Count
     """Micro-batches of one data rank in one optimizer step."""
-    global_tokens: Count | None = None
+    global_tokens: StepTokens | None = None
     """Tokens of one optimizer step."""
     worker_shares: tuple[WorkerShare, ...] = ()
     """Uneven shares of the batch; absent means equal."""
@@ -142,5 +151,5 @@ class Batch(Record, frozen=True, kw_only=True):
     """How gradient noise is estimated."""
     variable_length: bool = False
     """True when micro-batches hold different numbers of tokens."""
-    critical_global_tokens: Annotated[float, Meta(ge=1, le=1e9, extra_json_schema={"x-unit": "{token}"})] | None = None
+    critical_global_tokens: Annotated[float, Meta(ge=1, le=1e12, extra_json_schema={"x-unit": "{token}"})] | None = None
     """Measured critical batch in tokens."""

@@ -51,6 +51,11 @@ class Unknown:
         return "Unknown"
 
 
+def is_given(value: object) -> bool:
+    """Whether a document states an optional value, which is neither left to its default nor listed as unknown."""
+    return value is not None and type(value) is not Unknown
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Builds the records of one document."""

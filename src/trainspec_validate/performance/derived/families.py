@@ -17,9 +17,25 @@ from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.derived.plan import shape_of
 
 TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
+FAMILIES = {
+    "state_space": ("state-space", "hybrid"),
+    "num_attention_layers": ("hybrid",),
+    "num_ffn_layers": ("hybrid",),
+    "shared_layers": ("hybrid",),
+    "image": ("vision-transformer", "cnn", "other"),
+}
+"""Keys of a model that only some families have."""
+DENSE_LACKS = ("experts", "num_active_parameters")
+"""Keys of a model that a dense transformer has not."""
 HEAD_SIZE = 64
 """Channels of a head of Mamba-2 by default: state-spaces/mamba, mamba_ssm/modules/mamba2.py."""
 _VERSIONS = {"mamba": 1, "mamba-2": 2}
+
+
+def foreign_keys(family: object) -> frozenset[str]:
+    """The keys of a model that one of this family has not."""
+    others = {key for key, owners in FAMILIES.items() if family not in owners}
+    return frozenset(others.union(DENSE_LACKS if family == "dense-transformer" else ()))
 
 
 def shape_lacks(model: Model) -> list[str]:
