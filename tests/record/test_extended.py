@@ -10,7 +10,7 @@ from .recorded import errors, events, train, values
 
 
 def starts(folder: Path) -> list[list[int]]:
-    """Optimizer steps at which each attempt tells of a start of the run."""
+    """Optimizer steps at which each attempt reports a start of the run."""
     return [[e["step"] for e in events(path, "train.run.start")] for path in sorted(folder.glob("job.*.jsonl"))]
 
 

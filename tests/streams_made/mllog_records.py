@@ -27,14 +27,14 @@ def nine_of_ten_step_values_removed(log: Log) -> Log:
 
 @on_entries("TS-TEL-018", "TS-TEL-019", "TS-TEL-031", "TS-TEL-072")
 def doubled_step_values(log: Log) -> Log:
-    """Every record of a step stands twice."""
+    """Every record of a step occurs twice."""
     places = set(reading_places(log))
     return [copy.deepcopy(entry) for number, entry in enumerate(log) for _ in range(1 + (number in places))]
 
 
 @on_entries("TS-TEL-018", "TS-TEL-010", "TS-TEL-031")
 def other_values_at_the_same_time(log: Log) -> Log:
-    """Every tenth record of a step, or of an evaluation, stands twice, with two losses."""
+    """Every tenth record of a step, or of an evaluation, occurs twice, with two losses."""
     found: Log = []
     places = set(reading_places(log)[::10])
     for number, entry in enumerate(log):

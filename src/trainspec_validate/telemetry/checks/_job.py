@@ -60,7 +60,7 @@ def updates_of(run: RunView, series: JobSeries, mine: slice) -> Any:
 
 
 def _updates_of_first(run: RunView, series: JobSeries, first: int) -> float:
-    """Optimizer steps of the first report of an attempt: since the count before it, else what a report stands for."""
+    """Optimizer steps of the first report of an attempt: since the count before it, else those that a report covers."""
     step, attempt, weight = int(series.step[first]), int(series.attempt[first]), float(series.weight[first])
     if step < 1:
         return weight

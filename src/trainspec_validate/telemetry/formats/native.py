@@ -74,7 +74,7 @@ def _num_keys_of_head(head: Head) -> int:
 
 
 class _RepeatedKeyError(ValueError):
-    """A key stands twice in one object."""
+    """A key occurs twice in one object."""
 
 
 class _NoNumberError(ValueError):
