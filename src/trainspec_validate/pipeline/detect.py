@@ -66,6 +66,9 @@ SACCT = (
     "is a table of sacct in columns, which cut values; "
     "export it with `sacct --parsable2 --duplicates --format=JobID,JobName,State,Start,End,ExitCode,Restarts`"
 )
+_NO_JOB = re.compile(rb'\s{0,64}\{(?=[\s\S]{0,20000}"jobs"\s{0,8}:\s{0,8}\[\s{0,64}\])')
+_OF_SLURM = re.compile(rb'"[Ss]lurm"\s{0,8}:|"accounting_storage|"data_parser')
+NO_JOB = "is an answer of sacct or squeue with no job; ask for the jobs of the run: `sacct --json --duplicates -j JOB`"
 _JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\{[^\n]*\}[ \t\r]*(?:\n|$)")
 _DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
 """What a text that was meant as a document has, whatever its name is."""
@@ -299,14 +302,10 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return _of_parquet(file)
     if found:
         return Source("stream", file, found)
-    if start.startswith(_LARGE_FILE):
+    if words := _in_place_of_a_stream(start):
         if not file.found:
-            raise InputError(f"{file.name}: {POINTER}")
-        return Source("other", file, unread=POINTER)
-    if _SACCT.match(start):
-        if not file.found:
-            raise InputError(f"{file.name}: {SACCT}")
-        return Source("other", file, unread=SACCT)
+            raise InputError(f"{file.name}: {words}")
+        return Source("other", file, unread=words)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
         if not file.found or is_own or is_blank(start) or _has_record(start):
@@ -318,6 +317,15 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def _in_place_of_a_stream(start: bytes) -> str:
+    """What a text is in place of the file, table or jobs that were meant, and what to do; else empty."""
+    if start.startswith(_LARGE_FILE):
+        return POINTER
+    if _SACCT.match(start):
+        return SACCT
+    return NO_JOB if _NO_JOB.match(start) and _OF_SLURM.search(start) else ""
 
 
 def _of_parquet(file: File) -> Source:

@@ -35,7 +35,7 @@ SCALAR_METRICS = frozenset(
         "train.gradient.noise_scale",
     }
 )
-"""What programs write as scalars by names that are known."""
+"""Metrics of scalars that programs write by names that are known."""
 TRAINER_METRICS = frozenset(
     {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
 )
