@@ -89,3 +89,9 @@ def test_the_last_of_chained_exceptions_is_the_end(tmp_path: Path) -> None:
     _, told = output(tmp_path / "a.log", f"{START}{TRACE}KeyError: 'lr'\n{chain}{TRACE}ValueError: no lr\n")
     assert "the log ends with: ValueError: no lr" in told
     assert "KeyError" not in told
+
+
+def test_the_exception_of_a_worker_is_the_end(tmp_path: Path) -> None:
+    caught = "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal "
+    _, told = output(tmp_path / "a.log", f"{START}{TRACE}{caught}{TRACE}KeyError: 'image'\n")
+    assert "the log ends with: KeyError: 'image'" in told

@@ -66,6 +66,8 @@ _EXCEPTION: Final = re.compile(
 _HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in)")
 """Begins a traceback of an exception that did not end its program."""
 _CHAINED: Final = re.compile(rb"\b(?:During handling of the above|The above exception was the direct cause)")
+_ORIGINAL: Final = b"Original Traceback"
+"""Begins what PyTorch shows of the exception of a worker, below the one that it raised for it."""
 _MOST_AFTER: Final = 60
 """Lines after a sign of an end with which a log still ends: launchers report what came of it."""
 _OF_TRAINING: Final = re.compile(
@@ -162,7 +164,7 @@ class _Ends:
             self._num_after, self._is_within = 0, False
         elif _TRACEBACK in raw:
             self._is_handled = _HANDLED.match(self._before) is not None
-            self._is_chained = _CHAINED.search(self._before) is not None
+            self._is_chained = _ORIGINAL in raw or _CHAINED.search(self._before) is not None
             self._is_within = not self._is_handled
         elif _FRAME in raw and not self._is_handled:
             self._is_within = True
