@@ -94,7 +94,10 @@ class Reader(Console):
         self._num_again = self._num_again + 1 if self._is_of_another else 0
         if self._num_again == _MOST_ENGINES:
             message = f"step={step:,} is reported {_MOST_ENGINES + 1} times in a row, and no step is completed"
-            yield offset, Refusal(message, "write each completed step once; find why training makes no progress", "step")
+            yield (
+                offset,
+                Refusal(message, "write each completed step once; find why training makes no progress", "step"),
+            )
         if self._is_of_another:
             message = "the line repeats a step, as for another engine, such as that of a critic, and is left out"
             self.transcript.lose("meaning", "engine", message, offset)
