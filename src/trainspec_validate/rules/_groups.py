@@ -77,7 +77,7 @@ def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Vio
 
     Raises:
         NotApplicable: as the rule does.
-        UnknownValueError: the rule needs a value that a document does not give; what it found before stands.
+        UnknownValueError: the rule needs a value that a document does not give; violations before it are yielded.
     """
     found: list[Violation] = []
     try:
