@@ -76,7 +76,7 @@ class Compressor:
         """Exchange a compressed vector; `total` adds a dense one up over the data ranks."""
         match self.plan.method:
             case "bf16" | "fp16":
-                of = jnp.finfo(_CASTS[self.plan.method])
+                of = jnp.finfo(_CASTS[self.plan.method])  # type: ignore[no-untyped-call]
                 # Of a conversion and its way back XLA may leave out both, and the residual would be zero.
                 narrow_N = jax.lax.reduce_precision(vector_N, of.nexp, of.nmant)
                 return total(narrow_N.astype(of.dtype)).astype(vector_N.dtype), narrow_N, basis

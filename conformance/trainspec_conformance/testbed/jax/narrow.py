@@ -44,7 +44,7 @@ def narrowed(values: jax.Array, recipe: LowPrecisionRecipe) -> tuple[jax.Array, 
 
 def _rounded(values: jax.Array, name: str) -> jax.Array:
     """The nearest numbers of a format, in fp32: XLA leaves out a conversion and its way back on a GPU."""
-    of = jnp.finfo(_FORMATS[name])
+    of = jnp.finfo(_FORMATS[name])  # type: ignore[no-untyped-call]
     exponents = jnp.maximum(jnp.frexp(values)[1] - 1, int(of.minexp))
     steps = jnp.ldexp(jnp.float32(1), exponents - int(of.nmant))
     return jnp.round(values / steps) * steps
