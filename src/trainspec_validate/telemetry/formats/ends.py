@@ -76,6 +76,8 @@ _OF_TRAINING: Final = re.compile(
     rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train", re.IGNORECASE
 )
 _BYTES_AT_ONCE: Final = 16_384
+_OF_LOGGER: Final = re.compile(rb"\bwandb_(?:setup|init|run)\.py:\w{1,40}\(\)")
+"""In each line of the log of the client of Weights & Biases, which ends when it can reach no server."""
 _MOST_SHOWN: Final = 60
 _BYTES_OF_A_LINE: Final = 64
 """What a line takes in memory even where it is empty."""
@@ -120,7 +122,9 @@ def says_end(text: bytes) -> bool:
     >>> says_end(b"The job was Killed by torch.\n")
     False
     """
-    if not any(needle in text for needle in (*_NEEDLES, _FRAME)) or not _OF_TRAINING.search(text):
+    if not any(needle in text for needle in (*_NEEDLES, _FRAME)):
+        return False
+    if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text):
         return False
     ends = _Ends(b"", lambda *_: None)
     ends.take([(0, line) for line in text.split(b"\n")])
