@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.performance.costs.activations import (
@@ -27,7 +28,7 @@ from trainspec_validate.performance.costs.stage_memory import (
 )
 from trainspec_validate.performance.costs.transformer import Shape
 
-__all__ = ["GIB", "Overheads", "RankMemory", "peak", "rank_memory"]
+__all__ = ["GIB", "Activations", "Overheads", "RankMemory", "activations", "peak", "rank_memory", "stage_peaks"]
 
 
 LOW_FACTOR, HIGH_FACTOR = 0.96, 1.1
@@ -89,7 +90,7 @@ class RankMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Activations:
+class Activations:
     """Activations of one micro-batch, of one layer of each kind and around the layers."""
 
     dense: float
@@ -104,7 +105,8 @@ class _Activations:
     """The logits themselves, as the last stage puts them out."""
 
 
-def _activations(shape: Shape, layout: Layout, policy: ActivationPolicy) -> _Activations:
+def activations(shape: Shape, layout: Layout, policy: ActivationPolicy) -> Activations:
+    """Activations of a layout, which are the same however its copies share their state."""
     has_dense, has_experts = shape.num_layers > shape.num_expert_layers, shape.num_expert_layers > 0
     kept, backward = [0.0, 0.0], 0.0
     for expert_layer, exists in ((False, has_dense), (True, has_experts)):
@@ -112,7 +114,7 @@ def _activations(shape: Shape, layout: Layout, policy: ActivationPolicy) -> _Act
             kept[expert_layer], again = layer_and_recomputed_bytes(shape, layout, policy, expert_layer=expert_layer)
             backward = max(backward, again + gradient_bytes(shape, layout, policy, expert_layer=expert_layer))
     logits, embedding = logits_bytes(shape, layout, policy), embedding_bytes(shape, layout, policy)
-    return _Activations(
+    return Activations(
         *(kept[0], kept[1], backward, embedding, logits),
         boundary=boundary_bytes(shape, layout, policy),
         gathered_sequence=gathered_sequence_bytes(shape, layout, policy),
@@ -128,12 +130,14 @@ class _Job:
     layout: Layout
     state: ModelState
     overheads: Overheads
-    kept: _Activations
+    kept: Activations
     part: RankParameters
     stages: tuple[Stage, ...]
 
 
-def _job(shape: Shape, layout: Layout, state: ModelState, policy: ActivationPolicy, overheads: Overheads) -> _Job:
+def _job(
+    shape: Shape, layout: Layout, state: ModelState, kept: ActivationPolicy | Activations, overheads: Overheads
+) -> _Job:
     chunks = layout.num_virtual_stages if layout.schedule == "interleaved-1f1b" else 1
     schedule = layout.schedule if layout.pipeline > 1 else "1f1b"
     return _Job(
@@ -141,7 +145,7 @@ def _job(shape: Shape, layout: Layout, state: ModelState, policy: ActivationPoli
         layout,
         state,
         overheads,
-        _activations(shape, layout, policy),
+        activations(shape, layout, kept) if isinstance(kept, ActivationPolicy) else kept,
         rank_parameters(shape, layout.tensor, layout.expert, layout.expert_tensor_degree),
         stages(shape, layout.pipeline, chunks, layout.stage_layers, schedule),
     )
@@ -217,13 +221,14 @@ def peak(
     shape: Shape,
     layout: Layout,
     state: ModelState,
-    policy: ActivationPolicy,
+    kept: ActivationPolicy | Activations,
     overheads: Overheads = _DEFAULT_OVERHEADS,
 ) -> tuple[int, RankMemory]:
     """The fullest pipeline stage, counted from 0, and the bytes of one of its ranks.
 
-    Sources as for `rank_memory`. GPT-3 on 8 stages: the first is the fullest, since 1F1B leaves eight
-    micro-batches on it and one on the last.
+    What is kept is given by its policy, or as `activations` of any sharding of the layout. Sources as for
+    `rank_memory`. GPT-3 on 8 stages: the first is the fullest, since 1F1B leaves eight micro-batches on it and one on
+    the last.
 
     >>> from trainspec_validate.performance.costs.memory import model_state
     >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)
@@ -235,6 +240,20 @@ def peak(
     Raises:
         ValueError: the layers of the stages do not fit, or the schedule has no formula.
     """
-    job = _job(shape, layout, state, policy, overheads)
-    candidates = [(index, _stage_memory(job, index)) for index in fullest_candidates(job.stages)]
-    return max(candidates, key=lambda candidate: candidate[1].total)
+    return max(stage_peaks(shape, layout, state, kept, overheads), key=lambda candidate: candidate[1].total)
+
+
+def stage_peaks(
+    shape: Shape,
+    layout: Layout,
+    state: ModelState,
+    kept: ActivationPolicy | Activations,
+    overheads: Overheads = _DEFAULT_OVERHEADS,
+) -> Iterator[tuple[int, RankMemory]]:
+    """Pipeline stages of which one is the fullest, with the bytes of one of their ranks.
+
+    Raises:
+        ValueError: as `peak`.
+    """
+    job = _job(shape, layout, state, kept, overheads)
+    return ((index, _stage_memory(job, index)) for index in fullest_candidates(job.stages))
