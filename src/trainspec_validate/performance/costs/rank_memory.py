@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainspec_validate.performance.costs.activations import (
     ActivationPolicy,
@@ -17,7 +17,7 @@ from trainspec_validate.performance.costs.activations import (
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
 from trainspec_validate.performance.costs.memory_overheads import GIB, LEAST_FRAGMENTATION, Overheads
-from trainspec_validate.performance.costs.rank_state import rank_state
+from trainspec_validate.performance.costs.rank_state import RankState, rank_state
 from trainspec_validate.performance.costs.stage_memory import (
     RankParameters,
     Stage,
@@ -96,7 +96,7 @@ class Activations:
     dense: float
     expert: float
     backward: float
-    """What one layer's backward needs for itself: what it recomputes, and its gradients."""
+    """Needed by one layer's backward for itself: what it recomputes, and its gradients."""
     embedding: float
     logits: float
     boundary: float
@@ -170,7 +170,21 @@ def _stage_memory(job: _Job, index: int) -> RankMemory:
     waiting += overheads.offloaded_activations * (min(at_work, waiting) - waiting)
     # The loss is done before the first layer goes backward: what the two need never lives together.
     logits = kept.logits if stage.output_tables and kept.logits >= kept.backward else 0.0
-    activations = waiting + (0.0 if logits else kept.backward) + kept.gathered_sequence + _kept_outputs(job, stage)
+    around = kept.gathered_sequence + _kept_outputs(job, stage)
+    first = _moment(job, state, waiting + (0.0 if logits else kept.backward) + around, logits)
+    if not overheads.gradients_come_late or job.layout.num_micro_batches * job.layout.pipeline > 1:
+        return first
+    last = _moment(job, state, min(at_work, waiting) + kept.backward + around, 0.0)
+    return max(_moment(job, replace(state, gradients=0.0), first.activations, logits), last, key=_total)
+
+
+def _total(memory: RankMemory) -> float:
+    return memory.total
+
+
+def _moment(job: _Job, state: RankState, activations: float, logits: float) -> RankMemory:
+    """Bytes by class at one moment of a step."""
+    overheads = job.overheads
     return RankMemory(
         state.weights,
         state.gradients,
@@ -226,9 +240,8 @@ def peak(
 ) -> tuple[int, RankMemory]:
     """The fullest pipeline stage, counted from 0, and the bytes of one of its ranks.
 
-    What is kept is given by its policy, or as `activations` of any sharding of the layout. Sources as for
-    `rank_memory`. GPT-3 on 8 stages: the first is the fullest, since 1F1B leaves eight micro-batches on it and one on
-    the last.
+    `kept` is a policy, or the `activations` of any sharding of the layout. Sources as for `rank_memory`. GPT-3 on 8
+    stages: the first is the fullest, since 1F1B leaves eight micro-batches on it and one on the last.
 
     >>> from trainspec_validate.performance.costs.memory import model_state
     >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)

@@ -125,11 +125,12 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
 
 
 def memory_policy(model: ModelFacts, settings: Settings) -> tuple[ActivationPolicy, Overheads]:
-    """What is kept, and what an implementation adds to it, in every layout with these settings."""
+    """Activations that are kept in every layout with these settings, and what an implementation adds to them."""
     policy = ActivationPolicy(
         settings.software.selective_keeps if settings.recompute == "selective" else settings.recompute,
         fused_attention=settings.fused_attention,
         implementation_factor=settings.implementation_factor,
+        loss_bytes_per_logit=settings.overheads.loss_bytes_per_logit,
     )
     overheads = replace(
         settings.overheads,
