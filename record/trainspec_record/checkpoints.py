@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
 from queue import Full, Queue
 from typing import Any
@@ -204,6 +205,7 @@ def _listed(root: Path, *, is_sealed: bool = False) -> dict[str, os.stat_result]
         ValueError: there is something that no manifest can cover.
     """
     found: dict[str, os.stat_result] = {}
+    is_own: Callable[[str], bool] = partial(_is_left, root) if is_sealed else _is_temporary
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -214,20 +216,22 @@ def _listed(root: Path, *, is_sealed: bool = False) -> dict[str, os.stat_result]
                     pending.append(name)
                 elif not entry.is_file(follow_symlinks=False) or "\\" in name or not _is_text(name):
                     raise ValueError(f"{name!r}: only regular files with plain names can be sealed")
-                elif name not in _IGNORED and not (
-                    _is_left(root / name) if is_sealed else name.startswith(".trainspec-")
-                ):
+                elif name not in _IGNORED and not is_own(name):
                     found[name] = entry.stat(follow_symlinks=False)
         if len(found) > MAX_FILES:
             raise ValueError(f"there are more than {MAX_FILES:,} files")
     return dict(sorted(found.items()))
 
 
-def _is_left(path: Path) -> bool:
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".trainspec-")
+
+
+def _is_left(root: Path, name: str) -> bool:
     """Whether a file is the first part of a manifest, under the name that one is written under."""
-    if not _LEFT.fullmatch(path.name):
+    if not _LEFT.fullmatch(name):
         return False
-    with os.fdopen(os.open(path, _OPEN), "rb") as file:
+    with os.fdopen(os.open(root / name, _OPEN), "rb") as file:
         start = file.read(len(_START))
     return _START.startswith(start)
 
