@@ -233,7 +233,9 @@ def recovery_point(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 
 
 @rule("TS-CKP-112")
-def step_within_peak(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+def policy_step_within_peak(
+    checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile
+) -> Iterator[Violation]:
     """Where the plan states no speed, the step of the policy takes no more operations than accelerators can do."""
     step = checkpoint.interval.step_seconds
     if step is None or step_time(plan) is not None:
