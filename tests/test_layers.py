@@ -45,7 +45,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "duckdb": ("telemetry.user_rules.engines",),
     "polars": ("telemetry.user_rules.engines",),
     "pyspark": ("telemetry.fold.spark", "telemetry.user_rules.engines"),
-    "zstandard": ("telemetry.formats.source", "checkpoints.formats._ocdbt"),
+    "zstandard": ("telemetry.formats.source", "checkpoints.formats._ocdbt", "checkpoints.unpacked"),
     "numba": ("telemetry.kernels.jit",),
     "numpy": ("checkpoints.*", "report.run_page.*", "telemetry.*"),
     "rich": ("*",),

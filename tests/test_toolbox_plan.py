@@ -316,12 +316,36 @@ def test_a_prediction_takes_no_wishes(here: Path) -> None:
     assert "Missing option '--model'" in failure(run("cluster.yaml", where=here))
 
 
-@pytest.mark.parametrize(("share", "words"), [(1.2, None), (1.0, "may not fit"), (0.5, "is predicted not to fit")])
-def test_a_prediction_says_that_a_plan_is_too_large(share: float, words: str | None) -> None:
+@pytest.mark.parametrize(
+    ("share", "weight"), [(1.2, None), (1.01, Severity.WARNING), (0.99, Severity.ERROR), (0.5, Severity.ERROR)]
+)
+def test_a_prediction_says_that_a_plan_is_too_large(share: float, weight: Severity | None) -> None:
     plan = read("TrainingPlan", load_file(CLUSTERS.parent / "plans" / "gpt3-175b-selective.yaml").data)
     assert isinstance(plan, TrainingPlan)
     found = predict(plan, profile("nvidia-eos"))
     assert found.memory
     machine = replace(found.machine, memory_bytes=found.memory[1].total * share)
-    notes = too_large(replace(found, machine=machine))
-    assert [words in note for note in notes] == ([True] if words else [])
+    note = too_large(replace(found, machine=machine))
+    assert (note.severity if note else None) is weight
+
+
+@pytest.mark.parametrize("style", ["table", "json"])
+@pytest.mark.parametrize(("micro", "code"), [(1, 0), (64, 1)])
+def test_the_exit_code_of_a_prediction_says_whether_the_plan_fits(
+    style: str, micro: int, code: int, here: Path
+) -> None:
+    found = run("cluster.yaml", *QUICK, "--global-sequences", "1024", "--output", "run", "--force", where=here)
+    assert found.exit_code == 0, found.output
+    plan = here / "run" / "plan.yaml"
+    data = load_file(plan).data
+    batch = data["batch"]
+    batch["micro_sequences"], batch["accumulation_steps"] = micro, 64 // micro
+    data["parallelism"] |= {"data": 16, "tensor": 1, "pipeline": 1, "sequence": False}
+    data["memory"] = {"activation_policy": "selective"}
+    plan.write_text(json.dumps(data))
+    predicted = run("cluster.yaml", "--predict", "run/plan.yaml", "--format", style, "--force", where=here)
+    assert (predicted.return_value, predicted.exit_code) == (code, 0), predicted.output
+    assert ("does not fit" in predicted.stderr) == bool(code)
+    if style == "json":
+        findings = json.loads(predicted.stdout)["findings"]
+        assert [one["severity"] for one in findings] == (["error"] if code else [])

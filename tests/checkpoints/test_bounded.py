@@ -108,6 +108,13 @@ def bare(body: bytes) -> Callable[[Path], None]:
     return write("optimizer.pt", b"\x80\x02" + body + b".")
 
 
+def many_times(scale: int, operation: bytes, target: bytes) -> bytes:
+    """One tuple, which takes part in many operations on the same value."""
+    num_values = max(2, scale // 101)
+    value = b"(" + b"K\x01" * num_values + b"tq\x000"
+    return value + target + b"h\x01h\x00" + b"".join([operation, b"h\x01h\x00"]) * 3_000 + operation + b"N"
+
+
 def dcp(body: bytes) -> Callable[[Path], None]:
     def run(root: Path) -> None:
         (root / "__0_0.distcp").write_bytes(b"x")
@@ -242,6 +249,9 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
         limits.PICKLE_VALUE_BYTES,
         lambda scale: bare(b"N" + b"".join(b"r" + struct.pack("<I", 2 * n + 9) for n in range(4 * scale))),
     ),
+    "pickle-calls": (limits.PICKLE_LOOKS, lambda scale: bare(many_times(scale, b"\x85R0", b"cfoo\nBar\nq\x010"))),
+    "pickle-states": (limits.PICKLE_LOOKS, lambda scale: bare(many_times(scale, b"b0", b"cfoo\nBar\n)Rq\x010"))),
+    "pickle-keys": (limits.PICKLE_LOOKS, lambda scale: bare(many_times(scale, b"Ns0", b"}q\x010"))),
     "pickle-operations": (limits.PICKLE_OPERATIONS, lambda scale: dcp(b"N" + b"N0" * (21 * scale))),
     "dcp": (limits.PICKLE_VALUE_BYTES, lambda scale: dcp(b"(" + b"]" * (19 * scale) + b"l")),
     "dcp-entries": (limits.PIECES, lambda scale: dcp(shared_entries(scale))),

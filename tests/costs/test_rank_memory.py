@@ -97,6 +97,15 @@ def test_all_stages_together_hold_the_model_once(shape: Shape, pipeline: int) ->
     assert weights == pytest.approx(2 * (parameters(shape).total + again), rel=1e-12)
 
 
+def test_latent_attention_counts_what_it_has() -> None:
+    """A rank that holds everything holds the parameters of the model."""
+    latent = replace(EXPERTS, latent_parameters=EXPERTS.hidden_size * 1000.0)
+    part = stage_memory.rank_parameters(latent, 1, 1, 1)
+    whole = latent.num_expert_layers * (part.expert_layer + part.experts) + part.final_norm + 2 * part.table
+    whole += (latent.num_layers - latent.num_expert_layers) * part.dense_layer
+    assert whole == pytest.approx(parameters(latent).total)
+
+
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_dense_state_is_that_of_the_published_formula(zero: int) -> None:
     layout = Layout(data=32, context=2, sharding_stage=zero)

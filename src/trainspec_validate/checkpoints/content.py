@@ -110,6 +110,7 @@ _OLD_PICKLE: Final = re.compile(
     re.DOTALL,
 )
 """Protocols 0 and 1, which have no mark of their own: the name of a class, or what is empty as yet."""
+PICKLE_START: Final = re.compile(b"|".join((_PICKLE.pattern, _OLD_PICKLE.pattern)), re.DOTALL)
 _ARCHIVE, PICKLED = "a zip container of state", "a pickle"
 JUDGED: Final = frozenset({_ARCHIVE, PICKLED})
 """Files that are judged under any name."""

@@ -40,6 +40,9 @@ _PICKLE = "a pickle"
 PICKLE_OPERATIONS = Limit(_PICKLE, 30_000_000, "operations")
 """An index of DCP has some 106 for each piece, and as many pieces as its values may have take 24,000,000."""
 PICKLE_VALUE_BYTES = Limit(_PICKLE, 384_000_000, "bytes of values in memory (about 225,000 pieces in an index of DCP)")
+PICKLE_LOOKS = Limit(_PICKLE, 20_000_000, "values in the arguments of its calls and in its keys, each time anew")
+"""A pickle may give one long list to each of its calls, and would take the square of its size to follow."""
+PICKLE_PLACES = Limit("a file with pickles", 100_000, "places behind the first pickle at which another one may begin")
 STATE_LEVELS = Limit(_PICKLE, 1_000, "levels of values in values where the names of its state are read")
 _ZIP = "a zip container"
 ZIP_ENTRIES = Limit(_ZIP, 400_000, "entries")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import re
 from typing import Any, BinaryIO
 
-from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, LimitError
+from trainspec_validate.checkpoints.content import PICKLE_START
+from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_PLACES, UNPACKED_BYTES, LimitError
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, Machine
 from trainspec_validate.system.budget import Count, OverLimitError
@@ -21,6 +23,9 @@ _PLAIN_ARRAY = re.compile(rb"'descr':\s{0,9}'[<>|=]?([biufcSUVMm])(\d{1,9})(?:\[
 _SHAPE = re.compile(rb"'shape':\s{0,9}\(([\d,\s]{0,1000})\)")
 """As NumPy writes them: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
 _MOST_ARRAYS = 100_000
+_BLOCK_BYTES = 65_536
+_START_BYTES = 512
+"""A longer start of a pickle is found in one block alone."""
 _NESTED_BYTES = 256
 """A shorter text cannot nest as deep as makes the parser of Python, at 6000 calls, raise a `MemoryError`."""
 
@@ -111,26 +116,48 @@ def _is_of_objects(kind: Any) -> bool:
 
 
 def code_after(file: BinaryIO) -> Content:
-    """Names that the pickles after the first of a file would call; what follows them is left to whoever loads it."""
+    """Names that the pickles after the first of a file would call, behind bytes of other kinds too."""
     found: dict[str, None] = {}
     functions: dict[str, None] = {}
-    operations = Count(PICKLE_OPERATIONS)
+    operations, places = Count(PICKLE_OPERATIONS), Count(PICKLE_PLACES)
+    unpacked = Count(UNPACKED_BYTES)
+    place = file.tell()
     limit = ""
     try:
-        while True:
+        while place >= 0:
+            places.add()
+            if not isinstance(getattr(file, "raw", file), io.FileIO | io.BytesIO):
+                unpacked.add(place)  # to go back, it is unpacked from its begin
+            file.seek(place)
             machine = Machine(is_tolerant=True)
             machine.operations = operations
             try:
                 machine.run(file)
+                place = file.tell()
+                place = place if file.read(1) else -1
+            except UnreadableError as error:
+                if isinstance(error, LimitError):
+                    raise
+                file.seek(place + 1)
+                place = _next_start(file)
             finally:
                 if machine.is_called:
                     found |= machine.denied
                     functions |= machine.functions
     except (OverLimitError, LimitError) as error:
         limit = str(error)
-    except UnreadableError:
-        pass
     return Content(None, list(found), functions=list(functions), limit=limit)
+
+
+def _next_start(file: BinaryIO) -> int:
+    """Where the next bytes are that begin as a pickle does; -1 where no more are."""
+    place, held = file.tell(), b""
+    while block := file.read(_BLOCK_BYTES):
+        held += block
+        if match := PICKLE_START.search(held):
+            return place + match.start()
+        place, held = place + max(0, len(held) - _START_BYTES), held[-_START_BYTES:]
+    return -1
 
 
 def code_at_start(file: BinaryIO, *, is_pickle: bool = False) -> Content:

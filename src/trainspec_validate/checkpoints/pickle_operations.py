@@ -35,6 +35,13 @@ _LONG_NUMBER = re.compile(rb"[-+]?\d{1000,}+L?\n?")
 _TAIL_BYTES = 64
 """Of the end of a longer line."""
 FETCHES = frozenset({"GET", "BINGET", "LONG_BINGET"})
+LITERALS = frozenset(
+    {
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    }
+)
 
 
 class _SkippedError(Exception):
@@ -93,9 +100,10 @@ def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """The name and the argument of each operation, as `pickletools.genops` gives them, in bounded memory."""
     source, take = _Source(file), file.read
     while code := take(1):
-        if code not in _CODES:
+        known = _CODES.get(code)
+        if known is None:
             raise ValueError(f"the operation {code!r} is unknown")
-        name, reader = _CODES[code]
+        name, reader = known
         argument: Any = None
         if reader is pickletools.read_uint1:
             argument = take(1)[0]

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainspec_validate.system.budget import Count
+
 MOST_FIELDS = 100
 """Of an object whose fields alone are kept."""
 SLOT_BYTES = 16
@@ -67,6 +69,13 @@ class Items(list[Any]):
     """The items of a set, in order."""
 
 
+_CONTAINERS = frozenset({tuple, list, Items, Inert, Pairs})
+_TEXTS = frozenset({str, bytes, bytearray})
+_LEVELS_OF_A_CALL = 5
+"""Levels of its arguments that the judgement of a call goes into, at most."""
+_CHARACTERS_OF_A_LOOK = 64
+
+
 class InertError(ValueError):
     """An inert value does not take what the object of a program takes."""
 
@@ -105,32 +114,51 @@ def items_of(value: Any, kind: str) -> list[Any]:
     raise InertError(f"something is put into what is no {kind}")
 
 
-def checked_keys(values: list[Any]) -> list[Any]:
+def look_into(value: Any, looks: Count, levels: int = _LEVELS_OF_A_CALL) -> None:
+    """Count the values that are looked at in the arguments or the state of a call, before they are.
+
+    Raises:
+        OverLimitError: they are more than the limit.
+    """
+    kind = type(value)
+    parts = (value.arguments, value.items, value.state) if kind is Inert else value.pairs if kind is Pairs else value
+    looks.add(len(parts))
+    if levels and kind is not Pairs:
+        for part in parts:
+            if type(part) in _CONTAINERS:
+                look_into(part, looks, levels - 1)
+            elif type(part) in _TEXTS:
+                looks.used += len(part) // _CHARACTERS_OF_A_LOOK
+
+
+def checked_keys(values: list[Any], looks: Count) -> list[Any]:
     """Keys of a mapping, or items of a set.
 
     Raises:
+        OverLimitError: they hold more values than are looked at.
         ValueError: Python cannot hash one, or not in bounded time.
     """
     for value in values:
-        _check_key(value)
+        if type(value) is not str and type(value) is not int:
+            looks.add(_check_key(value))
     return values
 
 
-def pairs_of(values: list[Any]) -> Pairs:
+def pairs_of(values: list[Any], looks: Count) -> Pairs:
     """The mapping of keys and values that follow each other.
 
     Raises:
+        OverLimitError: the keys hold more values than are looked at.
         ValueError: one has no hash, or no value.
     """
     if len(values) % 2:
         raise ValueError("a key has no value")
-    checked_keys(values[::2])
+    checked_keys(values[::2], looks)
     return Pairs(list(zip(values[::2], values[1::2], strict=True)))
 
 
-def _check_key(key: Any) -> None:
-    if type(key) is str or type(key) is int:
-        return
+def _check_key(key: Any) -> int:
+    """The number of values in a key."""
     level, num_values = [key], 0
     for _ in range(_MOST_KEY_LEVELS):
         num_values += len(level)
@@ -141,6 +169,7 @@ def _check_key(key: Any) -> None:
         level = [inner for value in level if type(value) is tuple for inner in value]
     if level:
         raise ValueError("a key holds too many values in values, which a loader would hash one by one")
+    return num_values
 
 
 def _is_mutable(value: Any) -> bool:

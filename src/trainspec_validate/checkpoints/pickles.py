@@ -11,9 +11,9 @@ from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.calls import run_by_call
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
 from trainspec_validate.checkpoints.functions import RETURNED, STORED, Way, class_inside, runs_by_name, stores_function
-from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
+from trainspec_validate.checkpoints.limits import PICKLE_LOOKS, PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pickle_operations import COSTS, FETCHES, Fetched, fetched, operations
+from trainspec_validate.checkpoints.pickle_operations import COSTS, FETCHES, LITERALS, Fetched, fetched, operations
 from trainspec_validate.checkpoints.pickle_values import (
     MOST_FIELDS,
     SLOT_BYTES,
@@ -28,6 +28,7 @@ from trainspec_validate.checkpoints.pickle_values import (
     flat_bytes,
     is_flat,
     items_of,
+    look_into,
     pairs_of,
     size_of,
 )
@@ -77,13 +78,6 @@ _MARK = _Mark()
 _FILLING = frozenset({"APPEND", "APPENDS", "ADDITEMS", "SETITEM", "SETITEMS", "BUILD"})
 """Operations that give something to the value below, and take it off the stack first."""
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_LITERALS = frozenset(
-    {
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    }
-)
 
 
 class Machine:
@@ -126,6 +120,7 @@ class Machine:
         self.is_called = False
         """Whether anything would be called."""
         self.operations = Count(PICKLE_OPERATIONS)
+        self.looks = Count(PICKLE_LOOKS)
         self.value_bytes = Count(PICKLE_VALUE_BYTES)
         self.value_bytes.add(len(self.fetched.marks))
 
@@ -137,24 +132,28 @@ class Machine:
             UnreadableError: it breaks the format.
         """
         frame_end, stack, value_bytes, name = 0, self.stack, self.value_bytes, ""
+        most_operations, most_bytes = PICKLE_OPERATIONS.most, PICKLE_VALUE_BYTES.most
         try:
             for number, (name, argument) in enumerate(operations(file), start=int(self.operations.used) + 1):
                 self.operations.used = number
-                PICKLE_OPERATIONS.check(number)
                 value_bytes.used += COSTS.get(name, SLOT_BYTES)
                 if argument is not None and name not in FETCHES:
                     value_bytes.used += sys.getsizeof(argument)
-                PICKLE_VALUE_BYTES.check(value_bytes.used)
-                if name in _LITERALS and type(argument) is not Skipped:
+                if number > most_operations or value_bytes.used > most_bytes:  # no call for each: this loop is long
+                    PICKLE_OPERATIONS.check(number)
+                    PICKLE_VALUE_BYTES.check(value_bytes.used)
+                if name in LITERALS and type(argument) is not Skipped:
                     stack.append(argument)
-                    continue
-                if name in {"STOP", "FRAME"}:
+                elif name in _OPERATIONS and name not in _FILLING:
+                    _OPERATIONS[name](self, argument)
+                elif name in {"STOP", "FRAME"}:
                     if file.tell() < frame_end and not self.is_tolerant:
                         raise ValueError("a frame states more bytes than it has")
                     frame_end = file.tell() + (argument or 0)
                     if name == "STOP":
                         return self._pop()
-                self._take(name, argument)
+                else:
+                    self._take(name, argument)
         except ValueError as error:
             raise UnreadableError(f"is no pickle that can be followed: {error}") from error
         except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -185,7 +184,7 @@ class Machine:
             _OPERATIONS[name](self, argument)
         elif name in _CONSTANTS:
             self.stack.append(_CONSTANTS[name])
-        elif name in _LITERALS:
+        elif name in LITERALS:
             if name in {"INT", "LONG"} and not self.is_tolerant:
                 raise ValueError("a number has more digits than loaders read")
             self.stack.append(argument)
@@ -261,6 +260,7 @@ class Machine:
         if not isinstance(arguments, tuple | Inert):
             raise ValueError("the arguments of a call are no tuple")
         self.is_called = True
+        look_into(arguments, self.looks)
         for run in run_by_call(function, arguments, way):
             self.functions[run] = None
             if run == RETURNED:
@@ -277,6 +277,8 @@ class Machine:
     def build(self, _argument: Any) -> None:
         """State for what is below it."""
         state = self._pop()
+        if isinstance(state, tuple | list | Pairs | Inert):
+            look_into(state, self.looks)
         is_class = isinstance(self.stack[-1], Name) or class_inside(self.stack[-1]) is not self.stack[-1]
         if is_class or stores_function(state):
             self.functions[STORED] = None
@@ -384,6 +386,8 @@ class Machine:
         if not is_listed and number not in self.sparse_memo:
             raise ValueError(f"it fetches a value under the number {number}, and there is none")
         found = self.memo[number] if is_listed else self.sparse_memo[number]
+        if self.records and type(found) is tuple:
+            self.looks.add(len(found))
         if self.records and not isinstance(found, Name) and not is_flat(found):
             self.floor_bytes = self.value_bytes.used + 1  # more may be put into it, which stays
         self.stack.append(found)
@@ -398,16 +402,16 @@ class Machine:
 
     def include(self, taken: list[Any]) -> None:
         """Put values into the set at the top."""
-        items_of(self._top(), "set").extend(checked_keys(taken))
+        items_of(self._top(), "set").extend(checked_keys(taken, self.looks))
 
     def freeze(self) -> None:
         """The group as a set that does not change."""
-        self.stack.append(tuple(checked_keys(self._group())))
+        self.stack.append(tuple(checked_keys(self._group(), self.looks)))
 
     def assign(self, taken: list[Any]) -> None:
         """Put pairs into the mapping at the top."""
         self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
-        pairs = pairs_of(taken).pairs
+        pairs = pairs_of(taken, self.looks).pairs
         items_of(self._top(), "mapping").extend(pairs)
 
     def take(self, size: int) -> list[Any]:
@@ -428,7 +432,7 @@ class Machine:
         """The group as a mapping."""
         taken = self._group()
         self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
-        self.stack.append(pairs_of(taken))
+        self.stack.append(pairs_of(taken, self.looks))
 
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""

@@ -62,7 +62,7 @@ _KIND: Final = re.compile(
 )
 """Types of NumPy in a text: https://numpy.org/doc/stable/reference/arrays.dtypes.html."""
 _NUMBER: Final = re.compile(
-    r"\s*[-+]?(?:(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[-+]?\d[\d_]*)?|inf(?:inity)?|s?nan\d*)\s*", re.IGNORECASE
+    r"\s*[-+]?(?:(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:e[-+]?\d[\d_]*)?|inf(?:inity)?|s?nan\d*)\s*", re.IGNORECASE
 )
 _DEVICE: Final = re.compile(r"[a-z]\w{0,30}(?::\d{1,4})?", re.ASCII)
 _DATE_BYTES: Final = {"date": 4, "datetime": 10}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import importlib.util
 import io
 import lzma
 import zlib
@@ -14,6 +15,7 @@ from trainspec_validate.system.process import memory_of_the_machine
 
 _MOST_MEMORY: Final = 100_000_000
 _BLOCK_BYTES: Final = 65_536
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 class _Unpacker(Protocol):
@@ -48,6 +50,38 @@ class _Zlib:
         return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
 
 
+class _ZstdError(ValueError):
+    """A frame of Zstandard is damaged, or asks for more memory than it is given."""
+
+
+class _Zstd:
+    """Zstandard, which reads its file by itself."""
+
+    needs_input = False
+    unused_data = b""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import zstandard  # noqa: PLC0415 - an extra
+
+        self.eof = False
+        self._error = zstandard.ZstdError
+        unpacker = zstandard.ZstdDecompressor(max_window_size=_MOST_MEMORY)
+        self._stream = unpacker.stream_reader(file, _BLOCK_BYTES, read_across_frames=True, closefd=False)
+
+    def decompress(self, _data: bytes, max_length: int) -> bytes:
+        try:
+            found = bytes(self._stream.read(max_length))
+        except self._error as error:
+            self.eof = True
+            raise _ZstdError(str(error)) from error
+        self.eof = not found
+        return found
+
+
+def _is_zstd(start: bytes) -> bool:
+    return start.startswith(_ZSTD) and importlib.util.find_spec("zstandard") is not None
+
+
 def _unpacker_of(start: bytes) -> _Unpacker | None:
     if start.startswith((b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")):
         return _Zlib()
@@ -67,8 +101,10 @@ class _Unpacked(io.RawIOBase):
         self._begin()
 
     def _begin(self) -> None:
+        self._unpacker: _Unpacker | None
         self._file.seek(0)
-        self._unpacker, self._rest, self._place = _unpacker_of(self._start), b"", 0
+        self._unpacker = _Zstd(self._file) if _is_zstd(self._start) else _unpacker_of(self._start)
+        self._rest, self._place = b"", 0
 
     def readable(self) -> bool:
         """It is for reading."""
@@ -125,14 +161,14 @@ class _Unpacked(io.RawIOBase):
 
 def is_packed(start: bytes) -> bool:
     """Whether a file begins as one that `unpacked` unpacks."""
-    return _unpacker_of(start) is not None
+    return _is_zstd(start) or _unpacker_of(start) is not None
 
 
 def unpacked(file: BinaryIO, start: bytes) -> BinaryIO | None:
-    """The content of a compressed file; None where no loader of the standard library or joblib unpacks it.
+    """The content of a compressed file; None where it is none that is unpacked.
 
     Args:
         file: the file.
         start: its first bytes.
     """
-    return io.BufferedReader(_Unpacked(file, start), _BLOCK_BYTES) if _unpacker_of(start) else None
+    return io.BufferedReader(_Unpacked(file, start), _BLOCK_BYTES) if is_packed(start) else None

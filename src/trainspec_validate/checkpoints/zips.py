@@ -8,7 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -43,7 +43,7 @@ _BROKEN = (
     lzma.LZMAError,
 )
 _KINDS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-_VALUES = re.compile(r"(?:^|/)data/[0-9]+$")
+_VALUES = re.compile(r"(?:^|/)data/([0-9]+)$")
 _ENTRY_MARK = b"PK\x01\x02"
 """Start of each entry of a directory."""
 
@@ -137,10 +137,17 @@ class Zip:
         """Names of the entries that are pickles; PyTorch finds them in any letter case."""
         return [name for name in self.names() if name.lower().endswith((".pkl", ".pickle"))]
 
-    def unnamed(self) -> list[str]:
-        """Names of the entries that are neither pickles by their names nor the values of tensors."""
+    def unnamed(self, held: Collection[str] | None = None) -> list[str]:
+        """Names of the entries that are neither pickles by their names nor the values of tensors.
+
+        Args:
+            held: keys of the values of tensors; None for all entries that are named so.
+        """
         known = {*self.pickles()}
-        return [name for name in self.names() if name not in known and not _VALUES.search(name)]
+        others = [name for name in self.names() if name not in known]
+        return [
+            name for name in others if (key := _VALUES.search(name)) is None or not (held is None or key[1] in held)
+        ]
 
     def names(self) -> list[str]:
         """Names of all entries."""

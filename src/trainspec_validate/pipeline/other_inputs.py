@@ -12,7 +12,7 @@ from trainspec_validate.model.finding import PassedOver, Unjudged
 from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.data_sets import DATA_SET
-from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_STREAM, POINTER, SACCT
+from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_JOB, NO_STREAM, POINTER, SACCT
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.files import File
@@ -108,6 +108,7 @@ def _unread(source: FoundSource) -> Unjudged:
         **REMEDIES,
         POINTER: "",
         SACCT: "",
+        NO_JOB: "",
         LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
         NO_STREAM: "see: trainspec import --list",
         NOT_LOOKED_INTO: "name it to have it judged",

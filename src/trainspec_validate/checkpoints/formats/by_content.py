@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
@@ -16,15 +17,18 @@ from trainspec_validate.checkpoints.content import (
     is_blank,
     is_of_a_container,
     kind_of_start,
+    may_hold_state,
 )
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
+from trainspec_validate.checkpoints.formats.dcp import MARK
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_of, lack_of_array
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
 from trainspec_validate.checkpoints.unpacked import is_packed, unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
+from trainspec_validate.system.packings import PACKINGS, is_archive
 from trainspec_validate.system.repository import TOOLS
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
@@ -32,6 +36,8 @@ _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 _OF_A_RANK = re.compile(r"[^/]\.metadata$")
 """An index of one rank, which PyTorch DCP unpickles where ranks do not gather theirs."""
 _ZIP_START = b"PK\x03\x04"
+_NEVER_CHANCE = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
+"""Starts of Zstandard and LZ4."""
 _COMPRESSED = (
     *(b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00", b"\x04\x22\x4d\x18"),
     *(b"x\x01", b"x\x9c", b"x\xda"),
@@ -39,14 +45,18 @@ _COMPRESSED = (
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
 _PACKED = "is compressed, and its content is looked into for code alone"
 _PACKED_OTHERWISE = "is compressed, and its content is not looked into"
-"""Of a file of Zstandard or LZ4."""
+_NOT_UNPACKED = "what is in a file of LZ4, or of Zstandard where zstandard is not installed"
+_ARRAY_NAMES = frozenset({".zarray", "zarr.json", "manifest.ocdbt", "attributes.json"})
+"""Of files next to or above the compressed chunks of an array, which no loader unpickles."""
+_GRAPH = "the graph of a SavedModel of TensorFlow"
 _MOST_LAYERS = 4
 _OF_NO_FORMAT = "has the name of a file of state, and is of no format that is judged"
 _EMPTY = "has the name of a file of state, and is empty"
-_TAR_NAME = re.compile(r"(?<!\.pth)\.tar$|\.nemo$")
+_TAR_NAME = re.compile(r"(?<!\.pth)\.tar(?:\.\w{1,4})?$|\.t(?:gz|bz2?|xz|zst)$")
 """Of archives that PyTorch is not given; it unpickles what is in any other: torch/serialization.py, legacy_load."""
 _BLANK = "holds zero bytes alone, which an interrupted write or a full disk leaves, and no state"
 _HDF5_START = b"\x89HDF"
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "safetensors", "transformers", "jax", "keras", "tensorflow"}
 _START_BYTES = 512
 _CONFIG_BYTES = 1_000_000
 _AUTO_MAP = re.compile(rb'"auto_map"')
@@ -66,6 +76,9 @@ def read(checkpoint: Checkpoint) -> None:
         if fact.kind == "file" and path not in taken and not is_of_others:
             with judged(checkpoint, path):
                 _read_file(checkpoint, path)
+        elif fact.kind == "file" and is_of_others and path.rpartition("/")[2] != MARK:
+            with judged(checkpoint, path), open_file(checkpoint.root / path) as file:
+                torch_zip.tell_code(checkpoint, path, code_of(file))  # it may be another format at once
     _name_programs(checkpoint)
 
 
@@ -144,12 +157,27 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
         return
     if start.startswith(_HDF5_START):
         return
+    if path.endswith("saved_model.pb"):
+        checkpoint.note_functions(path, [_GRAPH])
     if start.startswith(_COMPRESSED):
         checkpoint.unread[path] = unread_container(path) or _packed(start)
+        if start.startswith(_NEVER_CHANCE) and not is_packed(start) and not _is_of_data(checkpoint, path):
+            checkpoint.note_functions(path, [_NOT_UNPACKED])
     elif path.lower().endswith(STATE_SUFFIXES):
         checkpoint.unread[path] = _EMPTY if not size_bytes else unread_container(path) or _OF_NO_FORMAT
     elif left_out(path) == ARCHIVE or kind == TAR:
         checkpoint.unread[path] = ARCHIVE
+
+
+def _is_of_data(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether a compressed file is a text, an archive or a chunk of an array, by its name and place."""
+    name = path.lower()
+    plain = next((name.removesuffix(end) for end in PACKINGS if name.endswith(end)), name)
+    folders = [path.rpartition("/")[0]]
+    while folders[-1]:
+        folders.append(folders[-1].rpartition("/")[0])
+    places = (f"{folder}/{one}" if folder else one for folder in folders for one in _ARRAY_NAMES)
+    return not may_hold_state(plain) or is_archive(name) or any(place in checkpoint.tree for place in places)
 
 
 def _packed(start: bytes) -> str:
@@ -171,7 +199,11 @@ def _name_programs(checkpoint: Checkpoint) -> None:
         words = "is a program that loaders may run (auto_map)"
     else:
         words = "is a program next to weights"
-        programs = [one for one in programs if one.rpartition("/")[0] in folders and _OF_LOADERS.search(one)]
+        modules = _LIBRARIES | {one.partition(".")[0] for names in checkpoint.code.values() for one in names}
+        programs = [one for one in programs if one.rpartition("/")[0] in folders]
+        imported = [one for one in programs if one.rpartition("/")[2].removesuffix(".py") in modules]
+        _name_once(checkpoint, imported, "is a program that an interpreter started there imports in place of a library")
+        programs = [one for one in programs if _OF_LOADERS.search(one) and one not in imported]
     _name_once(checkpoint, programs, f"{words}, and programs are not judged")
     words = "has objects of Python (!!python/…), which some loaders of YAML make, and is not judged"
     _name_once(checkpoint, _has(checkpoint, (".yaml", ".yml"), _OBJECTS), words)

@@ -14,6 +14,7 @@ from trainspec_validate.checkpoints.formats.torch_zip import PARTS_OF_STATE, Sca
 from trainspec_validate.checkpoints.limits import PIECES
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault as path_fault
+from trainspec_validate.checkpoints.pickle_code import code_after
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Record
 from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.stored_tensor import StoredTensor, dtype_name, stored_tensor
@@ -71,6 +72,7 @@ def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
     with judged(checkpoint, mark, "the index"):
         with open_file(checkpoint.root / mark) as file:
             content = follow(file, _RECORDS)
+            tell_code(checkpoint, mark, code_after(file))
         tell_code(checkpoint, mark, content)
         index = _state(content.value, "Metadata")
         budget = Count(PIECES)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.functions import runs_by_name, runs_when_called
 from trainspec_validate.checkpoints.limits import JSON_BYTES
 from trainspec_validate.checkpoints.opening import open_file, read_json
 from trainspec_validate.checkpoints.view import Archive, Aspect, Checkpoint
@@ -23,6 +25,12 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SUPERBLOCK_BYTES = 128
 _OLD, _NEW = (0, 1), (2, 3)
 _LAMBDA = "__lambda__"
+_SIGNS = (re.compile(rb"model_config"), re.compile(rb"\"class_name\":\s{0,9}\"Lambda\"|\\u00[2-7]"))
+"""The name of the settings of a whole model, and a Lambda layer; its letters may be written as numbers."""
+_SIGN_BYTES = 64
+_BLOCK_BYTES = 1_048_576
+_OWN = frozenset({"keras", "keras_core", "keras_cv", "keras_hub", "keras_nlp", "keras_tuner", "tensorflow", "tf_keras"})
+_HELP_LAMBDA = "write the layer as a class of its own, which is registered where it is loaded"
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -64,10 +72,9 @@ def _read_entries(checkpoint: Checkpoint, path: str, archive: Zip) -> None:
         checkpoint.report("container", path, "the archive has no weights", _BROKEN)
     for name in names.intersection(_SETTINGS):
         settings = read_json(archive.read(name, int(JSON_BYTES.most)))
-        if any(_LAMBDA in held for held in _class_names(settings)):
-            words = "loading it would run the code of a Lambda layer"
-            help_text = "write the layer as a class of its own, which is registered where it is loaded"
-            checkpoint.report("code", path, words, help_text)
+        for words in _runs(settings):
+            checkpoint.note_functions(path, [words])
+            checkpoint.report("code", path, f"loading it would run {words}", _HELP_LAMBDA)
     for name in sorted(name for name in names if _VALUES.match(name) and name.endswith(_WEIGHTS)):
         with archive.entry(name) as values:
             words = _fault(values, archive.size(name))
@@ -75,17 +82,35 @@ def _read_entries(checkpoint: Checkpoint, path: str, archive: Zip) -> None:
             checkpoint.report("container", path, f"{name} in the archive {words}", _BROKEN)
 
 
-def _class_names(value: Any) -> Iterator[str]:
-    """What settings call the classes of layers, functions and objects."""
-    level = [value]
+def _runs(settings: Any) -> Iterator[str]:
+    """What settings of a model have a loader run: the code of Lambda layers, and functions of other programs by name.
+
+    An object has its module and class, and a function the class `function` and its name in place of settings:
+    https://github.com/keras-team/keras/blob/v3.8.0/keras/src/saving/serialization_lib.py.
+    """
+    found: dict[str, None] = {}
+    level = [settings]
     while level:
         held = level.pop()
         if isinstance(held, dict):
-            if isinstance(held.get("class_name"), str):
-                yield held["class_name"]
             level += held.values()
+            name, module = held.get("class_name"), held.get("module")
+            if name == "function" and isinstance(held.get("config"), str):
+                name = held["config"]
+            if isinstance(name, str) and _LAMBDA in name:
+                found["the code of a Lambda layer"] = None
+            elif isinstance(name, str) and isinstance(module, str) and _is_of_others(module, name):
+                found[f"{module}.{name}"] = None
         elif isinstance(held, list):
             level += held
+    yield from found
+
+
+def _is_of_others(module: str, name: str) -> bool:
+    if module == "builtins":  # also of functions that a program registers, under any name
+        return hasattr(builtins, name) and runs_by_name(module, name)
+    is_own = module.partition(".")[0] in _OWN
+    return not is_own and (runs_by_name(module, name) or runs_when_called(module, name))
 
 
 def _read_weights(checkpoint: Checkpoint, path: str) -> None:
@@ -97,6 +122,21 @@ def _read_weights(checkpoint: Checkpoint, path: str) -> None:
     if words:
         aspect: Aspect = "files" if words.startswith("has") else "container"
         checkpoint.report(aspect, path, f"the file {words}", _BROKEN)
+    elif not path.endswith(".weights.h5") and _has_lambda(checkpoint, path):
+        checkpoint.note_functions(path, ["the code of a Lambda layer"])
+        checkpoint.report("code", path, "loading it would run the code of a Lambda layer", _HELP_LAMBDA)
+
+
+def _has_lambda(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether a container of HDF5 holds a model with a Lambda layer, as its settings are stored in one text."""
+    signs = dict.fromkeys(_SIGNS, False)
+    held = b""
+    with open_file(checkpoint.root / path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            held = held[-_SIGN_BYTES:] + block
+            for sign, is_seen in signs.items():
+                signs[sign] = is_seen or sign.search(held) is not None
+    return all(signs.values())
 
 
 def _fault(file: BinaryIO, size: int) -> str:

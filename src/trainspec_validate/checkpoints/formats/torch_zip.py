@@ -16,7 +16,7 @@ from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, follow
 from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
 from trainspec_validate.checkpoints.progress import counted, scalars_of
-from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
+from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing, storage_bytes
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
@@ -209,10 +209,12 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
             _note_values(checkpoint, archive, container)
             _tell_names(checkpoint, archive.path, container)
             tell_code(checkpoint, archive.path, Content(None, [], functions=list(programs_in(container))))
+            held: set[str] = set()
             for name in container.pickles():
                 with container.stream(name) as file:
                     content = follow(file)
                 tell_code(checkpoint, archive.path, content)
+                held |= storage_bytes(content.references).keys()
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if not found:
@@ -222,7 +224,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                 _tell_lacks(
                     checkpoint, archive, [f"the record {absent!r} is missing, which says what the storages are"]
                 )
-            for name in container.unnamed():
+            for name in container.unnamed(held):
                 with container.stream(name) as file:
                     tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)

@@ -88,22 +88,23 @@ Examples:
 @click.option("--pick", "picked", type=click.IntRange(1, 100), default=1, show_default=True, help="Plan to write.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw step time against memory into this SVG file.")
 @click.option("--force", is_flag=True, help="Overwrite what is there, and plan in spite of errors.")
-def command(cluster: str, model: str | None, predicted: str | None, **options: Any) -> None:
+def command(cluster: str, model: str | None, predicted: str | None, **options: Any) -> int:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
     Every layout that the framework runs and memory holds is compared by its predicted step time. In plan 1 each
     dimension saves more than predictions miss; the others differ in kind. The band is the one that eight of ten
-    published runs kept to. Nothing is written before the search is over.
+    published runs kept to. Nothing is written before the search is over. With --predict the exit code is 1 for a
+    plan that is predicted not to fit into memory.
     """
     if predicted is not None:
-        _predict(cluster, predicted, model, options)
-        return
+        return _predict(cluster, predicted, model, options)
     if model is None:
         raise click.UsageError("Missing option '--model', or '--predict' for a plan that is given.")
     _search(cluster, model, options)
+    return terminal.OK
 
 
-def _predict(cluster: str, plan: str, model: str | None, options: dict[str, Any]) -> None:
+def _predict(cluster: str, plan: str, model: str | None, options: dict[str, Any]) -> int:
     from trainspec_validate.cli.commands import plan_prediction  # noqa: PLC0415 - `--help` goes without the models
 
     wished = [name for name in _WISHES if options[name] is not None and name != "number_format"]
@@ -111,7 +112,7 @@ def _predict(cluster: str, plan: str, model: str | None, options: dict[str, Any]
     if refused:
         words = ", ".join("--" + {"num_tokens": "tokens"}.get(name, name.replace("_", "-")) for name in refused)
         raise click.UsageError(f"--predict takes a plan as it is: leave out {words}")
-    plan_prediction.show(cluster, plan, options["style"], force=options["force"])
+    return plan_prediction.show(cluster, plan, options["style"], force=options["force"])
 
 
 def _search(cluster: str, model: str, options: dict[str, Any]) -> None:

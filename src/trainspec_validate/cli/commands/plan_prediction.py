@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import files, tables
 from trainspec_validate.cli.commands.plan_report import accuracy
 from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.units import bytes_, number, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.facts import Unpredictable
@@ -22,8 +23,16 @@ _BAND = "  eight of ten"
 _NO_FORMULA = "no formula for this schedule"
 
 
-def show(cluster: str, plan: str, style: str, *, force: bool) -> None:
-    """Print step time, memory and their bands for a plan on a cluster.
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A finding on a plan that was predicted."""
+
+    severity: Severity
+    message: str
+
+
+def show(cluster: str, plan: str, style: str, *, force: bool) -> int:
+    """Print step time, memory and their bands for a plan on a cluster, and give the exit code.
 
     Raises:
         Failure: a document has errors, or lacks what a prediction needs.
@@ -34,21 +43,27 @@ def show(cluster: str, plan: str, style: str, *, force: bool) -> None:
         found = predict(given, profile)
     except Unpredictable as error:
         raise Failure(f"{plan}: {error}") from error
+    large = too_large(found)
     if style == "json":
-        terminal.emit(json.dumps(_json(found), indent=2, ensure_ascii=False) + "\n", "json")
-        return
-    tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
-    for note in (accuracy(found.outlook), *too_large(found)):
-        terminal.tell(note)
+        terminal.emit(json.dumps(_json(found, large), indent=2, ensure_ascii=False) + "\n", "json")
+    else:
+        tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
+        terminal.tell(accuracy(found.outlook))
+    if large:
+        terminal.tell(f"{large.severity.value}: {large.message}")
+    return terminal.FINDINGS if large and large.severity is Severity.ERROR else terminal.OK
 
 
-def too_large(found: Prediction) -> list[str]:
-    """That a plan is predicted to need more memory than a rank has, or may."""
+def too_large(found: Prediction) -> Note | None:
+    """That a plan is predicted to need more memory than a rank has, or that one run in ten would."""
     if found.memory is None or found.memory[1].high_total <= found.machine.memory_bytes:
-        return []
-    memory, capacity = found.memory[1], found.machine.memory_bytes
-    verdict = "is predicted not to fit" if memory.low_total > capacity else "may not fit"
-    return [f"the plan {verdict}: a rank has {bytes_(capacity)}; measure its peak first"]
+        return None
+    (stage, memory), capacity = found.memory, found.machine.memory_bytes
+    if memory.total > capacity:
+        needed = f"a rank of stage {stage} is predicted to need {bytes_(memory.total)}"
+        return Note(Severity.ERROR, f"the plan does not fit: {needed}, and has {bytes_(capacity)}")
+    needed = f"one measured run in ten needed {bytes_(memory.high_total)} or more where this is predicted"
+    return Note(Severity.WARNING, f"the plan may not fit: {needed}, and a rank has {bytes_(capacity)}")
 
 
 def _rows(found: Prediction) -> list[tuple[str, str]]:
@@ -76,7 +91,7 @@ def _short(value: float) -> str:
     return seconds(float(f"{value:.3g}"))
 
 
-def _json(found: Prediction) -> dict[str, Any]:
+def _json(found: Prediction, large: Note | None) -> dict[str, Any]:
     step, outlook = found.outlook.step, found.outlook
     stage, memory = found.memory or (None, None)
     return {
@@ -90,6 +105,7 @@ def _json(found: Prediction) -> dict[str, Any]:
         "compute_seconds": step.compute_seconds,
         "bubble_seconds": step.bubble_seconds,
         "exposed_seconds": dict(step.exposed_seconds),
+        "findings": [{"severity": large.severity.value, "message": large.message}] if large else [],
         "memory_capacity_bytes": found.machine.memory_bytes,
         "memory_bytes": {**asdict(memory), "total": memory.total, "stage": stage} if memory else None,
         "memory_band_bytes": {"low": memory.low_total, "high": memory.high_total} if memory else None,

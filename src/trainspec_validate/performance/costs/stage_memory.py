@@ -165,7 +165,8 @@ def rank_parameters(shape: Shape, tensor: int, expert: int, expert_tensor: int) 
     """Parameters that one rank holds of each part, before data ranks shard them.
 
     Norms and the router are on every tensor rank; so are keys and values once there are fewer heads than ranks
-    (NVIDIA/Megatron-LM@d98e8a64:megatron/training/theoretical_memory_usage.py, with experts added).
+    (NVIDIA/Megatron-LM@d98e8a64:megatron/training/theoretical_memory_usage.py, with experts added). Latent attention
+    is taken to be split whole; its narrow projections, a tenth of it in DeepSeek-V3, are on every tensor rank.
 
     >>> llama_8b = Shape(32, 4096, 32, 8, 128, 14336, 128256, gated_ffn=True)
     >>> part = rank_parameters(llama_8b, 1, 1, 1)
@@ -175,7 +176,8 @@ def rank_parameters(shape: Shape, tensor: int, expert: int, expert_tensor: int) 
     hidden = shape.hidden_size
     matrices = 3 if shape.gated_ffn else 2
     key_width = max(shape.num_key_value_heads / tensor, 1) * shape.head_size
-    attention = 2 * hidden * (shape.attention_width / tensor + key_width) + 2 * hidden
+    projections = shape.latent_parameters / tensor or 2 * hidden * (shape.attention_width / tensor + key_width)
+    attention = projections + 2 * hidden
     one_expert = matrices * hidden * shape.expert_hidden_size
     shared = shape.num_shared_experts * one_expert / tensor
     return RankParameters(
