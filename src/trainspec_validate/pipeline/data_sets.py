@@ -32,8 +32,10 @@ _OF_RUNS: Final = frozenset(
 )
 """Words of keys in records of a run; a data set that has one of them is named as a text of no known format."""
 _OF_TIME: Final = frozenset({"time", "times", "timestamp", "timestamps", "ts", "datetime"})
-"""Words of keys that pages and articles have too: no sign of a run next to a text that is longer than a line of a log."""
-_ARRAY_HEAD: Final = re.compile(rb"\x93NUMPY[\1-\3]\0.{2,4}\{[^}]{0,200}'descr': '[<>|=][fiubc]\d{1,2}'[^}]{0,200}\}", re.DOTALL)
+"""Words of keys that pages and articles have too: no sign of a run next to a text longer than a line of a log."""
+_ARRAY_HEAD: Final = re.compile(
+    rb"\x93NUMPY[\1-\3]\0.{2,4}\{[^}]{0,200}'descr': '[<>|=][fiubc]\d{1,2}'[^}]{0,200}\}", re.DOTALL
+)
 """How an array of plain numbers begins; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
 _OF_STATE: Final = re.compile(
     r"adam|bias|buffer|checkpoint|ckpt|embed|encoder|decoder|epoch|ema|exp_avg|grad|head|iter|kernel|layer|mlp|model"
