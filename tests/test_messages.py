@@ -818,6 +818,10 @@ def test_what_is_proposed_as_a_recipe_is_one() -> None:
     [
         ("12 compute NICs for 1 accelerators", "12 compute NICs for 1 accelerator"),
         ("1 sequences for 11 ranks", "1 sequence for 11 ranks"),
+        ("1 sequences of 8,192 tokens are 8,192", "1 sequence of 8,192 tokens is 8,192"),
+        ("1 steps are 4,096 tokens, not 5", "1 step is 4,096 tokens, not 5"),
+        ("every step: 1 steps of 3.5 s are 3.5 s", "every step: 1 step of 3.5 s is 3.5 s"),
+        ("1 of 3 ranks are late", "1 of 3 ranks are late"),
         ("1 of 3 ranks", "1 of 3 ranks"),
         ("8 x 1 ranks, 0.1 steps, 2-1 nodes, v1 links", "8 x 1 ranks, 0.1 steps, 2-1 nodes, v1 links"),
         ("1 switches, 1 data copies", "1 switch, 1 data copy"),

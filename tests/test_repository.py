@@ -266,6 +266,9 @@ def test_scripts_of_an_action_start_outside_of_the_workspace(name: str) -> None:
     assert {step["shell"] for step in scripts} == {"/bin/bash --noprofile --norc -p -e -o pipefail {0}"}
     assert {step["working-directory"] for step in scripts} == {"${{ runner.temp }}"}
     *starts, verdict = [step["run"] for step in scripts]
+    unset = "unset PYTHONEXECUTABLE __PYVENV_LAUNCHER__; "  # an isolated Python reads them
+    starts = [run.removeprefix(unset) for run in starts if run.startswith(unset)]
+    assert len(starts) == 3
     assert all(re.fullmatch(r'exec "\$INTERPRETER" -I -B -u "\$ACTION_PATH/[\w./]+" [a-z-]+', run) for run in starts)
     assert verdict == 'exit "${CODE:-2}"'
 

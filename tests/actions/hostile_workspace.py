@@ -14,6 +14,7 @@ MODULES = (
     *("venv", "pip", "ensurepip", "sitecustomize", "usercustomize", "site", "runpy", "json", "tempfile"),
     *("job", "steps", "target", "trainspec_validate", "trainspec_conformance", "click", "msgspec", "yaml", "numpy"),
     *("rich", "psutil", "jsonschema_rs", "hatchling", "setuptools", "setup", "conftest", "tomllib", "base64"),
+    *("encodings", "codecs", "os"),
 )
 PROGRAMS = (
     "bash",
@@ -51,7 +52,7 @@ __attribute__((constructor)) static void leave_a_mark(void) { open(MARK, O_CREAT
 def fill(folder: Path, marks: Path) -> None:
     """Make the files; each leaves a mark of its name in `marks` when it runs."""
     marks.mkdir()
-    python = "open({!r}, 'w').close()\n"
+    python = "import posix\nposix.open({!r}, posix.O_CREAT)\n"  # what runs before there is open()
     for name in MODULES:
         text = python.format(str(marks / f"{name}.py"))
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
@@ -89,6 +90,9 @@ def fill(folder: Path, marks: Path) -> None:
         f'no-index = true\nfind-links = ["{folder}/wheels"]\n[pip]\npython = "{folder}/bin/python"\n',
     )
     write(folder / ".python-version", f"{folder}/bin/python\n")
+    # of Python where a variable names its executable
+    write(folder / "python._pth", ".\nimport site\n")
+    program(folder / "python", marks / "python")
     # of Python where it is interactive
     write(folder / "startup.py", python.format(str(marks / "startup.py")))
     # of the shell
@@ -125,6 +129,7 @@ def variables(folder: Path) -> dict[str, dict[str, str]]:
         "shell-startup": {"BASH_ENV": f"{folder}/startup.sh", "ENV": f"{folder}/startup.sh"},
         "library": {"LD_PRELOAD": "./preload.so", "LD_LIBRARY_PATH": "."},
         "pip-configuration": {"PIP_CONFIG_FILE": str(folder / "pip.conf"), "PIP_REQUIREMENT": "requirements.txt"},
+        "python-executable": dict.fromkeys(("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__"), f"{folder}/python"),
         "python-startup": {"PYTHONSTARTUP": str(folder / "startup.py"), "PYTHONINSPECT": "1"},
         "uv": {"UV_CONFIG_FILE": str(folder / "uv.toml"), "UV_PYTHON": str(folder / "bin" / "python")},
         "git": {"GIT_DIR": str(folder / ".git"), "GIT_CONFIG_GLOBAL": str(folder / ".gitconfig")},

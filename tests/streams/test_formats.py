@@ -48,6 +48,7 @@ STARTS = {
         b'{"kind": "PodList", "items": [{"kind": "Pod", "metadata": {"name": "train-0"}, "status": {"phase": "Failed", '
         b'"containerStatuses": [{"state": {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:01:00Z"}}}]}}]}\n'
     ),
+    "crash-log": b"loading torch\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'lr'\n",
     "alibaba-minibatch": b",worker,gpu,time,batch_time_norm\n0,0,25,1,476\n",
 }
 

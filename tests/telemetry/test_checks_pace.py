@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, refused, view
 
-from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
+from trainspec_validate.telemetry.checks import NotApplicable
+from trainspec_validate.telemetry.checks._untimed import Bounds, another_unit, slow_reports
 
 DURATION = "train.step.duration"
 
@@ -157,3 +158,21 @@ def test_the_time_that_slow_stretches_take_to_find_grows_with_the_reports_alone(
     begin = time.process_time()
     slow_reports(*untimed(durations * (120_000 // len(durations))), Bounds(0.03, 3, 1.0))
     assert time.process_time() - begin < 8.0
+
+
+@pytest.mark.parametrize(
+    ("stalled", "num"), [([900.0] * 3, 1), ([900.0] * 2, 0), ([1.0] * 99, 0), ([6.0] * 9, 0), ([6.0] * 10, 1)]
+)
+def test_a_stall_needs_no_half_hour_and_no_steady_pace_before_it(stalled: list[float], num: int) -> None:
+    durations = [0.2, 0.3, 0.25] * 9 + stalled + [0.2, 0.3] * 9
+    assert len(slow_reports(*untimed(durations), Bounds(0.03, 3, 1800.0))) == num
+
+
+def test_a_time_of_steps_that_becomes_a_thousandth_is_of_another_unit() -> None:
+    durations = [0.25, 0.26, 0.9] * 10
+    found = another_unit(*untimed([*durations, *(each / 1000 for each in durations)]), 3)
+    assert found is not None
+    assert (found.first, found.num, found.baseline) == (30, 30, 0.26)
+    assert another_unit(*untimed([100.0, *durations, 0.0003, 0.0003, *durations]), 3) is None
+    with pytest.raises(NotApplicable):
+        another_unit(*untimed(durations[:20]), 3)

@@ -36,6 +36,8 @@ _SINGULAR: Final = {
 }
 _ADJECTIVES = "compute|storage|management|accumulation|data|tensor|pipeline|context|expert"
 _ONE_OF_MANY = re.compile(rf"(?<![\w.,/-])(?<! x )(?<! of )1 ((?:(?:{_ADJECTIVES}) )?)({'|'.join(_SINGULAR)})\b")
+_ARE_OF_ONE = re.compile(r"(?:(?<=^)|(?<=[;:(] ))(1 [a-z]+(?: (?:of|in) [\d.,]+(?: [a-zA-Z/-]+)?)?) are\b")
+"""A count of one as the subject of a sentence, and its verb."""
 _MAX_LENGTH: Final = 40
 _LARGEST: Final = 10**24
 _DECIMAL: Final = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -148,8 +150,11 @@ def singular_of_one(text: str) -> str:
 
     >>> singular_of_one("12 compute NICs for 1 accelerators, 1 sequences of 1,001 ranks")
     '12 compute NICs for 1 accelerator, 1 sequence of 1,001 ranks'
+    >>> singular_of_one("1 sequences of 8,192 tokens are 8,192")
+    '1 sequence of 8,192 tokens is 8,192'
     """
-    return _ONE_OF_MANY.sub(lambda match: f"1 {match[1]}{_SINGULAR[match[2]]}", text)
+    text = _ONE_OF_MANY.sub(lambda match: f"1 {match[1]}{_SINGULAR[match[2]]}", text)
+    return _ARE_OF_ONE.sub(r"\1 is", text)
 
 
 def in_words(value: float, unit: str) -> str:

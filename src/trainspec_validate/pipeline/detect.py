@@ -37,13 +37,16 @@ _STRUCTURED = frozenset(
 )
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _PARQUET = "parquet"
+_CRASH = "crash-log"
 _OWN_COLUMNS = (b"time_us", b"emitter")
 _START_BYTES = 262_144
 _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
-_LOGS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt", ".md", ".rst")
+_OUTPUTS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt")
+"""Ends of names of what programs print."""
+_LOGS = (*_OUTPUTS, ".md", ".rst")
 """Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
@@ -63,6 +66,9 @@ SACCT = (
     "is a table of sacct in columns, which cut values; "
     "export it with `sacct --parsable2 --duplicates --format=JobID,JobName,State,Start,End,ExitCode,Restarts`"
 )
+_NO_JOB = re.compile(rb'\s{0,64}\{(?=[\s\S]{0,20000}"jobs"\s{0,8}:\s{0,8}\[\s{0,64}\])')
+_OF_SLURM = re.compile(rb'"[Ss]lurm"\s{0,8}:|"accounting_storage|"data_parser')
+NO_JOB = "is an answer of sacct or squeue with no job; ask for the jobs of the run: `sacct --json --duplicates -j JOB`"
 _JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\{[^\n]*\}[ \t\r]*(?:\n|$)")
 _DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
 """What a text that was meant as a document has, whatever its name is."""
@@ -260,15 +266,16 @@ def _looked_further(file: File, start: bytes) -> Source | None:
     first = FORMATS.get(_format_of(file.name, start))
     if first and not first.is_of_engine:
         return None
-    if not file.found:
-        found = detect_beyond(pieces_of(file.path), first)
-        return Source("stream", file, found.name) if found else None
-    begin_file(file.path.stat().st_size)
+    pieces = pieces_of(file.path)
+    if file.found:
+        begin_file(file.path.stat().st_size)
+        pieces = counted(pieces)
     try:
-        found = detect_beyond(counted(pieces_of(file.path)), first)
+        found = detect_beyond(pieces, first)
     except OverLimitError:
         return Source("other", file, unread=NOT_LOOKED_INTO)
-    return Source("stream", file, found.name) if found else None
+    is_stream = found and (found.name != _CRASH or _may_be_crash(file.name, start))
+    return Source("stream", file, found.name) if found and is_stream else None
 
 
 def of_content(name: str, content: bytes) -> Source:
@@ -295,14 +302,10 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return _of_parquet(file)
     if found:
         return Source("stream", file, found)
-    if start.startswith(_LARGE_FILE):
+    if words := _in_place_of_a_stream(start):
         if not file.found:
-            raise InputError(f"{file.name}: {POINTER}")
-        return Source("other", file, unread=POINTER)
-    if _SACCT.match(start):
-        if not file.found:
-            raise InputError(f"{file.name}: {SACCT}")
-        return Source("other", file, unread=SACCT)
+            raise InputError(f"{file.name}: {words}")
+        return Source("other", file, unread=words)
     if is_stream_name(file.name):
         is_own = file.name.endswith(_OWN_SUFFIXES) or (_NUMBERED.search(file.name) and start.lstrip()[:1] not in b"{[")
         if not file.found or is_own or is_blank(start) or _has_record(start):
@@ -314,6 +317,15 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
     reason = _no_document(file.path)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
+
+
+def _in_place_of_a_stream(start: bytes) -> str:
+    """What a text is in place of the file, table or jobs that were meant, and what to do; else empty."""
+    if start.startswith(_LARGE_FILE):
+        return POINTER
+    if _SACCT.match(start):
+        return SACCT
+    return NO_JOB if _NO_JOB.match(start) and _OF_SLURM.search(start) else ""
 
 
 def _of_parquet(file: File) -> Source:
@@ -364,7 +376,7 @@ def _log_words() -> str:
     """What a text with the name of a log that no reader takes is, and what is read."""
     from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415 - start-up
 
-    read = ", ".join(name.removesuffix("-log") for name in FORMATS if name.endswith("-log"))
+    read = ", ".join(name.removesuffix("-log") for name in FORMATS if name.endswith("-log") and name != _CRASH)
     return f"is no log of a known format; logs of these programs are read: {read}, mllog, dlrover"
 
 
@@ -408,7 +420,14 @@ def _format_of(name: str, start: bytes) -> str:
     from trainspec_validate.telemetry.formats.format import detect as format_of  # noqa: PLC0415 - start-up
 
     found = format_of(start)
-    return found.name if found and (found.name in _STRUCTURED or not is_document_name(name)) else ""
+    if found is None or (found.name == _CRASH and not _may_be_crash(name, start)):
+        return ""
+    return found.name if found.name in _STRUCTURED or not is_document_name(name) else ""
+
+
+def _may_be_crash(name: str, start: bytes) -> bool:
+    """Whether a text that says how a program ended is a log, and of no program whose steps are not read."""
+    return unpacked_name(name.lower()).endswith(_OUTPUTS) and not looks_like_log(start)
 
 
 def _has_record(start: bytes) -> bool:

@@ -28,7 +28,7 @@ STREAM_SUFFIXES = (
     ".mllog",
 )
 """Ends of names of streams."""
-_LOG_SUFFIXES = (".log", ".txt", ".out", ".csv")
+_LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".csv")
 """Ends of names of texts that may be logs of training programs."""
 _EVENT_FILE = ".tfevents."
 """In the middle of names of event files of TensorBoard, which end in the time, the host and more."""

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainspec_validate.model.finding import Report
 from trainspec_validate.report import RuleText
 from trainspec_validate.report.run_page.context import Context, section
-from trainspec_validate.report.run_page.frame import frame, key
+from trainspec_validate.report.run_page.frame import frame, key, moment_of
 from trainspec_validate.report.run_page.marks import KINDS
 from trainspec_validate.report.run_page.markup import Html, element, verbatim
 from trainspec_validate.report.run_page.sections import SECTIONS
 from trainspec_validate.report.run_page.sections.summary import header
 from trainspec_validate.report.run_page.style import DEFINITIONS, STYLE
-from trainspec_validate.report.run_page.words import utc
 from trainspec_validate.system.neutral import neutral
 from trainspec_validate.telemetry.view.run_view import RunView
 
@@ -71,7 +70,7 @@ def _key(context: Context) -> Html:
     kinds = context.frame.marks.kinds()
     told = ["All charts have the same time axis."]
     if context.frame.is_part:
-        ends = " to ".join(utc(time_us) for time_us in context.frame.span)
+        ends = " to ".join(moment_of(context.view, time_us) for time_us in context.frame.span)
         told.append(f"It goes from {ends}: records have wrong times that are far outside.")
     told += ["Marked in them:"] if kinds else []
     return element("aside", element("p", " ".join(told)), key((kind, KINDS[kind]) for kind in kinds), class_="marks")

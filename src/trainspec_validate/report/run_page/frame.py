@@ -11,7 +11,7 @@ import numpy as np
 from trainspec_validate.report.run_page.axes import TimeTick, time_ticks
 from trainspec_validate.report.run_page.marks import Marks, Stretch, marks
 from trainspec_validate.report.run_page.markup import Html, Node, element
-from trainspec_validate.report.run_page.words import duration
+from trainspec_validate.report.run_page.words import duration, utc
 from trainspec_validate.telemetry.view.run_view import RunView
 
 WIDTH, LEFT, RIGHT = 960.0, 70.0, 14.0
@@ -26,6 +26,7 @@ _FAR_OFF = 20
 _LEAST_TIMES = 50
 _MAX_ATTEMPT_LABELS = 12
 SECOND_US = 1_000_000
+NOT_STATED = "not stated"
 _CLOCKS = {"utc": "UTC", "local": "local", "relative": "since start", "none": "line"}
 """Names of clocks below a chart, vaguer ones later."""
 _SYMBOLS = {
@@ -112,6 +113,11 @@ class Frame:
             step = self.step_at(tick.time_us)
             if step is not None:
                 yield element("text", step, class_="small", x=left, y=bottom + 33, text_anchor=anchor)
+
+
+def moment_of(view: RunView, time_us: int) -> str:
+    """A moment of a run; one whose clock has no date, or none at all, is not stated."""
+    return utc(time_us) if clock_of(view) in {"utc", "local"} else NOT_STATED
 
 
 def clock_of(view: RunView) -> str:

@@ -1,4 +1,4 @@
-"""Finds slow stretches in logs whose lines have no times, by the durations of their updates."""
+"""Finds slow stretches, and another unit, in logs whose lines have no times, by the durations of their steps."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainspec_validate.telemetry.checks import NotApplicable
-from trainspec_validate.telemetry.checks._job import held_at
+from trainspec_validate.telemetry.checks._job import held_at, stretches
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 BATCH = "train.batch.size"
 STEADY = 0.01
 """Scatter of reports around their median up to which they are a baseline: 0.2 % in the log of a public run."""
 MOST_SAMPLED = 1000
+STALL = 5.0
+"""Times the median that are a stall, as where lines have times: it needs no half hour and no steady pace before it."""
+STALL_SECONDS = 60.0
+FEWEST_BEFORE = 20
+"""Reports before a stall, and before a change of the unit."""
+UNIT = 0.01
+"""Share of the median of a step that no step is faster than: the units of programs are a thousandfold apart."""
 
 
 class Bounds(NamedTuple):
@@ -45,13 +52,38 @@ def slow_reports(run: RunView, series: JobSeries, part: Any, bounds: Bounds) -> 
     Raises:
         NotApplicable: there are too few values.
     """
-    part = part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], bool) & (series.step[part] >= 0)]
+    part = _usable(series, part)
     pieces = [piece for piece in _ascending(run, series, part) if len(piece) >= 2 * bounds.num]
     if not pieces:
         raise NotApplicable(
             f"the lines have no times, and fewer than {2 * bounds.num} reports of steps follow each other"
         )
     return [slow for piece in pieces for slow in _slow(series, piece, bounds)]
+
+
+def another_unit(run: RunView, series: JobSeries, part: Any, num: int) -> Slowness | None:
+    """The first of so many reports in a row whose steps take a hundredth of what those before take.
+
+    Raises:
+        NotApplicable: there are too few values.
+    """
+    pieces = [piece for piece in _ascending(run, series, _usable(series, part)) if len(piece) >= FEWEST_BEFORE + num]
+    if not pieces:
+        raise NotApplicable(
+            f"the lines have no times, and fewer than {FEWEST_BEFORE + num} reports of steps follow each other"
+        )
+    for piece in pieces:
+        values = np.asarray(series.value[piece])
+        for begin, end in stretches(values <= UNIT * np.maximum.accumulate(values), num):
+            baseline, seconds = float(np.median(values[:begin])), float(np.median(values[begin:end]))
+            if begin >= FEWEST_BEFORE and seconds <= UNIT * baseline:
+                return Slowness(int(piece[begin]), int(piece[end - 1]), end - begin, seconds, baseline)
+    return None
+
+
+def _usable(series: JobSeries, part: Any) -> Any:
+    """Values that are finite and of no warm-up, with a step."""
+    return part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], bool) & (series.step[part] >= 0)]
 
 
 def _ascending(run: RunView, series: JobSeries, part: Any) -> Iterator[Any]:
@@ -76,9 +108,11 @@ def _slow(series: JobSeries, piece: Any, bounds: Bounds) -> Iterator[Slowness]:
         end = begin
         while end < len(values) and values[end] > (1 + bounds.growth) * baseline:
             end += 1
-        lasting = min(float(until[begin]), float(until[end] - until[begin])) >= bounds.seconds
-        if lasting and end - begin >= bounds.num and _is_steady(values[:begin], baseline):
-            median = float(np.median(values[begin:end]))
+        median = float(np.median(values[begin:end])) if end > begin else 0.0
+        seconds = float(until[end] - until[begin])
+        is_stall = median >= STALL * baseline and seconds >= STALL_SECONDS and begin >= FEWEST_BEFORE
+        lasting = min(float(until[begin]), seconds) >= bounds.seconds and _is_steady(values[:begin], baseline)
+        if end - begin >= bounds.num and (is_stall or lasting):
             yield Slowness(int(piece[begin]), int(piece[end - 1]), end - begin, median, baseline)
         begin = max(end, begin + 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,11 @@ from trainspec_validate.telemetry.checks._rows import (
     Columns,
     has_times,
     refuse_snapshot,
-    refuse_timeless,
     rows_of,
     violations_of_rows,
 )
 from trainspec_validate.telemetry.checks._seen import owing
-from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
+from trainspec_validate.telemetry.checks._untimed import Bounds, another_unit, slow_reports
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     damaged,
@@ -122,7 +121,7 @@ def slow_down(run: RunView) -> Iterator[Violation]:
     refuse_snapshot(run)
     series = require(run.job.get(DURATION), f"no {DURATION} of the job")
     if not has_times(run):
-        yield from few(found for part in segments(run, series) for found in _drifts_untimed(run, series, part))
+        yield from few(_of_segments(run, series, _drifts_untimed))
         return
     found: list[Violation] = []
     judged = False
@@ -143,6 +142,26 @@ def _windows(series: JobSeries, part: Any) -> tuple[Any, Any]:
     _, begins = np.unique(windows, return_index=True)
     medians = [float(np.median(series.value[some])) for some in np.split(part, begins[1:])] if len(part) else []
     return part[begins], np.array(medians)
+
+
+def _of_segments(
+    run: RunView, series: JobSeries, find: Callable[[RunView, JobSeries, Any], Iterator[Violation]]
+) -> list[Violation]:
+    """What is found in the segments of a series that have enough values.
+
+    Raises:
+        NotApplicable: none has.
+    """
+    found: list[list[Violation]] = []
+    refusal: NotApplicable | None = None
+    for part in segments(run, series):
+        try:
+            found.append(list(find(run, series, part)))
+        except NotApplicable as error:
+            refusal = error
+    if refusal is not None and not found:
+        raise refusal
+    return [one for those in found for one in those]
 
 
 def _drifts_untimed(run: RunView, series: JobSeries, part: Any) -> Iterator[Violation]:
@@ -185,9 +204,12 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Violation]
 @check("TS-TEL-037")
 def duration_vs_clock(run: RunView) -> Iterator[Violation]:
     """The times of steps add up to the time that passed, pauses left out."""
-    refuse_timeless(run)
+    refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-037")
     series = require(run.job.get(DURATION), f"no {DURATION} of the job")
+    if not has_times(run):
+        yield from few(_of_segments(run, series, _of_another_unit))
+        return
     pauses = standstills(run)
     judged = False
     for span in run.attempts:
@@ -216,6 +238,18 @@ def duration_vs_clock(run: RunView) -> Iterator[Violation]:
             )
     if not judged:
         raise NotApplicable(f"fewer than {FEWEST_INTERVALS} intervals between optimizer steps without a pause")
+
+
+def _of_another_unit(run: RunView, series: JobSeries, part: Any) -> Iterator[Violation]:
+    found = another_unit(run, series, part, FEWEST_INTERVALS)
+    if found is not None:
+        yield Violation(
+            series.location(found.first),
+            f"steps take {seconds_in_words(found.seconds)} in {found.num:,} reports from step "
+            f"{int(series.step[found.first]):,} on, and {seconds_in_words(found.baseline)} before",
+            "write the time of each step in one unit",
+            Evidence(DURATION, count=found.num),
+        )
 
 
 def _are_counted(run: RunView, steps: Any) -> Any:

@@ -22,6 +22,8 @@ _TIMER = re.compile(
 _TOGETHER_US = 5_000_000
 """The timer prints its line right after that of the step; its own count begins again with the process."""
 _MOST_GROUPS = 100
+_MOST_ENGINES = 8
+"""Engines of one process, each of which reports a step: an actor and a critic are two."""
 _START = "[Rank 0] DeepSpeed info: version="
 """What each process writes when its engine is initialized; several engines of one process are before its first step."""
 _LAUNCH = "] WORLD INFO DICT: "
@@ -42,6 +44,8 @@ class Reader(Console):
         """Steps of the last line that were skipped."""
         self._is_launched = False
         """Whether processes were launched since the last engine was initialized."""
+        self._num_again = 0
+        """Lines in a row with the step of the one before."""
         self._is_of_another = False
         """Whether the last line with a step was of another engine than the one that is read."""
 
@@ -87,6 +91,13 @@ class Reader(Console):
             )
             return
         self._is_of_another = step == self._counted
+        self._num_again = self._num_again + 1 if self._is_of_another else 0
+        if self._num_again == _MOST_ENGINES:
+            message = f"step={step:,} is reported {_MOST_ENGINES + 1} times in a row, and no step is completed"
+            yield (
+                offset,
+                Refusal(message, "write each completed step once; find why training makes no progress", "step"),
+            )
         if self._is_of_another:
             message = "the line repeats a step, as for another engine, such as that of a critic, and is left out"
             self.transcript.lose("meaning", "engine", message, offset)

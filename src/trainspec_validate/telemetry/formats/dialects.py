@@ -49,6 +49,8 @@ class Dialect:
     """Names of the seconds that an evaluation took, which ended with the row; `set` is the part that names its data."""
     step_names: tuple[str, ...] = ()
     """Names under which the step is a value of its own."""
+    has_own_names: bool = False
+    """Whether its users name the values."""
 
     def plain(self, name: str) -> str:
         """A name as the tables have it."""
@@ -87,7 +89,12 @@ HUGGINGFACE = Dialect(
 )
 _MEGATRON = Dialect(
     "Megatron-LM",
-    frozenset({"lm loss", "learning-rate", "loss-scale", "lm loss validation"}),
+    frozenset(
+        {
+            *("lm loss", "lm-loss", "learning-rate", "loss-scale", "lm loss validation"),
+            *("lm-loss-training/lm loss", "learning-rate/learning-rate", "lm-loss-validation/lm loss validation"),
+        }
+    ),
     "steps",
     ("megatron",),
     beside=(
@@ -100,7 +107,17 @@ _MEGATRON = Dialect(
             "train.flops.utilization", "megatron", "throughput", "T{operation}/s", 1e12, over=("peak_flops_per_second",)
         ),
     ),
-    patterns=(_pattern(r"lm loss validation", _EVALUATED, evaluated="validation", loss="lm"),),
+    patterns=(
+        _pattern(r"lm-loss", _LOSS, loss="lm"),
+        _pattern(r"lm loss validation", _EVALUATED, evaluated="validation", loss="lm"),
+    ),
+    starts=tuple(
+        (f"{group}/", "")
+        for group in (
+            *("lm-loss-training", "lm-loss-validation", "learning-rate", "loss-scale", "grad-norm", "batch-size"),
+            *("iteration-time", "throughput"),
+        )
+    ),
     implied={**IMPLIED, _LOSS: {"train.loss.name": "lm"}},
 )
 _OWN_NAMES = (
@@ -114,6 +131,8 @@ _OWN_NAMES = (
     _pattern(r"lr-(?P<group>[A-Za-z]{1,40}[/-][^{},=]{1,60})", _RATE, group="{group}"),
 )
 """What users of a framework without names of its own call their scalars."""
+LOSSES_OF_ALL = _pattern(r"(?:(?:train|training)[_/ ])?(?:mean|avg|average|total)_loss(?:_step)?", _LOSS, loss="total")
+"""Losses of a step where no name is simply that of the loss, of which these may be means over other steps."""
 _LIGHTNING_NORM = Alias("train.gradient.norm", "lightning", "grad_2.0_norm_total", "1", 1.0)
 _NEMO = Dialect(
     "NeMo",
@@ -167,8 +186,9 @@ LIGHTNING = Dialect(
     beside=(_LIGHTNING_NORM,),
     patterns=_OWN_NAMES,
     step_names=("trainer/global_step",),
+    has_own_names=True,
 )
-UNKNOWN = Dialect("a program of its own", frozenset(), "unknown", patterns=_OWN_NAMES)
+UNKNOWN = Dialect("a program of its own", frozenset(), "unknown", patterns=_OWN_NAMES, has_own_names=True)
 _KNOWN = (_NEMO, _MAXTEXT, _TORCHTITAN, _DEEPSPEED, _GPT_NEOX, _MEGATRON, HUGGINGFACE, LIGHTNING)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from trainspec_validate.telemetry.formats.cut_lines import NUM_BEFORE, is_cut
 from trainspec_validate.telemetry.formats.items import Refusal
-from trainspec_validate.telemetry.formats.transcript import Transcript
+from trainspec_validate.telemetry.formats.source import Unended
 
 _PROCESS, _HANG, _NODE = "fault class: process", "fault class: hang", "fault class: node"
 _SIGNALLED: Final = rb"(?:Killed|Terminated|(?:Segmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
@@ -35,6 +36,8 @@ _FORMS: Final = (
     (rb"RuntimeError: (?:CUDA|NCCL|HIP) (?:out of memory|error)[^\n]{0,100}", ""),
     (rb"XlaRuntimeError: (?:RESOURCE_EXHAUSTED|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): [^\n]{0,100}", ""),
     (rb"torch\.distributed\.Dist(?:Backend|Network|Store)?Error[^\n]{0,100}", ""),
+    (rb"^terminate called after throwing an instance of '[\w:]{1,100}'", _PROCESS),
+    (rb"^[\w./-]{1,100}: error: (?:unrecognized arguments|the following arguments are required)[^\n]{0,120}", ""),
     (rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
     (rb"^" + _SIGNALLED + rb"\s*$", _PROCESS),
     (rb": line \d{1,6}: {1,4}\d{1,9} " + _SIGNALLED + rb"(?= |$)", _PROCESS),
@@ -53,45 +56,156 @@ _QUOTED: Final = re.compile(rb"\s*(?:[\"'`#>]|//)")
 """Begins a line that shows another one: a quotation, a comment, a text."""
 _NEEDLES: Final = (
     *(b"CANCELLED", b"rror", b"oom", b"exits with", b"KeyboardI", b"SIG", b"death signal", b"got signal"),
-    *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"Segmentation", b"Aborted"),
+    *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"Segmentation", b"Aborted", b"terminate c"),
 )
 """Parts of the signs: a line has one of them where it has a sign."""
+_TRACEBACK, _FRAME = b"Traceback (most recent call last)", b'  File "'
+_EXCEPTION: Final = re.compile(
+    rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?)?(?P<said>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}"
+    rb"(?:Error|Exception|Exit|Expired|Timeout|Iteration|Interrupt)(?:: .{0,200}|\s*$))"
+)
+"""The last line of a traceback, behind the rank that a launcher wrote before it."""
+_HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in)")
+"""Begins a traceback of an exception that did not end its program."""
+_CHAINED: Final = re.compile(rb"\b(?:During handling of the above|The above exception was the direct cause)")
+_ORIGINAL: Final = b"Original Traceback"
+"""Begins what PyTorch shows of the exception of a worker, below the one that it raised for it."""
+_MOST_AFTER: Final = 60
+"""Lines after a sign of an end with which a log still ends: launchers report what came of it."""
+_OF_TRAINING: Final = re.compile(
+    rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train", re.IGNORECASE
+)
 _BYTES_AT_ONCE: Final = 16_384
+_OF_LOGGER: Final = re.compile(rb"\bwandb_(?:setup|init|run)\.py:\w{1,40}\(\)")
+"""In each line of the log of the client of Weights & Biases, which ends when it can reach no server."""
+_MOST_SHOWN: Final = 60
 _BYTES_OF_A_LINE: Final = 64
 """What a line takes in memory even where it is empty."""
 _NUMBERS: Final = re.compile(rb"\d+")
 
 Line = tuple[int, bytes | Refusal]
+Note = Callable[[str, str, int], None]
+"""Takes an incident: what alike ones have in common, its words, and the place of its line."""
 
 
-def with_ends(lines: Iterable[Line], transcript: Transcript) -> Iterator[Line]:
-    """The lines as they are; what they say of an end is counted as an incident, alike ones together.
+def with_ends(lines: Iterable[Line], mark: bytes, note: Note) -> Iterator[Line]:
+    """The lines without a last one that was cut; what they say of an end is noted as an incident.
 
-    Lines are searched many at a time, since most logs have no such line.
+    `mark` is that of a line which reports a step. Lines are searched many at a time, since most logs have no such line.
     """
-    waiting: list[tuple[int, bytes]] = []
+    ends = _Ends(mark.strip(), note)
+    before, waiting = list[tuple[int, bytes]](), list[tuple[int, bytes]]()
     num_bytes = 0
     try:
         for offset, raw in lines:
             if not isinstance(raw, Refusal):
+                if isinstance(raw, Unended) and is_cut(raw, [line for _, line in [*before, *waiting][-NUM_BEFORE:]]):
+                    shown = repr(raw[-_MOST_SHOWN:].decode("utf-8", "replace"))
+                    note("cut", f"the log ends within a line, which is left out: {shown}", offset)
+                    continue
                 waiting.append((offset, raw))
                 num_bytes += len(raw) + _BYTES_OF_A_LINE
                 if num_bytes > _BYTES_AT_ONCE:
-                    _note(waiting, transcript)
-                    waiting, num_bytes = [], 0
+                    ends.take(waiting)
+                    before, waiting, num_bytes = waiting[-NUM_BEFORE:], [], 0
             yield offset, raw
     finally:  # a file that is cut has an end that counts
-        _note(waiting, transcript)
+        ends.take(waiting)
+        ends.close()
 
 
-def _note(lines: list[tuple[int, bytes]], transcript: Transcript) -> None:
-    together = b"\n".join(raw for _, raw in lines)
-    if not any(needle in together for needle in _NEEDLES):
-        return
-    for offset, raw in lines:
-        found = _SIGNS.search(raw) if any(needle in raw for needle in _NEEDLES) else None
-        if found and found.lastgroup and not _QUOTED.match(raw):
-            said, meaning = found[0].strip(), _FORMS[int(found.lastgroup.removeprefix("form"))][1]
-            alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")
-            words = f"the log says: {said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}"
-            transcript.lose("incident", alike, words, offset)
+def says_end(text: bytes) -> bool:
+    r"""Whether a text, to its end, says that a program of training was ended, or ended by an exception.
+
+    >>> says_end(b"import torch\nTraceback (most recent call last):\n  File \"a.py\"\nKeyError: 'lr'\n")
+    True
+    >>> says_end(b"The job was Killed by torch.\n")
+    False
+    """
+    if not any(needle in text for needle in (*_NEEDLES, _FRAME)):
+        return False
+    if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text):
+        return False
+    ends = _Ends(b"", lambda *_: None)
+    ends.take([(0, line) for line in text.split(b"\n")])
+    return ends.has_end
+
+
+class _Ends:
+    """What the lines so far say of an end."""
+
+    def __init__(self, mark: bytes, note: Note) -> None:
+        self._mark, self._note = mark, note
+        self._is_within = False
+        """Whether the lines are of a traceback, whose exception comes after them."""
+        self._is_handled = False
+        """Whether the program says that it goes on behind this traceback."""
+        self._is_chained = False
+        """Whether this traceback is of an exception that came of the one before."""
+        self._before = b""
+        self._exception: tuple[int, bytes] | None = None
+        """Place and text of the first exception of those that the log may end with."""
+        self._num_after = _MOST_AFTER + 1
+        """Lines after the last sign of an end."""
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the log ends with a sign, or with what followed from it."""
+        return self._num_after <= _MOST_AFTER
+
+    def take(self, lines: list[tuple[int, bytes]]) -> None:
+        """Take lines, in their order."""
+        together = b"\n".join(raw for _, raw in lines)
+        has_sign = any(needle in together for needle in _NEEDLES)
+        if has_sign or self._is_within or _FRAME in together or _TRACEBACK in together:
+            for offset, raw in lines:
+                self._line(offset, raw, has_sign=has_sign)
+        else:
+            self._passed(len(lines), together)
+
+    def close(self) -> None:
+        """Note the exception with which the log ends."""
+        if self._exception is not None and self.has_end:
+            self._say(*self._exception, "the log ends with: ")
+
+    def _line(self, offset: int, raw: bytes, *, has_sign: bool) -> None:
+        if has_sign and (found := self._sign(raw)) and found.lastgroup:
+            meaning = _FORMS[int(found.lastgroup.removeprefix("form"))][1]
+            self._say(offset, found[0].strip(), "the log says: ", meaning)
+            self._num_after, self._is_within = 0, False
+        elif _TRACEBACK in raw:
+            self._is_handled = _HANDLED.match(self._before) is not None
+            self._is_chained = _ORIGINAL in raw or _CHAINED.search(self._before) is not None
+            self._is_within = not self._is_handled
+        elif _FRAME in raw and not self._is_handled:
+            self._is_within = True
+        elif found := _EXCEPTION.match(raw):
+            self._raised(offset, found["said"].strip())
+        else:
+            self._passed(1, raw)
+        self._before = raw if raw.strip() else self._before
+
+    def _sign(self, raw: bytes) -> re.Match[bytes] | None:
+        """What a line says of an end."""
+        if not any(needle in raw for needle in _NEEDLES) or _QUOTED.match(raw):
+            return None
+        return _SIGNS.search(raw)
+
+    def _raised(self, offset: int, said: bytes) -> None:
+        """Take the exception of a traceback, which is the first line after its frames that names one."""
+        if self._is_within and (self._exception is None or not self.has_end or self._is_chained):
+            self._exception = offset, said
+        if self._is_within:
+            self._num_after = 0
+        self._is_within = self._is_handled = False
+
+    def _passed(self, num_lines: int, text: bytes) -> None:
+        """Lines after a sign, from which on the log continues where they are many, or report a step."""
+        if not self._is_within:
+            self._num_after += num_lines
+        if self._mark and self._mark in text:
+            self._num_after = _MOST_AFTER + 1
+
+    def _say(self, offset: int, said: bytes, words: str, meaning: str = "") -> None:
+        alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")
+        self._note(alike, f"{words}{said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}", offset)

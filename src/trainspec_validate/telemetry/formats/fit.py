@@ -40,14 +40,13 @@ def number(value: Any) -> Number | None:
 def _from_text(text: str) -> Number | None:
     if len(text) > _MAX_NUMBER_TEXT:
         return None
-    special = _NOT_FINITE.get(text.strip().lower())
-    if special or "_" in text:
-        return special
     try:
         found = float(text)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    if math.isfinite(found):
+        return None if "_" in text else found
+    return _NOT_FINITE.get(text.strip().lower())
 
 
 def told(value: float) -> Number:

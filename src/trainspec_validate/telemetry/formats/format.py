@@ -6,55 +6,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trainspec_validate.telemetry.formats import log_lines
+from trainspec_validate.telemetry.formats import carried, log_lines
+from trainspec_validate.telemetry.formats.ends import says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
-
-_MLLOG_METRICS = frozenset(
-    {
-        *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
-        *("train.batch.size", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "hw.power"),
-        "train.sample.rate",
-    }
-)
-_MEGATRON_METRICS = frozenset(
-    {
-        *("train.step.count", "train.step.duration", "train.step.skipped", "train.sample.count", "train.token.count"),
-        *("train.token.rate", "train.batch.size", "train.flops.utilization", "train.learning_rate", "train.loss.mean"),
-        *("train.gradient.norm", "train.world.active", "hw.power", "hw.energy"),
-    }
-)
-_TORCHTITAN_METRICS = frozenset(
-    {
-        "train.rank.step",
-        "train.step.duration",
-        "train.step.phase.time",
-        "train.data.wait.time",
-        "train.checkpoint.duration",
-    }
-)
-_NANOGPT_METRICS = frozenset({"train.step.count", "train.step.duration", "train.loss.mean", "train.evaluation.loss"})
-_SCALAR_METRICS = frozenset(
-    {
-        *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
-        *("train.batch.size", "train.loss.mean", "train.loss.max", "train.evaluation.loss", "train.learning_rate"),
-        *("train.gradient.norm", "train.flops.utilization", "train.world.active", "train.memory.allocator.active"),
-        *("train.memory.allocator.reserved", "train.memory.allocator.retries", "train.memory.oom"),
-        "train.gradient.noise_scale",
-    }
-)
-"""What programs write as scalars by names that are known."""
-_TRAINER_METRICS = frozenset(
-    {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
-)
-_NEMO_METRICS = (_NANOGPT_METRICS - {"train.evaluation.loss"}) | {"train.learning_rate", "train.flops.utilization"}
-_INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
-_EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
-_SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
-_RESTORES = frozenset({"train.checkpoint.restore.begin", "train.checkpoint.restore.end"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +168,10 @@ def _is_accounting(head: bytes) -> bool:
     return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
 
 
+def _is_crash(head: bytes) -> bool:
+    return not _starts_with_brace(head) and b"\0" not in head and not _IS_RECORD(head) and says_end(head)
+
+
 _ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
 _OF_EVENT = _search(r'"(?:involvedObject|regarding)"\s{0,8}:\s{0,8}\{')
 _OF_POD = _search(r'"kind"\s{0,8}:\s{0,8}"Pod(?:List)?"')
@@ -234,7 +196,7 @@ _FORMATS = (
         *("slurm-accounting", "accounting of Slurm: sacct --json or --parsable2", _is_accounting),
         omits_zone=True,
         metrics=frozenset(),
-        events=_INTERVALS | {"train.fault.detected"},
+        events=carried.INTERVALS | {"train.fault.detected"},
         module="slurm_accounting",
     ),
     StreamFormat(
@@ -252,8 +214,8 @@ _FORMATS = (
     StreamFormat(
         *("mllog", "log of MLPerf, lines with :::MLLOG", _search(r"^[^\n]{0,200}:::MLLOG \{", b":::MLLOG {")),
         ordered=False,
-        metrics=_MLLOG_METRICS,
-        events=_INTERVALS | _EVALUATIONS,
+        metrics=carried.MLLOG_METRICS,
+        events=carried.INTERVALS | carried.EVALUATIONS,
         has_rhythm=True,
         mark=b":::MLLOG",
         module="mllog.reader",
@@ -261,15 +223,15 @@ _FORMATS = (
     StreamFormat(
         *("torchtitan", "structured log of torchtitan, JSON Lines", _is_torchtitan),
         sequenced=True,
-        metrics=_TORCHTITAN_METRICS,
-        events=_EVALUATIONS | _SAVES | _RESTORES,
+        metrics=carried.TORCHTITAN_METRICS,
+        events=carried.EVALUATIONS | carried.SAVES | carried.RESTORES,
         has_rhythm=True,
         module="torchtitan",
     ),
     StreamFormat(
         *("trainer-state", "trainer_state.json of the Hugging Face Trainer", _is_trainer_state),
         clock="none",
-        metrics=_TRAINER_METRICS,
+        metrics=carried.TRAINER_METRICS,
         events=frozenset(),
         has_rhythm=True,
         module="trainer_state",
@@ -277,15 +239,15 @@ _FORMATS = (
     StreamFormat(
         *("llamafactory", "trainer_log.jsonl of LLaMA-Factory", _is_llamafactory),
         clock="none",
-        metrics=_TRAINER_METRICS,
+        metrics=carried.TRAINER_METRICS,
         events=frozenset(),
         has_rhythm=True,
         module="llamafactory",
     ),
     StreamFormat(
         *("tensorboard", "scalars of TensorBoard, event file", _is_event_file),
-        metrics=_SCALAR_METRICS,
-        events=_EVALUATIONS,
+        metrics=carried.SCALAR_METRICS,
+        events=carried.EVALUATIONS,
         has_rhythm=True,
         has_free_names=True,
         is_binary=True,
@@ -294,7 +256,7 @@ _FORMATS = (
     StreamFormat(
         *("lightning-csv", "metrics.csv of the CSVLogger of Lightning", _is_lightning_table),
         clock="none",
-        metrics=_TRAINER_METRICS,
+        metrics=carried.TRAINER_METRICS,
         events=frozenset(),
         has_rhythm=True,
         has_free_names=True,
@@ -302,8 +264,8 @@ _FORMATS = (
     ),
     StreamFormat(
         *("wandb-history", "exported history of Weights & Biases, CSV or JSON Lines", _is_history),
-        metrics=_SCALAR_METRICS,
-        events=_EVALUATIONS,
+        metrics=carried.SCALAR_METRICS,
+        events=carried.EVALUATIONS,
         has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
@@ -311,7 +273,7 @@ _FORMATS = (
     StreamFormat(
         *(PANEL, "exported chart of Weights & Biases, CSV with RUN - METRIC", _is_panel),
         clock="none",
-        metrics=_SCALAR_METRICS,
+        metrics=carried.SCALAR_METRICS,
         events=frozenset(),
         has_rhythm=True,
         has_free_names=True,
@@ -319,7 +281,7 @@ _FORMATS = (
     ),
     StreamFormat(
         *("mlflow-metric", "metric file of an MLflow run, time, value and step", _IS_METRIC_FILE),
-        metrics=_SCALAR_METRICS,
+        metrics=carried.SCALAR_METRICS,
         events=frozenset(),
         has_rhythm=True,
         has_free_names=True,
@@ -329,7 +291,7 @@ _FORMATS = (
         *("megatron-log", "log of Megatron-LM, lines with iteration"),
         _search(log_lines.MEGATRON_LINE),
         clock="local",
-        metrics=_MEGATRON_METRICS,
+        metrics=carried.MEGATRON_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"iteration",
@@ -376,7 +338,7 @@ _FORMATS = (
             _search(log_lines.MAXTEXT_LINE, b"completed step: "),
         ),
         clock="none",
-        metrics=_NEMO_METRICS | {"train.token.rate"},
+        metrics=carried.NEMO_METRICS | {"train.token.rate"},
         events=frozenset(),
         has_rhythm=True,
         mark=b"completed step: ",
@@ -389,7 +351,7 @@ _FORMATS = (
             _search(log_lines.NEMO_LINE, b"reduced_train_loss"),
         ),
         clock="none",
-        metrics=_NEMO_METRICS,
+        metrics=carried.NEMO_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"reduced_train_loss",
@@ -402,8 +364,8 @@ _FORMATS = (
             b"] [#",
         ),
         clock="local",
-        metrics=_MEGATRON_METRICS | {"train.checkpoint.duration"},
-        events=_INTERVALS | _EVALUATIONS | _SAVES | _RESTORES,
+        metrics=carried.MEGATRON_METRICS | {"train.checkpoint.duration"},
+        events=carried.INTERVALS | carried.EVALUATIONS | carried.SAVES | carried.RESTORES,
         has_rhythm=True,
         module="dlrover",
     ),
@@ -414,7 +376,7 @@ _FORMATS = (
             _search(r"^step:\d{1,12}/\d{1,12} (?:(?:train|val)_loss:|train_time:)", b"step:"),
         ),
         clock="relative",
-        metrics=_NANOGPT_METRICS,
+        metrics=carried.NANOGPT_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"step:",
@@ -427,7 +389,7 @@ _FORMATS = (
             _search(log_lines.NANOGPT_LINE, b": loss "),
         ),
         clock="none",
-        metrics=_NANOGPT_METRICS,
+        metrics=carried.NANOGPT_METRICS,
         events=frozenset(),
         has_rhythm=True,
         mark=b"iter ",
@@ -459,6 +421,15 @@ _FORMATS = (
         metrics=frozenset({"train.rank.step", "train.rank.slowdown"}),
         events=frozenset(),
         module="minibatch",
+    ),
+    StreamFormat(
+        *("crash-log", "console log of a program that ended before its first step", _is_crash),
+        clock="none",
+        is_of_engine=True,
+        mark=b"\n",
+        metrics=frozenset(),
+        events=frozenset(),
+        module="crash_log",
     ),
 )
 FORMATS = {entry.name: entry for entry in _FORMATS}

@@ -36,7 +36,7 @@ class Reader:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._scalars = Scalars(transcript, HUGGINGFACE)
-        self._copies = RowCopies()
+        self._copies = RowCopies(of_any_part=True)  # a resume has other times
         self._since_us = transcript.given.start_us or 0
         """Moment that the program of the last line started at, as far as its lines show."""
         self._elapsed_seconds = 0

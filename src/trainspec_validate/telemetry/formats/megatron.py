@@ -213,6 +213,8 @@ class Reader:
 
     def _plain(self, name: str) -> str:
         """A name as Megatron-LM writes it, where a program of its family has hyphens or underscores for blanks."""
+        if "-" not in name and "_" not in name:
+            return name
         plain = name.replace("-", " ").replace("_", " ")
         return plain if plain != name and not self._names.aliases(name) and self._names.aliases(plain) else name
 
@@ -226,7 +228,9 @@ class Reader:
     def _texts(self, pairs: list[tuple[str, str]]) -> Iterator[Refusal]:
         """The refusal of fields with a metric whose value is a text without any digit, such as N/A."""
         for name, value in pairs:
-            if fit.number(value) is None and not any(map(str.isdigit, value)) and self._names.aliases(name):
+            if value[0].isdigit() or any(map(str.isdigit, value)):
+                continue
+            if fit.number(value) is None and self._names.aliases(name):
                 yield Refusal(f"{name} is the text {value[:40]!r}", "write a number, or leave it out", "value")
 
     def _learn(self, pairs: list[tuple[str, str]]) -> None:

@@ -64,6 +64,7 @@ class Names:
     """Spellings that the catalog does not list."""
     implied: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: IMPLIED)
     _known: dict[str, tuple[Alias, ...]] = field(default_factory=dict)
+    _keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _totals: dict[str, float] = field(default_factory=dict)
 
     def take(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> bool:
@@ -79,14 +80,30 @@ class Names:
                 "value", name, f"{name} has values that are no numbers, such as {str(value)[:40]!r}", offset
             )
             return False
-        taken = [self._convert(alias, name, number, offset, into) for alias in aliases]
+        taken = [
+            self._convert(alias, key, name, number, offset, into)
+            for alias, key in zip(aliases, self._keys_of(name, aliases), strict=True)
+        ]
         return any(taken)
 
-    def _convert(self, alias: Alias, name: str, value: fit.Number, offset: int, into: dict[str, MetricValue]) -> bool:
+    def _keys_of(self, name: str, aliases: tuple[Alias, ...]) -> tuple[str, ...]:
+        """The key of the series of each alias of a name."""
+        found = self._keys.get(name)
+        if found is None:
+            attributes = ({**_hardware(a), **self.implied.get(a.metric, {}), **a.implies} for a in aliases)
+            found = tuple(keys.join(a.metric, each) for a, each in zip(aliases, attributes, strict=True))
+            if len(self._keys) < _MAX_NAMES:
+                self._keys[name] = found
+        return found
+
+    def _convert(  # noqa: PLR0913, PLR0917
+        self, alias: Alias, key: str, name: str, value: fit.Number, offset: int, into: dict[str, MetricValue]
+    ) -> bool:
         if alias.factor is None:
             self.tally.lose("unit", name, f"{name} is not converted: {alias.note or 'its unit is not settled'}", offset)
             return False
-        missing = [each for each in (*alias.times, *alias.over) if each not in self.quantities]
+        wanted = (*alias.times, *alias.over)
+        missing = [each for each in wanted if each not in self.quantities] if wanted else wanted
         if missing:
             self.tally.lose("quantity", name, f"{name} is {alias.metric} only where {missing[0]} is known", offset)
             return False
@@ -95,7 +112,6 @@ class Names:
         except (ValueError, OverflowError):
             self.tally.lose("value", name, f"{name} has values that do not convert, such as {value}", offset)
             return False
-        key = keys.join(alias.metric, {**_hardware(alias), **self.implied.get(alias.metric, {}), **alias.implies})
         if alias.delta:
             found = self._added(key, name, found, offset)
         into.setdefault(key, found)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _TIME: Final = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](?P<milli>\d{3}))?(?!\d)")
+_UNKNOWN: Final = ("", 1.0)
 _MOST_VALUES: Final = 2_000
 """Values that a block is read for."""
 
@@ -40,6 +41,8 @@ class Reader:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._form = FORMS[transcript.format.name]
+        self._groups = self._form.report.groupindex
+        self._has_several = "'" in self._form.example
         self._rows = StepRows(transcript, is_console=True)
         self._block: _Block | None = None
         self._last = -1
@@ -49,18 +52,20 @@ class Reader:
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a report, which a block gives with the line after it."""
-        form, text = self._form, _CONTROL.sub("", text)
+        form, text = self._form, _CONTROL.sub("", text) if "\x1b" in text else text
         part = form.more.match(text) if form.more and self._block else None
         if part and self._block is not None and len(self._block.told) < _MOST_VALUES:
             self._block.told.setdefault(part["name"], part["value"])
             return
-        yield from self._report()
-        found = [*form.report.finditer(text)] if "'" in form.example else [form.report.search(text)]
+        if self._block is not None:
+            yield from self._report()
+        found = [*form.report.finditer(text)] if self._has_several else [form.report.search(text)]
         for match in filter(None, found):
-            yield from self._beyond(offset, match)
+            step = _step(match, "step") if "step" in self._groups else None
+            if "total" in self._groups:
+                yield from self._beyond(offset, step, _step(match, "total"))
             told = {each["name"]: each["value"] for fields in form.fields for each in fields.finditer(match["fields"])}
-            step = match.groupdict().get("step")
-            self._block = _Block(offset, self._time(text), fit.step((step or "").replace(",", "")), told)
+            self._block = _Block(offset, self._time(text), step, told)
             if form.more is None:
                 yield from self._report()
         if not any(found):
@@ -68,9 +73,8 @@ class Reader:
             self._has_evaluated |= form.evaluation is not None and form.evaluation.match(text) is not None
             self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
 
-    def _beyond(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
+    def _beyond(self, offset: int, step: int | None, total: int | None) -> Iterator[Found]:
         """The refusal of the first step beyond the number of steps that the line states."""
-        step, total = (fit.step((match.groupdict().get(name) or "").replace(",", "")) for name in ("step", "total"))
         if step is not None:
             self._transcript.reach(step + self._form.is_index, total)
         if step is not None and total and step > total and not self._is_beyond:
@@ -102,10 +106,10 @@ class Reader:
 
     def _values(self, block: _Block) -> dict[str, MetricValue]:
         """The values of a report by their key; what the catalog has no name for is counted as lost."""
-        lose, values = self._transcript.lose, dict[str, MetricValue]()
+        lose, values, known = self._transcript.lose, dict[str, MetricValue](), self._form.metrics
         for name, text in block.told.items():
-            key, divisor = self._form.metrics.get(name, ("", 1.0))
-            number = fit.number(text.replace(",", ""))
+            key, divisor = known.get(name, _UNKNOWN)
+            number = fit.number(text.replace(",", "") if "," in text else text)
             if not key or number is None:
                 lose("unknown-name", name, f"the catalog has no metric for {name!r}", block.offset)
             elif key in {DURATION, TOKENS} and self._has_evaluated:
@@ -133,3 +137,8 @@ class Reader:
             transcript.lose("time", "time", "times have no zone; they are taken for UTC", 0)
         transcript.clock = "local" if zone is None else "utc"
         return local_us(f"{found['time'].replace('T', ' ')}.{found['milli'] or '000'}", zone)
+
+
+def _step(match: re.Match[str], name: str) -> int | None:
+    """A step, or a number of steps, of a report, whose digits may be in groups."""
+    return fit.step((match[name] or "").replace(",", ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import BinaryIO, Final, Protocol, cast
 
 from trainspec_validate.system.budget import Limit
@@ -70,8 +71,9 @@ def read(
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
         lines = without_copies(lines, format.mark)
-        lines = with_ends(lines, transcript) if format.mark else lines
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
+        if format.mark or format.module == "printed_steps":
+            lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"))
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, format.mark)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)

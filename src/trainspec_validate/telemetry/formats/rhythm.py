@@ -53,7 +53,8 @@ def with_rhythm(found: Iterable[Found], transcript: Transcript) -> Iterator[Foun
 
 def _seen(held: Sequence[Found], transcript: Transcript) -> dict[str, _Seen]:
     found: dict[str, _Seen] = {}
-    timed = {name for name in catalog().metrics if _class_of(name)}
+    names = {name for name in catalog().metrics if _class_of(name)}
+    timed: dict[str, bool] = {}
     for _, item in held:
         if not isinstance(item, Sample):
             continue
@@ -62,7 +63,10 @@ def _seen(held: Sequence[Found], transcript: Transcript) -> dict[str, _Seen]:
         for key, value in item.m.items():
             if key == STEPS and isinstance(value, float):
                 mine.steps.append(int(value) + skipped)
-            elif key.partition("{")[0] in timed:
+                continue
+            if key not in timed:
+                timed[key] = key.partition("{")[0] in names
+            if timed[key]:
                 mine.times.setdefault(key, []).append(item.time_us)
     return found
 

@@ -18,6 +18,9 @@ PART: Final = Refusal(
     "remove the copy; a run that resumes has the log of its checkpoint, without later steps",
     "sequence",
 )
+PART_OF_TABLE: Final = Refusal(
+    PART.message, "remove the copy; a step that is executed again seldom has all its values again", PART.code, True
+)
 PASTED: Final = Refusal(
     "the lines repeat an earlier part of the log, each with the same step, time and values; the copy is left out",
     "remove the copy; steps that are executed again have other times",
@@ -73,6 +76,8 @@ class _Parts:
     def row(self, found: int) -> bool:
         """Whether a copy of a part is known with this row: once for each copy."""
         before = self._places.get(found, -1)
+        if self._place - before < _LEAST:
+            before = -1  # values that stay the same are no copy of each other
         follows = before >= 0 and self._before >= 0 and before == self._before + 1
         self._num = self._num + 1 if follows else int(before >= 0)
         self._before = before
@@ -98,6 +103,11 @@ class PastedRows(Generic[_Row]):
         self._next = -1
         """Place of the earlier row that the next one repeats, if it continues the copy."""
         self._is_copy = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row with a time has come, so that a row without one is no copy."""
+        return not self._places
 
     def take(self, found: int, row: _Row, *, is_timed: bool) -> tuple[list[_Row], Refusal | None]:
         """The rows that are known to be no copy; and the refusal with which a copy is known, once for each copy."""

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.dialects import LIGHTNING
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
-from trainspec_validate.telemetry.formats.row_copies import RowCopies
+from trainspec_validate.telemetry.formats.row_copies import PART, PART_OF_TABLE, RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -36,7 +36,7 @@ class Reader:
         self._last: tuple[int, int] | None = None
         """Step and time of the last row of the run; those of another one are before them."""
         self._is_of_another = False
-        self._copies = RowCopies()
+        self._copies = RowCopies(of_any_part=True)
         self._scalars = Scalars(transcript, None if self._is_wandb else LIGHTNING, is_own_count=self._is_wandb)
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -91,7 +91,7 @@ class Reader:
         values = {name: value for name, value in row.items() if name not in self._places}
         copy = self._copies.row(step, row) if time_us is None else None
         if copy is not None:
-            yield offset, copy
+            yield offset, PART_OF_TABLE if copy is PART else copy
         yield from self._scalars.row((offset, time_us, step, values))
 
     def _falls(self, step: int, time_us: int) -> bool:

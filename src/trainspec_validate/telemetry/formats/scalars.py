@@ -10,7 +10,7 @@ from typing import Any
 
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats import fit, keys
-from trainspec_validate.telemetry.formats.dialects import UNKNOWN, Dialect, Pattern, dialect_of
+from trainspec_validate.telemetry.formats.dialects import LOSSES_OF_ALL, UNKNOWN, Dialect, Pattern, dialect_of
 from trainspec_validate.telemetry.formats.items import INDEX, Found
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.own_steps import Row, own_steps
@@ -96,6 +96,8 @@ class Scalars:
         if own is not None:
             dialect = replace(dialect, axis="index", step_names=(own.name,))
             is_own_count = not own.is_axis
+        if dialect.has_own_names and not _names_loss(dialect, held):
+            dialect = replace(dialect, patterns=(*dialect.patterns, LOSSES_OF_ALL))
         self._spoken = _Spoken(self._transcript, dialect, is_own_count=is_own_count, is_own_series=own is not None)
         self._spoken.weigh(held)
         self._transcript.first_step = int(self._spoken.dialect.axis == "index")
@@ -118,6 +120,14 @@ class Scalars:
             values["train.sample.count"] = float(number)
         step = spoken.step(offset, number)
         yield from self._rows.row(offset, time_us, step, values, trained=is_of_a_step)
+
+
+def _names_loss(dialect: Dialect, rows: Sequence[Row]) -> bool:
+    """Whether a name of some rows is that of the loss of a step."""
+    forms = [each.form for each in dialect.patterns if each.metric == _LOSS]
+    return any(
+        form.fullmatch(dialect.plain(name)) for name in {name for row in rows for name in row[3]} for form in forms
+    )
 
 
 class _Spoken:

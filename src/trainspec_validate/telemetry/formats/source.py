@@ -312,11 +312,18 @@ def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK
             raise _damage(error) from error
 
 
+class Unended(bytes):
+    """The last line of a file, without a line end."""
+
+
 def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Every line with the bytes before it, without its line end; raises as `blocks`."""
     try:
         for block in _blocks(_Patient(stream), 0, None, BLOCK_BYTES):
-            yield from lines(block)
+            if block.is_tail:
+                yield block.offset, Unended(block.content)
+            else:
+                yield from lines(block)
     except _DAMAGED as error:
         raise _damage(error) from error
 

@@ -68,7 +68,9 @@ class StepRows:
         self._time_us = 0
         """Time of the last record."""
         self._fitting: dict[str, bool] = {}
-        """Whether a metric has the scope of the rows, by its name."""
+        """Whether a value has the scope of the rows, by its key."""
+        self._placed: dict[str, Any] = {}
+        """Attempt and emitter of the next record."""
         self.is_started = False
         """Whether the stream header was written."""
         self._is_restarted = False
@@ -99,7 +101,11 @@ class StepRows:
         if self._pasted is None:
             yield from self._write(row)
             return
-        free, copy = self._pasted.take(row.digest(), row, is_timed=row.is_timed)
+        is_timed = row.is_timed
+        if not is_timed and self._pasted.is_empty:
+            yield from self._of_console(row)
+            return
+        free, copy = self._pasted.take(row.digest(), row, is_timed=is_timed)
         for each in free:
             yield from self._of_console(each)
         if copy:
@@ -129,7 +135,8 @@ class StepRows:
     def _write(self, row: _Row) -> Iterator[Found]:
         self._num_rows += 1
         offset, time_us, step = row.offset, row.time_us, row.step
-        values = {key: value for key, value in row.values.items() if self._is_of_scope(offset, key)}
+        fits = self._fitting
+        values = {key: value for key, value in row.values.items() if fits.get(key) or self._is_of_scope(offset, key)}
         if time_us is None:
             time_us = fit.time_us((self._transcript.given.start_us or 0) + self._num_rows * SECOND_US)
         if time_us is None:
@@ -137,7 +144,7 @@ class StepRows:
             return
         if row.is_trained and step is not None:
             yield from self._follow(offset, time_us, step, is_restarted=row.is_restarted)
-            values = {**values, STEPS: float(step)}
+            values[STEPS] = float(step)
         else:
             self._is_restarted |= row.is_restarted
         if not values:
@@ -166,18 +173,20 @@ class StepRows:
             yield offset, self._transcript.head(time_us, self._scopes, att=self._attempt, **self._head)
 
     def _place(self) -> dict[str, Any]:
-        return {"att": self._attempt, "emitter": self._head.get("emitter") or self._transcript.emitter}
+        if self._placed.get("att") != self._attempt:
+            self._placed = {"att": self._attempt, "emitter": self._head.get("emitter") or self._transcript.emitter}
+        return self._placed
 
     def _is_of_scope(self, offset: int, key: str) -> bool:
         """Whether a value is of what the rows are of; one of a rank, such as memory, is not one of the job."""
         name = key.partition("{")[0]
-        if name not in self._fitting:
+        if key not in self._fitting:
             metric = by_name(name)
-            self._fitting[name] = metric is None or not set(self._scopes).isdisjoint(metric.scopes)
-        if not self._fitting[name]:
+            self._fitting[key] = metric is None or not set(self._scopes).isdisjoint(metric.scopes)
+        if not self._fitting[key]:
             message = f"{name} is of one rank or device, and its row of the {self._scopes[0]}; left out"
             self._transcript.lose("meaning", name, message, offset)
-        return self._fitting[name]
+        return self._fitting[key]
 
     def _follow(self, offset: int, time_us: int, step: int, *, is_restarted: bool) -> Iterator[Found]:
         """Begin another attempt where a step is below the one before, or the program was started again."""

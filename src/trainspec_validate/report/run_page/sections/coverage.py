@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from trainspec_validate.model.metrics import Metric, catalog, metrics
 from trainspec_validate.report.run_page.context import Context
-from trainspec_validate.report.run_page.frame import clock_of
+from trainspec_validate.report.run_page.frame import NOT_STATED, clock_of, moment_of
 from trainspec_validate.report.run_page.marks import gaps
 from trainspec_validate.report.run_page.markup import Html, Node, cut, element, join
 from trainspec_validate.report.run_page.subjects import distinct
 from trainspec_validate.report.run_page.tables import bar, few, table
-from trainspec_validate.report.run_page.words import count, duration, joined, percent, utc
+from trainspec_validate.report.run_page.words import count, duration, joined, percent
 
 _LEVELS = (("required", "core"), ("required", "full"), ("conditional", ""), ("recommended", ""), ("optional", ""))
 _NUM_NAMED = 20
@@ -87,8 +87,8 @@ def _attempts(context: Context) -> Html:
     rows = [
         (
             f"{span.number}",
-            utc(span.first_time_us) if has_times else "not stated",
-            duration(span.seconds) if has_times else "not stated",
+            moment_of(context.view, span.first_time_us),
+            duration(span.seconds) if has_times else NOT_STATED,
             "not stated" if span.world_size is None else f"{span.world_size:,}",
             len(ranks.get(span.number, ())),
             str(span.ended.attribute("train.attempt.reason") or "") if span.ended else "not stated",

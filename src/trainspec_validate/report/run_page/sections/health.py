@@ -8,10 +8,11 @@ from math import isfinite
 from trainspec_validate.report.run_page.chart import Chart, figures
 from trainspec_validate.report.run_page.charts import BandReadings, window_chart
 from trainspec_validate.report.run_page.context import Context
+from trainspec_validate.report.run_page.frame import moment_of
 from trainspec_validate.report.run_page.markup import Html, Node, cut, element, join
 from trainspec_validate.report.run_page.subjects import growth
 from trainspec_validate.report.run_page.tables import few, table
-from trainspec_validate.report.run_page.words import count, duration, number, utc, whose
+from trainspec_validate.report.run_page.words import count, duration, number, whose
 from trainspec_validate.telemetry.view.run_view import EmitterSpan, RunView, Trail, Trouble
 
 DROPPED = "train.telemetry.dropped"
@@ -78,12 +79,12 @@ def _emitters(view: RunView) -> Html | None:
         return None
     header = ("emitter", "#attempt", "#records", "#missing", "#repeated", "=first (UTC)", "=last (UTC)")
     caption = "Emitters that miss or repeat records, those that miss most first"
-    return table(caption, header, [_emitter(each) for each in rows], _NUM_WORST)
+    return table(caption, header, [_emitter(view, each) for each in rows], _NUM_WORST)
 
 
-def _emitter(span: EmitterSpan) -> tuple[str | int, ...]:
+def _emitter(view: RunView, span: EmitterSpan) -> tuple[str | int, ...]:
     missing = f"{span.num_missing:,}" if span.first_seq >= 0 else "not known"
-    moments = (utc(span.first_time_us), utc(span.last_time_us))
+    moments = (moment_of(view, span.first_time_us), moment_of(view, span.last_time_us))
     return (span.emitter, f"{span.attempt}", span.num_records, missing, span.num_repeated, *moments)
 
 
@@ -97,10 +98,10 @@ def _trails(view: RunView) -> Html | None:
     rows = sorted(groups.items(), key=lambda entry: (-sum(trail.num for trail in entry[1]), entry[0]))
     header = ("noticed", "#times", "in", "on", "=first (UTC)", "such as")
     caption = "Unusual values, whether a requirement forbids them or not"
-    return table(caption, header, [_trouble(*row) for row in rows])
+    return table(caption, header, [_trouble(view, *row) for row in rows])
 
 
-def _trouble(trouble: Trouble, trails: Sequence[Trail]) -> tuple[Node, ...]:
+def _trouble(view: RunView, trouble: Trouble, trails: Sequence[Trail]) -> tuple[Node, ...]:
     names = list(dict.fromkeys(str(trail.key) for trail in trails))
     subjects = list(dict.fromkeys(subject for trail in trails for subject in trail.subjects))
     first = trails[0].first[0] if trails[0].first else None
@@ -109,7 +110,7 @@ def _trouble(trouble: Trouble, trails: Sequence[Trail]) -> tuple[Node, ...]:
         sum(trail.num for trail in trails),
         few([element("code", cut(name, _MAX_NAME)) for name in names[:_NUM_NAMED]], len(names)),
         whose(subjects[0]) if len(subjects) == 1 else count(len(subjects), "subject"),
-        utc(trails[0].first_time_us),
+        moment_of(view, trails[0].first_time_us),
         "" if first is None else _value(first.value_before, first.value),
     )
 
