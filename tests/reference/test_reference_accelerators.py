@@ -28,7 +28,7 @@ from trainspec_conformance.testbed.jax import narrow
 from trainspec_reference.__main__ import main
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import offers
-from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.backend import Formation, make
 from trainspec_reference.common.reading import NotTrainableError
 from trainspec_reference.common.run_settings import IN_USE, Assignment
 from trainspec_reference.common.worker import WorkerProcess
@@ -140,6 +140,21 @@ def test_a_worker_that_waits_for_a_lost_peer_is_woken_by_another_thread(tmp_path
     assert not woken, "an older formation"
     worker.heard(say.Leave(formation=3))
     assert woken == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("name", ["torch", "trainspec_conformance.testbed.plain"])
+def test_a_worker_that_loses_a_peer_before_it_has_a_model_reports_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the formation and waits for the next one; its own process has no fault."""
+    backend = make(name, tiny_job())
+    lost = say.Lost(formation=3, reason="recvValue failed: Connection reset by peer")
+    heard: list[Any] = []
+    worker = WorkerProcess(Assignment(name, tiny_job(), tmp_path, tmp_path, ()), backend, SimpleNamespace(), 0)  # type: ignore[arg-type]
+    worker._link = SimpleNamespace(say=heard.append)  # type: ignore[assignment]
+    monkeypatch.setattr(worker, "_tried", lambda form: (lost, "PeerLostError"))
+    worker._form(SimpleNamespace(formation=3))  # type: ignore[arg-type]
+    assert heard == [lost, say.Left(formation=3, step=None, digest=None, state=None)]
 
 
 def test_a_process_of_jax_takes_the_device_of_its_place_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
