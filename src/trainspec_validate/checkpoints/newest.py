@@ -44,6 +44,7 @@ from trainspec_validate.checkpoints.saves import (
     states_in,
     without_optimizer,
 )
+from trainspec_validate.checkpoints.stated_steps import not_compared
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights, weights_change
@@ -343,6 +344,8 @@ def _judge(
     if not faults:
         behind = counted_behind(checkpoint, _read(older))
         notes += [f"{checkpoint.place(place)}: {words}" for place, words in behind]
+        stated = not_compared(checkpoint, list(_read(older)))
+        notes += [f"{checkpoint.place(place)}: {words}" for place, words in stated]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]

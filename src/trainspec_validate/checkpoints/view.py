@@ -173,6 +173,8 @@ class Checkpoint:
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
     hinted_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
+    stated: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Counts of steps and epochs under any such key, by the paths of files: what they count is not known."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
