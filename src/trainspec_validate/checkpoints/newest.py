@@ -464,7 +464,7 @@ def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
     """The save id of an older checkpoint, which a copy of it has."""
-    if checkpoint.save_id or checkpoint.manifest:
+    if checkpoint.save_ids or checkpoint.manifest:
         read = [read_checkpoint(one.root, one.files) for one in older]
         found = _findings(checkpoint, _SAVE_ID, read)
         own = (each for each in found if each.path == checkpoint.name or each.path.startswith(f"{checkpoint.name}/"))

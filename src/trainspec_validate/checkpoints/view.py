@@ -129,8 +129,8 @@ class Checkpoint:
     """Containers whose content carries a checksum of the format."""
     keys: set[str] = field(default_factory=set)
     """Names of tensors and other state that indexes and headers say."""
-    save_id: str = ""
-    """Identity of the save that the format records in addition to the manifest."""
+    save_ids: set[str] = field(default_factory=set)
+    """Identities of saves that the format records in addition to the manifest: one for each of its parts."""
     pieces: list[Piece] = field(default_factory=list)
     """Where the values of tensors are, as far as it is known."""
     statistics: list[Statistics] | None = None

@@ -80,7 +80,7 @@ def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
         entries = list(_entries(index.get("storage_data"), budget))
         tensors = _pairs(index.get("state_dict_metadata"))
         checkpoint.know(key for key, _ in tensors if isinstance(key, str))
-        checkpoint.save_id = checkpoint.save_id or _save_id(index.get("storage_meta"))
+        checkpoint.save_ids |= {_save_id(index.get("storage_meta"))} - {""}
         held: dict[str, _Held] = {}
         for entry in entries:
             held.setdefault(entry.key, {})[entry.offset] = None
