@@ -342,10 +342,8 @@ def _judge(
     faults += () if faults else _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
-        behind = counted_behind(checkpoint, _read(older))
+        behind = [*counted_behind(checkpoint, _read(older)), *not_compared(checkpoint, list(_read(older)))]
         notes += [f"{checkpoint.place(place)}: {words}" for place, words in behind]
-        stated = not_compared(checkpoint, list(_read(older)))
-        notes += [f"{checkpoint.place(place)}: {words}" for place, words in stated]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
     sealed = checkpoint.sealed
     notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]

@@ -79,7 +79,7 @@ def faults_of_tree(checkpoint: Checkpoint, folder: str, tree: dict[str, Any]) ->
 
 
 def fault_of_zarr(data: Any) -> str:
-    """What is wrong with the description of an array in version 2 of Zarr, in words; empty where nothing is."""
+    """Why a file describes no array in version 2 of Zarr, in words; empty where it does."""
     absent = [key for key in _ZARR_KEYS if key not in data]
     if absent:
         return f"has no {absent[0]}"
