@@ -14,7 +14,9 @@ DUTY = re.compile(
     r"^\| (?P<number>\d+) \| (?P<text>[^|]+) \| (?P<requirements>[^|]+) \| (?P<scenarios>[^|]+) \| (?P<code>[^|]+) \|$",
     re.MULTILINE,
 )
-REQUIREMENT = re.compile(r"\[(?P<id>TS-[A-Z]{3}-\d{3})\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)")
+REQUIREMENT = re.compile(
+    r"\[(?P<id>TS-[A-Z]{3}-\d{3})\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)(?: \((?P<level>[A-Z ]+)\))?"
+)
 CODE = re.compile(r"\[`(?P<name>[\w/.]+)`\]\(\.\./\.\./(?P<path>reference/[\w/.-]+)\)(?P<reference> \*reference\*)?")
 SCENARIO = re.compile(r"\[`(?P<name>[\w-]+)`\]\((?P<chapter>[\w-]+)\.md#(?P<anchor>[\w-]+)\)(?P<full> \*full\*)?")
 
@@ -23,9 +25,14 @@ def page() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
-def chapters() -> dict[str, str]:
+def requirements() -> list[dict[str, str]]:
     index = json.loads((ROOT / "spec" / "v1" / "requirements.json").read_text(encoding="utf-8"))
-    return {entry["id"]: entry["chapter"] for entry in index["requirements"]}
+    found: list[dict[str, str]] = index["requirements"]
+    return found
+
+
+def chapters() -> dict[str, str]:
+    return {entry["id"]: entry["chapter"] for entry in requirements()}
 
 
 def scenarios() -> dict[str, dict[str, str]]:
@@ -54,6 +61,14 @@ def test_every_requirement_of_a_duty_exists_where_the_link_leads() -> None:
     assert found
     wrong = [link["id"] for link in found if (known.get(link["id"]), link["id"]) != (link["chapter"], link["anchor"])]
     assert wrong == []
+
+
+def test_every_requirement_of_a_duty_that_is_no_must_says_so() -> None:
+    levels = {entry["id"]: entry["level"] for entry in requirements()}
+    shown = {link["id"]: link["level"] for duty in DUTY.finditer(page()) for link in REQUIREMENT.finditer(duty[0])}
+    assert {"SHOULD", "SHOULD NOT"} <= set(shown.values())
+    expected = {name: None if levels[name].startswith("MUST") else levels[name] for name in shown}
+    assert shown == expected
 
 
 def test_every_scenario_of_a_duty_exists_with_its_tier() -> None:

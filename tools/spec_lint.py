@@ -143,6 +143,10 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield "it has no example of both signs"
 
 
+FROZEN = "mlcommons/training_results_"
+"""Repositories of one round each, whose files stay."""
+
+
 def source_faults(pages: list[Path]) -> Iterator[Fault]:
     """Clauses of sources without a link, a path of this repository that exists, or one of the closed words."""
     for path in pages:
@@ -161,6 +165,9 @@ def _clause_fault(clause: str) -> str | None:
     for path in paths:
         if not (ROOT / path).exists():
             return f"the source {path!r} is no file of this repository"
+    for found in SOURCE_LINK.finditer(clause):
+        if (found["newest"] or found["file"]) and not (found["repository"] or found["known"]).startswith(FROZEN):
+            return f"the source {found[0]!r} has no commit; a file without one moves or goes"
     if LINK.search(clause) or SOURCE_LINK.search(clause) or CLOSED_SOURCE.search(clause):
         return None
     return (

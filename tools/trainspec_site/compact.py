@@ -9,6 +9,7 @@ from pathlib import Path
 
 PARTS = Path("assets", "javascripts", "parts.js")
 STYLES = Path("assets", "stylesheets", "trainspec.css")
+SITEMAP = Path("sitemap.xml")
 KEPT = re.compile(r"<(?P<tag>pre|textarea|script|style)\b.*?</(?P=tag)>", re.DOTALL)
 """Elements that keep their whitespace."""
 BLOCK = (
@@ -47,6 +48,8 @@ HIDDEN_SIDEBAR = re.compile(
     r'<div class="md-sidebar md-sidebar--secondary"[^>]*\shidden\b[^>]*>.*?(?=<div class="md-content")', re.DOTALL
 )
 """The contents of a page that asks for none: no width of a window shows them."""
+GENERATOR = re.compile(r'<meta name="generator"[^>]*>')
+BETWEEN_ELEMENTS = re.compile(r">\s+<")
 SCRIPTS_OF_PAGES = {"filter.js": "ts-filterable", "playground.js": "ts-playground"}
 """Scripts that do something only on pages with an element of this name."""
 WRITER = """\
@@ -76,6 +79,8 @@ def compact(site: Path) -> None:
         path.write_text(with_icons(with_parts(text, parts), icons), encoding="utf-8")
     shared = json.dumps(list(parts), ensure_ascii=False)
     (site / PARTS).write_text(WRITER.format(functions=functions, parts=shared), encoding="utf-8")
+    places = (site / SITEMAP).read_text(encoding="utf-8")
+    (site / SITEMAP).write_text(BETWEEN_ELEMENTS.sub("><", places), encoding="utf-8")
     styles = (site / STYLES).read_text(encoding="utf-8")
     masks = [MASK.format(number=number, path=path) for path, number in icons.items()]
     (site / STYLES).write_text("".join([styles, *masks]), encoding="utf-8")
@@ -124,12 +129,12 @@ def smaller(text: str) -> str:
 
 
 def without_idle_parts(text: str) -> str:
-    """The same page without contents that it hides, and without scripts that do nothing on it.
+    """The same page without contents that it hides, the names of its makers, and scripts that do nothing on it.
 
-    >>> without_idle_parts('<table><script src="../filter.js"></script>')
+    >>> without_idle_parts('<meta name="generator" content="mkdocs"><table><script src="../filter.js"></script>')
     '<table>'
     """
-    text = HIDDEN_SIDEBAR.sub("", text)
+    text = GENERATOR.sub("", HIDDEN_SIDEBAR.sub("", text))
     for script, name in SCRIPTS_OF_PAGES.items():
         if not re.search(rf'\b(?:id|class)="{name}"', text):
             text = re.sub(rf'<script src="[^"]*\b{re.escape(script)}"></script>', "", text)

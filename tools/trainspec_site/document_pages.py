@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,10 @@ Key = tuple[str, str]
 KINDS = {"cluster.yaml": "ClusterProfile", "plan.yaml": "TrainingPlan", "checkpoint.yaml": "CheckpointPolicy"}
 """Kinds of the excerpts in examples of requirements, by their file."""
 SAMPLES = ("spec/v1/base/*.yaml", "examples/*/*.yaml", "conformance/stacks/*.yaml", "conformance/scenarios/*/*.yaml")
+SAMPLES += ("conformance/results/*-torch/report.json",)
+TEXTS = ("spec/guide/*.md", "spec/v1/*.md")
+"""Pages that show whole documents in fences."""
+FENCE = re.compile(r"^```(?:yaml|json)[^\n]*\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 LIMITS = {
     "minimum": "at least {}", "exclusiveMinimum": "above {}", "maximum": "at most {}", "exclusiveMaximum": "below {}",
     "minLength": "at least {} characters", "maxLength": "at most {} characters", "minItems": "at least {} items",
@@ -29,8 +34,9 @@ INTRODUCTION = """\
 # Data model
 
 A page for each kind of document, made from its [schema](../../schemas/v1/README.md): every key with its type, unit,
-bounds and meaning, a value from a document of the repository, and the requirements whose check or example concerns the
-key. Units are UCUM codes. [Documents](../v1/01-documents.md) specifies the form that all kinds share.
+bounds and meaning, a value from a document or example of the repository, or one that the schema names, and the
+requirements whose check or example concerns the key. Units are UCUM codes. [Documents](../v1/01-documents.md)
+specifies the form that all kinds share.
 
 | kind | describes |
 |---|---|
@@ -44,6 +50,7 @@ class Kind:
 
     schema: Mapping[str, Any]
     examples: dict[Key, str] = field(default_factory=dict)
+    cut_examples: dict[Key, str] = field(default_factory=dict)
     requirements: dict[Key, list[str]] = field(default_factory=dict)
 
     @property
@@ -94,6 +101,11 @@ def pages(root: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for entry in entries:
         _take_requirement(kinds, entry)
         _take_records(kinds, entry)
+        _take_excerpts(kinds, entry)
+    for path in (path for glob in TEXTS for path in sorted(root.glob(glob))):
+        for fence in FENCE.finditer(path.read_text(encoding="utf-8")):
+            if "kind" in fence["text"]:
+                _take_examples(kinds, _read_or_none(fence["text"]))
     rows = [f"| [{name}]({name}.md) | {kinds[name].schema['description']} |" for name in sorted(kinds)]
     return {"index.md": INTRODUCTION + "\n".join([*rows, ""])} | {
         f"{name}.md": _page(kind, {str(entry["id"]): str(entry["chapter"]) for entry in entries})
@@ -104,6 +116,14 @@ def pages(root: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _read(text: str) -> Any:
     """The value of a text in YAML, read by libyaml where PyYAML was built with it: that takes a tenth of the time."""
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+
+
+def _read_or_none(text: str) -> Any:
+    """The value of an excerpt, or None where it is no YAML on its own."""
+    try:
+        return _read(text)
+    except yaml.YAMLError:
+        return None
 
 
 def _take_examples(kinds: Mapping[str, Kind], document: Any) -> None:
@@ -123,11 +143,21 @@ def _take_records(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
                 _keep_examples(kind, kind.values(record, {"$ref": f"#/$defs/{name}"}))
 
 
+def _take_excerpts(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
+    """Values of the excerpts in good examples of documents."""
+    for example in entry["good"]:
+        kind = kinds.get(KINDS.get(example["file"], ""))
+        if kind is not None:
+            _keep_examples(kind, kind.values(_read_or_none(example["text"]), kind.schema))
+
+
 def _keep_examples(kind: Kind, values: Iterable[tuple[Key, Any]]) -> None:
     for key, value in values:
         text = json.dumps(value, ensure_ascii=False, default=str)
         if not isinstance(value, dict) and len(text) <= MAX_EXAMPLE and "{" not in text:
             kind.examples.setdefault(key, text.strip('"'))
+        elif isinstance(value, str):
+            kind.cut_examples.setdefault(key, f"{value[: MAX_EXAMPLE - 1].split(chr(10))[0].strip()}…")
 
 
 def _take_requirement(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
@@ -162,7 +192,7 @@ def _row(kind: Kind, key: Key, node: Mapping[str, Any], chapters: Mapping[str, s
     needed = key[1] in kind.definition(key[0]).get("required", ())
     used = [node["x-requirement"]] if isinstance(node.get("x-requirement"), str) else []
     used += [each for each in kind.requirements.get(key, ()) if each not in used]
-    example = kind.examples.get(key)
+    example = kind.examples.get(key) or _named_value(node) or kind.cut_examples.get(key)
     cells = (
         f"**`{key[1]}`**" if needed else f"`{key[1]}`",
         _type(node),
@@ -191,6 +221,23 @@ def _type(node: Mapping[str, Any]) -> str:
         return f"mapping to {_type(values)}" if isinstance(values, dict) and values else "mapping"
     named = node.get("type", "any")
     return " or ".join(named) if isinstance(named, list) else str(named)
+
+
+def _named_value(node: Mapping[str, Any]) -> str | None:
+    """A value that a schema names itself: a constant, the first of several, `true`, or a default that is not empty.
+
+    >>> _named_value({"type": "array", "items": {"enum": ["model", "step"]}}), _named_value({"type": "integer"})
+    ('["model"]', None)
+    """
+    if "const" in node or "enum" in node:
+        return json.dumps(node.get("const", next(iter(node.get("enum", ())), None))).strip('"')
+    if node.get("type") == "boolean":
+        return "true"
+    if node.get("type") == "array" and "enum" in node.get("items", {}):
+        return json.dumps(node["items"]["enum"][:1])
+    if node.get("default"):
+        return json.dumps(node["default"]).strip('"')
+    return next(filter(None, map(_named_value, (*node.get("anyOf", ()), *node.get("oneOf", ())))), None)
 
 
 def _bounds(node: Mapping[str, Any]) -> Iterator[str]:

@@ -18,6 +18,8 @@ CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
 TOKEN = re.compile(r'<span class="[a-z][a-z0-9]{0,2}(?: [^"]*)?">(?P<text>[^<]*)</span>|<span></span>')
 """Colours of code, which paper does not need."""
 IDENTIFIER = re.compile(r'(?P<before><[^<>]*?\s(?:id|name))="(?P<id>[^"]+)"')
+PLACE = re.compile(r'(?P<before><[a-z][^<>]*?) id="(?P<id>[^"]+)"')
+LED_TO = re.compile(r"""(?:href="#|url\(#|\baria-[a-z]+="|\bfor=")([^")]+)""")
 REFERENCE = re.compile(r'\b(?P<key>href|src)="(?P<target>[^"]*)"')
 TITLE = re.compile(r"<h1[^>]*>(?P<title>.*?)</h1>", re.DOTALL)
 STYLE = re.compile(r'href="(?:[^"]*/)?(?P<file>assets/stylesheets/(?:main|palette)\.[0-9a-f]+\.min\.css)"')
@@ -68,13 +70,28 @@ def whole_page(site: Path, addresses: Sequence[str], title: str, status: str) ->
     anchors = {piece.address: piece.anchor for piece in pieces}
     styles = sorted(set(STYLE.findall((site / "index.html").read_text(encoding="utf-8"))))
     links = [f'<link rel="stylesheet" href="../{file}">' for file in [*styles, "assets/stylesheets/trainspec.css"]]
-    return SHELL.format(
+    text = SHELL.format(
         title=escape(title),
         status=escape(status),
         styles="\n".join(links),
         contents="\n".join(f'<li><a href="#{piece.anchor}">{piece.title}</a></li>' for piece in pieces),
         body="\n".join(_printed(piece, anchors) for piece in pieces),
     )
+    return without_idle_places(text)
+
+
+def without_idle_places(text: str) -> str:
+    """The same page without the ids that nothing on it leads to; those of requirements stay.
+
+    >>> without_idle_places('<a href="#b">c</a><h2 id="a">A</h2><h2 id="b">B</h2><h3 id="TS-PAR-001">')
+    '<a href="#b">c</a><h2>A</h2><h2 id="b">B</h2><h3 id="TS-PAR-001">'
+    """
+    led_to = set(LED_TO.findall(text))
+
+    def kept(place: re.Match[str]) -> str:
+        return place[0] if place["id"] in led_to or place["id"].startswith(PERMANENT) else place["before"]
+
+    return PLACE.sub(kept, text)
 
 
 def _piece(site: Path, address: str) -> Piece:
