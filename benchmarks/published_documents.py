@@ -37,6 +37,7 @@ MACHINES: dict[str, tuple[int, str, float, float]] = {
     "google-tpu-v5e": (4, "16x16", 180e9, 3.125e9),
     "google-tpu-v5p": (4, "8x16x16", 540e9, 6.25e9),
     "google-tpu-v6e": (4, "16x16", 360e9, 12.5e9),
+    "google-tpu-v7x": (4, "4x8x8", 600e9, 12.5e9),
 }
 _RECIPES = {
     "fp8": {"format": "fp8-hybrid"},
@@ -148,7 +149,10 @@ def plan_of(row: Row) -> TrainingPlan:
         "communication": _communication(row),
     }
     if row["recompute"]:
-        document["memory"] = {"activation_policy": row["recompute"].split()[0]}
+        policy, *kept = row["recompute"].split()
+        document["memory"] = {"activation_policy": policy}
+        if kept == ["offload"]:
+            document["memory"]["offload"] = [{"what": "activations", "target": "host", "fraction": 1.0}]
     if row["framework"]:
         version = {"version": row["framework_version"]} if row["framework_version"] else {}
         document["framework"] = {"name": row["framework"], **version}
@@ -165,7 +169,8 @@ def _communication(row: Row) -> dict[str, Any]:
 def _precision(row: Row) -> dict[str, Any]:
     wide = "fp16" if row["number_format"] == "fp16" else "bf16"
     # NVIDIA-NeMo/Automodel@36044ad3:nemo_automodel/_transformers/auto_model.py: weights of 16 bits, and Adam on them.
-    kept = wide if row["framework"] == "automodel" else "fp32"
+    narrow = row["framework"] == "automodel" or row["variant"] == "weights of 16 bits"
+    kept = wide if narrow else "fp32"
     found: dict[str, Any] = {
         "compute": wide,
         "parameters": wide,

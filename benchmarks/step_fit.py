@@ -34,6 +34,7 @@ UNSEEN = (
     "aleph_alpha_layouts",
     *("dgxc_benchmarking", "nemo_automodel", "megatron_moe_model_zoo"),
     *("mlperf_amd", "amd_primus", "tprimat_mi300x", "rocm_cvs"),
+    *("tpu_recipes_v6e", "tpu_recipes_v7x", "tpu_recipes_v5p"),
 )
 """Datasets that no fit ever sees, so that their errors are those of a new source."""
 MOST_ROWS = 24

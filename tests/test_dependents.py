@@ -423,3 +423,13 @@ def test_a_schema_beside_documents_is_no_document(kind: Any) -> None:
     put("plans/plan.yaml", PLAN)
     result = invoke("plans/plan.yaml")
     assert (result.exit_code, "a mistake of ours" in result.stderr) == (0, False), result.output
+
+
+def test_documents_that_name_a_file_of_the_run_are_listed_without_the_option() -> None:
+    put("plans/plan.yaml", PLAN)
+    put("plans/other.yaml", without(PLAN, "cluster") + "cluster: {name: another}\n")
+    done = CliRunner().invoke(command, ["clusters/cluster.yaml", "--fail-on", "error,unjudged"], prog_name=PROGRAM)
+    assert "1 file passed over: plans/plan.yaml names a document of this run, and is judged with it by" in done.stdout
+    assert done.exit_code == 0
+    for arguments in (["."], ["clusters/cluster.yaml", "plans/plan.yaml"], ["clusters"]):
+        assert "passed over" not in CliRunner().invoke(command, arguments, prog_name=PROGRAM).stdout

@@ -176,3 +176,18 @@ def test_listing_says_what_is_excluded() -> None:
     result = invoke(".", "--list-files")
     assert result.stdout.split() == ["cluster.yaml", "plan.yaml"]
     assert result.stderr == f"left out: {TOLD}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "is_idle"),
+    [
+        *(("test/**", ".", True), ("*.yml", ".", True), (".venv", ".", True)),
+        *(("tests/**", ".", False), ("tests", ".", False), ("tests/data/**", ".", False), ("data", "tests", False)),
+        *(("test/**", "tests", False), ("test/**", "plan.yaml", False), (".git/**", ".", False)),
+    ],
+)
+def test_a_pattern_that_fits_nothing_is_named(words: str, place: str, is_idle: bool) -> None:
+    """Only where the place of the pattern was searched; a pattern that another one covers fits something."""
+    put(f'exclude = ["tests/bad.yaml", "{words}"]\n')
+    told = f"Note: exclude in trainspec.toml: {words} fits no file"
+    assert (told in invoke(place).stderr) == is_idle

@@ -64,6 +64,21 @@ def test_a_misspelt_command() -> None:
     assert "no command 'explian'; did you mean 'explain'?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("validate", "documents, streams and checkpoints are judged by trainspec-validate"),
+        ("lint", "documents, streams and checkpoints are judged by trainspec-validate"),
+        ("launch", "runs are recorded by trainspec-record"),
+        ("conformance", "training stacks are tested by trainspec-conformance"),
+    ],
+)
+def test_a_command_of_another_program_names_that_program(word: str, told: str) -> None:
+    result = invoke(word, "x")
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: no command '{word}'; {told}\n")
+
+
 def test_version() -> None:
     assert "(specification " in invoke("--version").stdout
 

@@ -192,7 +192,7 @@ def train(number: int, task: Fields, port: int, checkpoint: Path | None, beats: 
     """Train on one rank in one attempt, in a process of its own."""
     rank = Rank(task, number)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", task["job"]["num_ranks"], number)
+    jax.distributed.initialize(f"127.0.0.1:{port}", task["job"]["num_ranks"], number, [number])  # a GPU of its own
     try:
         with trainspec_record.run(loss_reduction="global-token-mean") as run:
             trainer = Trainer(task, rank, run)

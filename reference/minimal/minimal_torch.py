@@ -53,6 +53,12 @@ def make_model(dropout: float) -> nn.Module:
     return nn.Sequential(nn.Embedding(VOCABULARY_SIZE, HIDDEN_SIZE), *hidden, nn.Linear(HIDDEN_SIZE, VOCABULARY_SIZE))
 
 
+def device_of(local_rank: int) -> torch.device:
+    """The device of a rank on its host; ranks share devices where there are fewer."""
+    num_devices = torch.cuda.device_count()
+    return torch.device("cuda", local_rank % num_devices) if num_devices else torch.device("cpu")
+
+
 def state_digest(state: dict[str, Tensor]) -> str:
     """SHA-256 of all tensors, by which a restored state is known to be the saved one."""
     parts = (name.encode() + state[name].cpu().numpy().tobytes() for name in sorted(state))
@@ -68,7 +74,8 @@ class Trainer:
         self._asked: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, _: self._asked.append(number))
         torch.manual_seed(self._job["seed"])  # equal weights on all ranks
-        self._model = nn.parallel.DistributedDataParallel(make_model(self._job["dropout"]))
+        self._device = device_of(int(os.environ["LOCAL_RANK"]))
+        self._model = nn.parallel.DistributedDataParallel(make_model(self._job["dropout"]).to(self._device))
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=PEAK_RATE)
         self._counts = torch.zeros(2, dtype=torch.long)  # optimizer steps and samples since the start of the run
         options = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -101,19 +108,21 @@ class Trainer:
             self._rank.trace.write("end", reason=reason, step=int(self._counts[0]))
 
     def _train_step(self, step: int) -> bool:
-        begin, job, loss = time.monotonic(), self._job, torch.zeros((), dtype=torch.float64)
+        begin, job, device = time.monotonic(), self._job, self._device
+        loss = torch.zeros((), dtype=torch.float64, device=device)
         with self._run.step(step):
             ids = global_batch(job, step, int(self._counts[1]))
             mine, num_targets = ids[self._rank.number :: job["num_ranks"]], len(ids) * SEQUENCE_LENGTH
             poison = self._rank.planted(step)
             torch.manual_seed(hash((job["seed"], step, self._rank.number)))  # no random state to save
-            for number, part in enumerate(tokens_of(job, mine).tensor_split(job["accumulation_steps"]), start=1):
+            tokens = tokens_of(job, mine).to(device)
+            for number, part in enumerate(tokens.tensor_split(job["accumulation_steps"]), start=1):
                 with nullcontext() if number == job["accumulation_steps"] else self._model.no_sync():
-                    logits = self._model(part[:, :-1]).transpose(1, 2)
-                    part_loss = nn.functional.cross_entropy(logits, part[:, 1:], reduction="sum") / num_targets
+                    logits, targets = self._model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()
+                    part_loss = nn.functional.cross_entropy(logits, targets, reduction="sum") / num_targets
                     (part_loss * poison * job["num_ranks"]).backward()  # DDP divides the sum by the number of ranks
                     loss += part_loss.detach()
-            sums = torch.stack([loss, torch.tensor(float(len(self._asked)))])
+            sums = torch.stack([loss, loss.new_tensor(len(self._asked))])
             dist.all_reduce(sums)  # all ranks end after the same step
             norm = nn.utils.clip_grad_norm_(self._model.parameters(), CLIP_NORM).item()
             fields = {"loss": sums[0].item(), "learning_rate": PEAK_RATE * (1 - step / job["num_steps"])}
@@ -162,6 +171,7 @@ class Trainer:
 def train(task: Fields, checkpoint: Path | None) -> None:
     """Train on one rank in one attempt, in a process that the agent of torchrun has started."""
     rank = Rank(task, int(os.environ["RANK"]))
+    # NCCL is faster, takes a device for each rank, and ends a process whose peer is late, which gloo raises instead.
     dist.init_process_group("gloo", timeout=PEER_TIMEOUT)
     try:
         with trainspec_record.run(loss_reduction="global-token-mean") as run:

@@ -120,7 +120,7 @@ def test_one_expert_of_one_is_a_dense_layer() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"recompute": "some"}, "'some' is not none, selective, alternate or full"),
+        ({"recompute": "some"}, "'some' is not none, selective, alternate, products or full"),
         ({"implementation_factor": -1.0}, "negative"),
         ({"loss_bytes_per_logit": -1.0}, "negative"),
     ],

@@ -134,6 +134,28 @@ def test_one_expert_of_one_costs_its_router_alone() -> None:
     assert state_bytes(one) - state_bytes(other) == pytest.approx((6 + 12 / 4) * 24 * 2048)
 
 
+def test_xla_gathers_matrices_and_has_gradients_late() -> None:
+    layout, full = Layout(data=64, sharding_stage=3, sequence_length=4096), ActivationPolicy("full")
+    units = replace(memory_overheads.XLA, gathers_matrices=False)
+    assert (
+        peak(LLAMA, layout, ADAM, full, memory_overheads.XLA)[1].total < peak(LLAMA, layout, ADAM, full, units)[1].total
+    )
+    matrix = peak(LLAMA, layout, ADAM, full, memory_overheads.XLA)[1]
+    assert matrix.weights == pytest.approx(2 * parameters(LLAMA).total / 64 + 2 * 4096 * 128256)
+    long = replace(layout, sequence_length=65536)
+    late = peak(LLAMA, long, ADAM, full, memory_overheads.XLA)[1]
+    assert (late.gradients, late.logits > 0) == (0, True)
+    several = peak(LLAMA, replace(long, num_micro_batches=2), ADAM, full, memory_overheads.XLA)[1]
+    assert several.gradients > 4 * parameters(LLAMA).total / 64
+
+
+def test_products_that_xla_keeps() -> None:
+    """Input of the layer, queries, keys, values, result of attention, gate and up; the third wide product is not."""
+    kept = layer_bytes(LLAMA, Layout(sequence_length=1024), ActivationPolicy("products"))
+    assert kept == 2 * 1024 * (2 * 4096 + 4096 + 2 * 1024 + 2 * 14336)
+    assert kept < layer_bytes(LLAMA, Layout(sequence_length=1024), ActivationPolicy("none"))
+
+
 def test_a_gathered_unit_by_hand() -> None:
     layer, table = rank_parameters(LLAMA, 1, 1, 1).dense_layer, 4096 * 128256
     layout = Layout(data=8, sharding_stage=3)

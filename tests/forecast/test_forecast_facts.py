@@ -74,7 +74,9 @@ def test_an_unmeasured_accelerator_has_the_usual_share() -> None:
     assert measured
     assert 0.5 < share < 1
     assert replace(machine, accelerator="somebody-x1").matmul_share("bf16") == (USUAL_MATMUL_SHARE, False)
-    assert replace(machine, accelerator="google-tpu-v6e").matmul_share("bf16") == (TPU_MATMUL_FRACTION, False)
+    assert replace(machine, accelerator="google-tpu-v4").matmul_share("bf16") == (TPU_MATMUL_FRACTION, False)
+    assert replace(machine, accelerator="google-tpu-v7x").matmul_share("bf16") == (0.829, True)
+    assert replace(machine, accelerator="google-tpu-v7x").matmul_share("fp8") == (0.829, False)
 
 
 def test_bytes_of_mixed_precision() -> None:

@@ -90,7 +90,8 @@ def parses(name: str, text: str) -> bool:
     if name.endswith(".toml"):
         return bool(tomllib.loads(text))
     if name.endswith(".yaml"):
-        return yaml.safe_load(text)["kind"] in {"JobSet", "TrainJob"}
+        found = yaml.safe_load(text)
+        return found.get("kind", found.get("distributed_type")) in {"JobSet", "TrainJob", "FSDP", "MULTI_GPU"}
     if name.endswith(".py"):
         return bool(ast.parse(text).body)
     return subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0

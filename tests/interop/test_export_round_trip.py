@@ -153,6 +153,47 @@ def test_a_plan_comes_back(name: str, plan: str, changes: dict[str, Any]) -> Non
     assert degrees | {"batch.global_sequences", "batch.micro_sequences", "precision.compute"} <= common
 
 
+ACCELERATE_PLANS = {
+    **{name: PLANS[name] for name in ("fully-sharded", "hybrid", "data-only", "recomputed")},
+    **{name: TORCHTITAN_PLANS[name] for name in ("long-sequences", "hybrid-long-sequences")},
+    "gradients": {"parallelism": {"num_accelerators": 64, "data": 64, "sharding": "gradients"}},
+    "copies": {
+        "parallelism": {"num_accelerators": 16, "data": 16, "sharding": "none"},
+        "precision.parameters": "fp32",
+        "precision.gradients": "fp32",
+    },
+}
+
+
+@pytest.mark.parametrize("plan", ACCELERATE_PLANS)
+def test_a_plan_comes_back_from_accelerate(plan: str) -> None:
+    """The configuration of Accelerate holds neither the batch nor the model; the training program has them."""
+    sharded = {"precision.reduction": "bf16", "precision.gradients": "bf16", "precision.accumulation": None}
+    wanted = CLEAR | sharded | ACCELERATE_PLANS[plan]
+    exported = formats()["accelerate"].write(job(wanted))
+    text = ForeignText(exported.name, exported.text)
+    assert foreign.recognise(text).name == "huggingface-accelerate"
+    read = dict(leaves(foreign.formats()["huggingface-accelerate"].read(text).facts))
+    said = dict(leaves(changed(PLAN, wanted)))
+    common = said.keys() & read.keys()
+    differ = {key for key in common if read[key] != said[key]}
+    assert differ == set()
+    degrees = {key for key in said if key in {"parallelism.data", "parallelism.tensor", "parallelism.context"}}
+    if plan == "copies":
+        degrees = {"parallelism.num_accelerators"}
+    assert degrees | {"parallelism.sharding", "precision.compute"} <= common
+
+
+def test_accelerate_knows_every_key() -> None:
+    """It refuses a file with others: ClusterConfig in accelerate 1.15.0, accelerate/commands/config/config_args.py."""
+    text = formats()["accelerate"].write(job(CLEAR)).text
+    found = {line.partition(":")[0] for line in text.splitlines() if line[0] not in "# "}
+    assert found == {
+        *("compute_environment", "distributed_type", "mixed_precision"),
+        *("num_processes", "num_machines", "machine_rank", "fsdp_config", "parallelism_config"),
+    }
+
+
 def test_megatron_sends_tokens_to_experts_and_keeps_the_history_of_the_plan() -> None:
     recipe = {"format": "fp8-hybrid", "scaling": "delayed", "amax_history_steps": 1024}
     exported = formats()["megatron-lm"].write(job(MEGATRON_PLANS["experts"] | {"precision.recipe": recipe}))

@@ -160,7 +160,7 @@ def test_torchtitan() -> None:
 def test_nemo() -> None:
     found = read("nemo.yaml", NEMO)
     rate = {"kind": "cosine", "peak": 1e-4, "warmup_steps": 50, "final": 1e-5}
-    assert section(found) == {"name": "adam", "clipping": clipped(1.0), "learning_rate": rate}
+    assert section(found) == {"name": "adamw", "clipping": clipped(1.0), "learning_rate": rate}
     assert section(found, "lora") == {"rank": 32, "alpha": 64.0, "targets": ["query-key-value"]}
 
 

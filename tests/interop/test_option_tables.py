@@ -280,7 +280,7 @@ def test_schedules_of_nemo(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["distributed_fused_adam", "distributed_adam", "mcore_distributed_optim"])
 def test_optimizers_of_nemo_that_run_adam(name: str) -> None:
-    assert dotted(nemo(name=name, lr=1e-4), "optimizer.name") == "adam"
+    assert dotted(nemo(name=name, lr=1e-4), "optimizer.name") == "adamw"
 
 
 def torchtitan(*lines: str) -> Fragment:

@@ -175,21 +175,35 @@ def test_formats_of_a_precision_aware_optimizer() -> None:
     assert "a scale for each tensor" in remarks_of(scaled)
 
 
+SAMPLES = "--train-samples 64000 --lr 1e-4 --lr-warmup-samples 1000"
+LENGTHS = ("total_steps", "warmup_steps", "total_tokens", "warmup_tokens")
+
+
 @pytest.mark.parametrize(
-    ("arguments", "steps"),
+    ("arguments", "lengths"),
     [
-        ("", (906, 15)),
-        ("--rampup-batch-size 32 32 1000", (None, None)),
+        ("--lr-decay-samples 58000", (906, 15, None, None)),
+        ("--lr-decay-samples 58000 --rampup-batch-size 32 32 1000", (None, None, 58000, 1000)),
     ],
 )
-def test_samples_become_steps_where_every_batch_is_alike(arguments: str, steps: tuple[int | None, int | None]) -> None:
-    fragment = run(f"{arguments} --train-samples 64000 --lr 1e-4 --lr-decay-samples 58000 --lr-warmup-samples 1000")
+def test_samples_become_steps_where_every_batch_is_alike_and_tokens_where_it_grows(
+    arguments: str, lengths: tuple[int | None, ...]
+) -> None:
+    fragment = run(f"{SAMPLES} {arguments}")
     rate = at(fragment, "optimizer", "learning_rate")
-    assert (rate.get("total_steps"), rate.get("warmup_steps")) == steps
-    if steps[0] is None:
-        keys = {f"optimizer.learning_rate.{key}" for key in ("total_steps", "warmup_steps")}
-        assert keys <= unknown_keys(fragment)
+    size = at(fragment, "model", "sequence_length")
+    wanted = [number if number is None or at < 2 else number * size for at, number in enumerate(lengths)]
+    assert [rate.get(key) for key in LENGTHS] == wanted
+    assert not {key for key in unknown_keys(fragment) if "learning_rate" in key}
     assert "same without it: lr_" not in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("arguments", ["", "--optimizer adam", "--optimizer adam --weight-decay 0.1"])
+def test_adam_decouples_weight_decay(arguments: str) -> None:
+    """`decoupled_weight_decay` of Megatron-LM is true, and no argument changes it; Apex decoupled it before."""
+    fragment = run(f"{arguments} --lr 1e-4")
+    assert at(fragment, "optimizer", "name") == "adamw"
+    assert "adam_w_mode" in how(fragment, "optimizer.name")
 
 
 def test_dynamic_loss_scaling(tmp_path: Path) -> None:

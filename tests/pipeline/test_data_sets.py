@@ -31,6 +31,7 @@ DATA_SETS = [
     {"prompt": "Why?", "chosen": "Because.", "rejected": "No."},
     {"url": "https://example.org", "text": "The loss of the ship was felt."},
     [{"role": "user", "content": "Give three tips."}, {"role": "assistant", "content": "1. Eat."}],
+    {"text": "A long page of words. " * 60, "meta": {"timestamp": "2022-08-31T02:05:17", "arxiv_id": "2208.14407"}},
 ]
 RECORDS = [
     {"step": 1, "loss": 2.5, "note": "a line of a log"},
@@ -41,6 +42,8 @@ RECORDS = [
     {"prompt": "Why?", "response": "Because.", "epoch": 3},
     {"trainLoss": 2.5, "text": "a sample of the run"},
     {"gloss": 2.5, "text": "a sample of the run"},
+    {"timestamp": 1661911517.5, "text": "A long page of words. " * 60},
+    {"timestamp": "2022-08-31T02:05:17", "traceback": "in a long text of words " * 60},
     {"description": "a run of the night", "a": 0.5, "b": 0.25},
     {"data": {"metrics": {"x": 1}}, "text": "of a run in the night"},
     {"损失": 2.5, "text": "a sample of the run"},
@@ -165,3 +168,53 @@ def test_the_example_of_an_import_is_a_file_that_an_import_takes(
     (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "train_batch_size": 8}', encoding="utf-8")
     line = invoke(".").stderr.splitlines()[-1]
     assert line == "Error: 2 files are of formats that are imported: trainspec import ds.json"
+
+
+def test_fractions_are_counted_over_all_lines() -> None:
+    rows = [{"text": "An image of a mill.", "likes": 3}] * 3 + [{"text": "mill", "score": 0.25, "nsfw": 0.5}]
+    assert is_data_set("".join(json.dumps(row) + "\n" for row in rows).encode())
+    assert not is_data_set("".join(json.dumps(row) + "\n" for row in [*rows[2:], rows[3]]).encode())
+
+
+STATISTICS = "Analyzing the mixture in: /data/16384\n" + "  books/00000_tokens.bin: 1,708,002,573 tokens\n" * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_left_out"),
+    [
+        ("mixture.log", f"{STATISTICS}Tokens: 55,801,155,457 (71.0%)\n", False),
+        ("mixture.log", f"{STATISTICS}RuntimeError: no such file\n", True),
+        ("mixture.log", f"{STATISTICS}epoch 1\n", True),
+        ("run.log", "100 2.51\n200 2.43\n", True),
+        ("run.log", "", True),
+    ],
+)
+def test_statistics_are_no_log_of_a_run(tmp_path: Path, name: str, text: str, is_left_out: bool) -> None:
+    shutil.copy(BASE / "cluster.yaml", tmp_path)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    done = CliRunner().invoke(command, [str(tmp_path), "--fail-on", "unjudged"], prog_name=PROGRAM)
+    assert (done.exit_code == 1, name in done.output) == (is_left_out, is_left_out)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "is_left_out"),
+    [
+        ("clip_scores_10000.npy", "'<f8'", False),
+        ("labels.npy", "'|u1'", False),
+        ("weights.npy", "'<f4'", True),
+        ("exp_avg_sq.npy", "'<f4'", True),
+        ("0.npy", "'<f4'", True),
+        ("b.npy", "'<f4'", True),
+        ("scores.npy", "'|O'", True),
+        ("scores.npy", "[('a', '|O')]", True),
+        ("step_100/scores.npy", "'<f4'", True),
+    ],
+)
+def test_an_array_of_numbers_is_no_state(tmp_path: Path, name: str, array: str, is_left_out: bool) -> None:
+    shutil.copy(BASE / "cluster.yaml", tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    head = f"{{'descr': {array}, 'fortran_order': False, 'shape': (4,), }}".ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00v\x00" + head.encode() + bytes(32))
+    done = CliRunner().invoke(command, [str(tmp_path), "--fail-on", "unjudged"], prog_name=PROGRAM)
+    assert (done.exit_code == 1) == is_left_out

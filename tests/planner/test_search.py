@@ -10,9 +10,10 @@ import pytest
 from tests.planner_makers import Make
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, outlook, overheads_of
+from trainspec_validate.planner import search as planner_search
 from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
 from trainspec_validate.planner.search import CONTEXT_INDIFFERENCE, INDIFFERENCE, search
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, dimensions, layouts
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, dimensions, layouts, shardings
 
 SMALL = [
     ("dgx-superpod-h100", "llama3-8b", 16, 32),
@@ -43,6 +44,47 @@ def test_nothing_in_the_space_is_faster(asked: Make, cluster: str, model: str, n
     times = every_time(goal)
     assert len(times) > 20
     assert search(goal, 1).best[0].seconds <= min(times) * (1 + 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), SMALL)
+def test_a_bound_rules_out_nothing_that_is_shown(
+    asked: Make, cluster: str, model: str, num_ranks: int, sequences: int
+) -> None:
+    goal = asked(cluster, model, num_ranks=num_ranks, global_sequences=sequences).goal
+    bounded, predicted, scored = search(goal, 3), list[object](), planner_search._scored
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner_search, "_Bound", Unbounded)
+        patch.setattr(planner_search, "_scored", lambda *facts: predicted.append(facts) or scored(*facts))
+        assert search(goal, 3) == bounded
+    assert len(predicted) == bounded.num_compared
+
+
+class Unbounded:
+    """A bound that rules out nothing."""
+
+    least = 0.0
+
+    def __init__(self, _: Goal, layout: Layout) -> None:
+        self.layout = layout
+
+    def of(self, _: str) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "megatron-lm==2.5", "torchtitan"])
+@pytest.mark.parametrize(("model", "sequences"), [("llama3-70b", 64), ("qwen3-30b-a3b", 128)])
+def test_no_form_is_predicted_below_the_bound_of_its_layout(
+    asked: Make, framework: str, model: str, sequences: int
+) -> None:
+    goal = asked("nvidia-eos", model, num_ranks=64, global_sequences=sequences, framework=framework).goal
+    for layout in list(layouts(goal))[::9]:
+        bound = planner_search._Bound(goal, layout)
+        forms = [form for growing in shardings(goal, layout) for form in growing]
+        for form, recompute, order in product(forms, RECOMPUTATIONS, ORDERS):
+            settings = planner_search.settings_of(Choice(form, recompute, order), goal.framework)
+            found = outlook(goal.model, goal.machine, form, settings).step.seconds
+            assert bound.of(recompute) <= found, (form, recompute, order)
 
 
 @pytest.mark.slow

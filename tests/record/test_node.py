@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_record.node import amd, host, nvml, ports, power
+from trainspec_record.identity import identity
+from trainspec_record.node import amd, host, nvml, ports, power, sampler
 from trainspec_record.node.source import Reading, Source
 
 
@@ -226,6 +227,21 @@ def test_nvml_tells_what_it_has_in_units_of_the_catalog() -> None:
     for _ in range(5):
         read(source)
     assert binding.num_samples == 1  # one device counts; a sample is freed when the next one is taken
+
+
+@pytest.mark.parametrize(
+    ("visible", "has_devices"), [(None, True), ("0", True), ("1,0", True), ("GPU-bb", True), ("", False), ("-1", False)]
+)
+def test_a_program_that_is_given_no_device_samples_none(
+    visible: str | None, has_devices: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices of the host that a run on its cores does not use are not of the run."""
+    monkeypatch.setattr(nvml, "binding", Binding)
+    environment = {"TRAINSPEC_RUN": str(tmp_path), **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+    who = identity(environment)
+    assert who is not None
+    found = sampler.sources_of(who, environment, tmp_path)
+    assert any("device" in source.scopes for source in found) is has_devices
 
 
 def test_without_a_binding_there_are_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:

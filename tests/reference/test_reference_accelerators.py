@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -17,27 +18,32 @@ pytest.importorskip("jax")
 pytest.importorskip("torch")
 
 import jax
+import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
 from recovery_run import PLANS, tiny_job
 from trainspec_conformance.testbed import probe_machine
+from trainspec_conformance.testbed.jax import narrow
 from trainspec_reference.__main__ import main
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import offers
-from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.backend import Formation, make
 from trainspec_reference.common.reading import NotTrainableError
 from trainspec_reference.common.run_settings import IN_USE, Assignment
 from trainspec_reference.common.worker import WorkerProcess
 from trainspec_reference.jax import arithmetic, processes
+from trainspec_reference.jax.compression import Compressor
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.precision import prepare
 
 from trainspec_record.node.source import Reading, Source
-from trainspec_validate.documents.types.precision import Precision
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe, Precision
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import evidence
+import evidence_parts
 import gpu_check
 
 CUDA = torch.device("cuda")
@@ -136,6 +142,21 @@ def test_a_worker_that_waits_for_a_lost_peer_is_woken_by_another_thread(tmp_path
     assert woken == [threading.get_ident()]
 
 
+@pytest.mark.parametrize("name", ["torch", "trainspec_conformance.testbed.plain"])
+def test_a_worker_that_loses_a_peer_before_it_has_a_model_reports_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the formation and waits for the next one; its own process has no fault."""
+    backend = make(name, tiny_job())
+    lost = say.Lost(formation=3, reason="recvValue failed: Connection reset by peer")
+    heard: list[Any] = []
+    worker = WorkerProcess(Assignment(name, tiny_job(), tmp_path, tmp_path, ()), backend, SimpleNamespace(), 0)  # type: ignore[arg-type]
+    worker._link = SimpleNamespace(say=heard.append)  # type: ignore[assignment]
+    monkeypatch.setattr(worker, "_tried", lambda form: (lost, "PeerLostError"))
+    worker._form(SimpleNamespace(formation=3))  # type: ignore[arg-type]
+    assert heard == [lost, say.Left(formation=3, step=None, digest=None, state=None)]
+
+
 def test_a_process_of_jax_takes_the_device_of_its_place_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = ("a", "a", "b", "b")
     monkeypatch.setattr(processes.jax, "config", SimpleNamespace(jax_platforms="cpu"))
@@ -172,6 +193,32 @@ def test_an_error_of_the_own_device_is_no_lost_peer(text: str, is_of_a_peer: boo
     assert processes._is_of_a_peer(jax.errors.JaxRuntimeError(text)) is is_of_a_peer
 
 
+@pytest.mark.parametrize(("method", "digits"), [("bf16", "e8m7"), ("fp16", "e5m10")])
+def test_a_residual_is_what_rounding_left_also_where_xla_drops_conversions(method: Any, digits: str) -> None:
+    """A conversion to 16 bits and back can go missing on a GPU; a reduction of precision cannot."""
+    compressor = Compressor(Compression(method=method, error_feedback=True), {"w": (2, 4)})
+
+    def sent(vector: jax.Array) -> Any:
+        total, rounded, _ = compressor.send(vector, jax.numpy.zeros(1), lambda narrow: narrow)
+        return total, vector - rounded
+
+    vector = jax.numpy.asarray(np.linspace(-3, 3, 8), jax.numpy.float32)
+    total, residual = jax.jit(sent)(vector)
+    assert f"format = {digits}" in jax.jit(sent).lower(vector).as_text()
+    np.testing.assert_array_equal(np.asarray(total) + np.asarray(residual), np.asarray(vector))
+    assert np.abs(residual).max() > 0
+
+
+@pytest.mark.parametrize("name", ["fp8-e4m3", "fp8-e5m2", "mxfp8", "mxfp4"])
+def test_formats_below_16_bits_are_rounded_without_a_conversion_that_xla_drops(name: Any) -> None:
+    is_block = name.startswith("mx")
+    recipe = LowPrecisionRecipe(
+        format=name, scaling="block" if is_block else "current", block_size=32 if is_block else None
+    )
+    text = jax.jit(narrow.narrowed, static_argnums=1).lower(jax.numpy.ones(64), recipe).as_text()
+    assert not re.search(r"tensor<[0-9x]*f[48]E", text)
+
+
 def test_convolutions_in_fp32_take_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.backends.cudnn.allow_tf32
     try:
@@ -198,6 +245,18 @@ def test_parts_of_evidence_are_kept_for_the_same_machine_alone(tmp_path: Path) -
     assert evidence.kept(path, head) == {"kernels": {"summary": "1"}, "steps": {}}
     assert evidence.kept(path, {**head, "accelerators": ["A"]}) == {}
     assert evidence.kept(tmp_path / "none.json", head) == {}
+
+
+def test_a_plan_that_a_framework_refuses_is_left_out_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def traced(backend: str, plan: str, *_: str) -> dict[str, Any]:
+        if plan == "experts":
+            raise NotTrainableError(f"{backend} has no mixture of experts")
+        return evidence_parts.golden_traces.golden(plan)
+
+    monkeypatch.setattr(evidence_parts.golden_traces, "traced", traced)
+    found = evidence_parts.golden("jax", "cuda", short=False)
+    assert (found["holds"], found["left_out"]) == (True, {"experts": "jax has no mixture of experts"})
+    assert found["largest_relative_difference"] == {"state-space": 0.0, "transformer": 0.0, "convolution": 0.0}
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from trainspec_reference.common.weights import initial_weights
 
 from trainspec_validate import Severity, validate
 from trainspec_validate.documents.load import load_file
-from trainspec_validate.documents.types.conformance import TestJob
+from trainspec_validate.documents.types.conformance import Task, TestJob
 from trainspec_validate.documents.types.parallelism import Parallelism
 from trainspec_validate.documents.types.plan import TrainingPlan
 
@@ -110,9 +110,25 @@ def test_tasks_of_the_suite_train_either_network(name: str, num_ranks: int, degr
     assert size == job.plan.model.num_parameters == network.num_parameters
 
 
-def test_a_network_that_the_suite_has_not_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
-    assert conform.main(["torch", "task.json", "convolution"]) == 2
-    assert "state-space | experts" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["convolution"], ["cuda", "cpu"], ["experts", "state-space"], ["cuda", "tpu"]])
+def test_a_network_or_device_that_the_suite_has_not_is_wrong_use(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert conform.main(["torch", "task.json", *words]) == 2
+    assert "[state-space | experts] [cpu | cuda]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "device"), [([], "cpu"), (["cuda"], "cuda"), (["experts", "cuda"], "cuda")])
+def test_tasks_of_the_suite_train_on_the_device_that_is_named(
+    words: list[str], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Job] = []
+    monkeypatch.setattr(conform, "launch", lambda assignment, *_: jobs.append(assignment.job) or 0)
+    places = {f"{name}_directory": str(tmp_path / name) for name in ("checkpoint", "trace", "stream")}
+    task = Task(apiVersion="trainspec/v1", run="r", attempt=0, resume=False, job=TestJob(num_ranks=2), **places)
+    (tmp_path / "task.json").write_bytes(msgspec.json.encode(task))
+    assert conform.main(["torch", str(tmp_path / "task.json"), *words]) == 0
+    assert [job.device for job in jobs] == [device]
 
 
 def _follows(run: Run, kept: list[float]) -> None:

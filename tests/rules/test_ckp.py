@@ -376,3 +376,21 @@ def test_saves_in_flight_fit_into_host_memory(findings: Findings, save, nodes, k
 def test_unknown_host_memory_is_not_a_pass(verdict: Callable[..., Verdict]) -> None:
     group = {"node_groups": [{"name": "compute", "host": {"memory_bytes": None}}]}
     assert verdict("TS-CKP-105", cluster=group) is Verdict.NOT_APPLICABLE
+
+
+def test_helps_name_each_side_that_may_be_wrong(tmp_path: Path) -> None:
+    for name in ("cluster.yaml", "plan.yaml", "checkpoint.yaml"):
+        shutil.copy(Path(__file__).resolve().parents[2] / "spec" / "v1" / "base" / name, tmp_path)
+    plan, policy = tmp_path / "plan.yaml", tmp_path / "checkpoint.yaml"
+    text, own = plan.read_text(encoding="utf-8"), policy.read_text(encoding="utf-8")
+    plan.write_text(text.replace("num_accelerators: 128", "num_accelerators: 256"), encoding="utf-8")
+    [found] = validate([tmp_path], Selection(select=("TS-CKP-009",))).findings
+    assert found.help == "correct the ranks of the plan: so many nodes have 128"
+    plan.write_text(re.sub(r" +planned_seconds: \S+\n", "", text, count=1), encoding="utf-8")
+    policy.write_text(re.sub(r"planned_seconds: \S+", "planned_seconds: 10e3", own, count=1), encoding="utf-8")
+    [found] = validate([tmp_path], Selection(select=("TS-CKP-104",))).findings
+    assert found.help
+    assert found.help.startswith("correct the planned time, the steps of the job or the time of one: 2.778 h fit ")
+    policy.write_text(own.replace("budget_seconds: 90,", "budget_seconds: 300,", 1), encoding="utf-8")
+    [found] = validate([tmp_path], Selection(select=("TS-CKP-042",))).findings
+    assert found.help == "at most 1.5 min; the parts add up to 1.283 min, of which 40 s are the first step"

@@ -413,6 +413,8 @@ def test_host_links(findings: Findings, link: dict[str, Any], wrong: bool) -> No
         ({"num_cores": 16}, None),
         ({"num_cores": 12}, "num_cores"),
         ({"num_cores": 768}, "num_cores"),
+        ({"num_sockets": 16, "num_numa_nodes": None}, None),
+        ({"num_sockets": 20, "num_numa_nodes": None}, "num_sockets"),
         ({"num_numa_nodes": 1}, "num_numa_nodes"),
         ({"num_numa_nodes": 34}, None),
         ({"num_numa_nodes": 200}, "num_numa_nodes"),

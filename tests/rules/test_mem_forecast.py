@@ -247,6 +247,19 @@ def test_the_step_of_a_policy() -> None:
         violations("TS-CKP-062", plan(), cluster(), policy(step_seconds=300))
 
 
+def test_no_step_of_a_policy_is_above_the_peak() -> None:
+    fast = policy(step_seconds=10)
+    assert places("TS-CKP-112", plan(UNTIMED), cluster(), policy(step_seconds=14)) == []
+    (found,) = violations("TS-CKP-112", plan(UNTIMED), cluster(), fast)
+    assert found.place.pointer == ("interval", "step_seconds")
+    assert "of the peak of 989 TFLOP/s" in found.message
+    with pytest.raises(NotApplicable, match="the plan states a speed"):
+        violations("TS-CKP-112", plan(performance(step_seconds=30)), cluster(), fast)
+    ramp = {"batch": {"ramp": [{"from_tokens": 0, "global_sequences": 256}]}}
+    with pytest.raises(NotApplicable, match="of which one"):
+        violations("TS-CKP-112", plan(UNTIMED | ramp), cluster(), fast)
+
+
 def test_the_first_step_after_a_recovery() -> None:
     untimed = {"interval": {"steps": None, "step_seconds": None}}
     short = untimed | {"recovery": [{"fault": "hang", "first_step_seconds": 5}]}

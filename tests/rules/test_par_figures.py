@@ -98,6 +98,9 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-025", perf("flops_per_token: 487.7e9, flops_convention: 6n-full-attention"), set()),
     ("TS-PAR-025", perf("flops_per_token: 600e9, flops_convention: framework"), set()),
     ("TS-PAR-025", perf("flops_per_token: 449.2e6, flops_convention: framework"), {f"{F}.flops_per_token"}),
+    ("TS-PAR-025", perf("flops_per_token: 200e9, flops_convention: framework"), {f"{F}.flops_per_token"}),
+    ("TS-PAR-025", perf("flops_per_token: 900e9, flops_convention: framework"), {f"{F}.flops_per_token"}),
+    ("TS-PAR-025", GPT_175B + perf("flops_per_token: 1434e9, flops_convention: framework"), set()),
     ("TS-PAR-025", perf("flops_per_token: 3600e9, flops_convention: framework"), {f"{F}.flops_per_token"}),
     ("TS-PAR-025", LATENT + perf("flops_per_token: 430e9, flops_convention: 6n-causal-attention"), set()),
     (

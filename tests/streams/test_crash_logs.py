@@ -67,9 +67,10 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
         f"{TRACE}KeyError: 'lr'\n{START * 200}",
         f"{START}Exception ignored in: <function f at 0x7f>\n{TRACE}ImportError: no triton\n",
         "epoch 1 step 10 loss 2.5\nepoch 1 step 20 loss 2.4\nKilled\n",
+        f"2026-01-05 10:00:00,1 INFO MainThread:7 [wandb_setup.py:_flush():79] epoch\n{TRACE}OSError: no route\n",
         "This page says what torch prints:\n> Killed\n",
     ],
-    ids=["goes-on", "handled", "steps-of-another-program", "quotation"],
+    ids=["goes-on", "handled", "steps-of-another-program", "client-of-a-logger", "quotation"],
 )
 def test_a_log_that_goes_on_is_no_crash(tmp_path: Path, text: str) -> None:
     code, told = output(tmp_path / "a.log", text)

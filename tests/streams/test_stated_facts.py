@@ -58,3 +58,23 @@ def test_a_table_of_which_no_value_is_read_is_no_pass(tmp_path: Path) -> None:
     assert (code, words.splitlines()[-1].partition(":")[0]) == (0, "no metric read")
     assert "0 readable metrics (the catalog has none for boundary_loss, epoch)" in words
     assert output(path, text, "--fail-on", "unjudged")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "is_stated"),
+    [
+        ("run", {}, True),
+        ("checkpoint-20", {}, False),
+        ("run", {"stateful_callbacks": {"TrainerControl": {"args": {"should_training_stop": True}}}}, False),
+        ("run", {"max_steps": 20}, False),
+    ],
+    ids=["ended", "checkpoint", "stopped", "whole"],
+)
+def test_a_state_of_the_trainer_that_ends_before_its_last_step_says_so(
+    tmp_path: Path, place: str, more: dict[str, object], is_stated: bool
+) -> None:
+    entries = [{"loss": 2.5 - step / 100, "step": step, "epoch": step / 40} for step in range(1, 21)]
+    state = {"global_step": 20, "max_steps": 40, "is_world_process_zero": True, "log_history": entries} | more
+    (tmp_path / place).mkdir()
+    told = output(tmp_path / place / "trainer_state.json", json.dumps(state))[1]
+    assert ("the log ends at step 20 of 40" in told) is is_stated

@@ -62,22 +62,30 @@ NETWORKS = {
     ),
 }
 STATE_SPACE = NETWORKS["state-space"]
-USAGE = f"usage: python -m trainspec_conformance.testbed.conform BACKEND TASK.json [{' | '.join(NETWORKS)}]"
+DEVICES = ("cpu", "cuda")
+USAGE = (
+    "usage: python -m trainspec_conformance.testbed.conform BACKEND TASK.json"
+    f" [{' | '.join(NETWORKS)}] [{' | '.join(DEVICES)}]"
+)
 
 
 def main(arguments: list[str]) -> int:
     """Train as a task says; gives the exit status."""
-    if len(arguments) not in (2, 3) or not NETWORKS.keys() >= set(arguments[2:]):
+    backend, path, *named = arguments if len(arguments) >= 2 else ("", "", USAGE)
+    networks, devices = ([one for one in named if one in known] for known in (NETWORKS, DEVICES))
+    if len(networks) + len(devices) < len(named) or max(len(networks), len(devices)) > 1:
         print(USAGE, file=sys.stderr)  # noqa: T201 - the answer to wrong use
         return IN_USE
-    backend, path, *named = arguments
-    network = NETWORKS[named[0]] if named else STATE_SPACE
-    return run(backend, msgspec.json.decode(Path(path).read_bytes(), type=Task), WORKER, network)
+    network = NETWORKS[networks[0]] if networks else STATE_SPACE
+    task = msgspec.json.decode(Path(path).read_bytes(), type=Task)
+    return run(backend, task, WORKER, network, *devices)
 
 
-def run(backend: str, task: Task, worker: tuple[str, ...], network: Network = STATE_SPACE) -> int:
+def run(
+    backend: str, task: Task, worker: tuple[str, ...], network: Network = STATE_SPACE, device: str = DEVICES[0]
+) -> int:
     """Train as a task says, with workers that a command starts."""
-    job = job_of(task.job, network)
+    job = replace(job_of(task.job, network), device=device)
     out = Path(task.trace_directory).parent / "run"
     out.mkdir(parents=True, exist_ok=True)
     stream = Path(task.stream_directory)

@@ -36,12 +36,17 @@ def sources_of(
         lambda: host.host_source(root),
         lambda: ports.port_source(root, who.host),
         lambda: power.power_source(root),
-        lambda: nvml.nvml_source(nvml.binding()),
-        lambda: amd.amd_source(root),
+        lambda: Source() if _hides_all(environment, "CUDA") else nvml.nvml_source(nvml.binding()),
+        lambda: Source() if _hides_all(environment, "HIP", "ROCR") else amd.amd_source(root),
         lambda: clock_offset.clock_source(clock_offset.chrony_answer if may_start_programs else lambda: None),
         lambda: probe.probe_source(who.run, who.host, environment),
     ]
     return [never_raises(Source())(reader)() for reader in readers]
+
+
+def _hides_all(environment: Mapping[str, str], *makers: str) -> bool:
+    """Whether a program is given none of the devices, so that none is of its run."""
+    return any(environment.get(f"{maker}_VISIBLE_DEVICES", "0").strip() in {"", "-1"} for maker in makers)
 
 
 class Sampler:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import trainspec_record
+from trainspec_record.identity import VISIBLE
 from trainspec_record.noise.estimate import Norms
 from trainspec_record.noise.meter import NoiseMeter, NoiseSettings
 from trainspec_reference.common.backend import Formation
@@ -44,6 +45,8 @@ def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Rec
         TRAINSPEC_ATTEMPT=str(formation.number),
         TRAINSPEC_HOST=host,
     )
+    if job.device == "cpu":  # accelerators of the host are not of this run
+        os.environ.update(dict.fromkeys(VISIBLE, ""))
     performance, telemetry = job.plan.performance, job.plan.telemetry
     convention = (performance.flops_convention if performance else None) or "6n"
     return trainspec_record.run(

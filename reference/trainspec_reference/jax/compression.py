@@ -76,8 +76,10 @@ class Compressor:
         """Exchange a compressed vector; `total` adds a dense one up over the data ranks."""
         match self.plan.method:
             case "bf16" | "fp16":
-                narrow_N = vector_N.astype(_CASTS[self.plan.method])
-                return total(narrow_N).astype(vector_N.dtype), narrow_N.astype(vector_N.dtype), basis
+                of = jnp.finfo(_CASTS[self.plan.method])  # type: ignore[no-untyped-call]
+                # Of a conversion and its way back XLA may leave out both, and the residual would be zero.
+                narrow_N = jax.lax.reduce_precision(vector_N, of.nexp, of.nmant)
+                return total(narrow_N.astype(of.dtype)).astype(vector_N.dtype), narrow_N, basis
             case "top-k":
                 return *self._largest(vector_N), basis
             case "power-sgd":

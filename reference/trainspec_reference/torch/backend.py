@@ -135,8 +135,9 @@ class TorchBackend:
             torch.cuda.current_stream().synchronize()  # else the time of the optimizer counts for the next step
 
     def discard(self) -> None:
-        """Clear the gradient."""
-        self._built().discard()
+        """Clear the gradient, where there is a model: a peer can be lost before."""
+        if self._replica is not None:
+            self._replica.discard()
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[MicroBatch], *, num_targets: int) -> float:

@@ -80,7 +80,13 @@ def percent(value: float) -> str:
 
 
 def billions(value: float) -> str:
-    """A parameter count as people say it: 70.55e9 is 70.55 billion."""
+    """A parameter count as people say it.
+
+    >>> [billions(value) for value in (70.55e9, 13.4e6, 54_321, 3.0751)]
+    ['70.55 billion', '13.4 million', '54,321', '3.0751']
+    """
+    if value < 1e6:
+        return number(value)
     return f"{value / 1e9:.4g} billion" if value >= 1e9 else f"{value / 1e6:.4g} million"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,6 +40,9 @@ class Completion:
     unreached: tuple[Unjudged, ...] = ()
     """Inputs that may refer to a document of the set and were not read, or may mean another one."""
 
+    alone: tuple[str, ...] = ()
+    """Files that name a document of the run, and are not judged."""
+
     def including(self, file: ReadFile) -> Completion:
         """With one more file."""
         return replace(self, documents=self.documents.including([file]))
@@ -53,8 +56,11 @@ class Completion:
         return self if words in self.failures else replace(self, failures=(*self.failures, words))
 
 
-def complete(documents: DocumentSet, *, dependents: bool) -> Completion:
-    """The set with what its documents refer to by file or by name; with `dependents`, what refers to them too."""
+def complete(documents: DocumentSet, *, dependents: bool, named: Collection[str] = ()) -> Completion:
+    """The set with what its documents refer to by file or by name; with `dependents`, what refers to them too.
+
+    Without it, what refers to the files that the user `named` is listed.
+    """
     trees, done = Trees(repository_of if dependents else tree_of), Completion(documents)
     pending: Iterable[Member] = documents.judged.values()
     while True:
@@ -65,7 +71,7 @@ def complete(documents: DocumentSet, *, dependents: bool) -> Completion:
         done = _with_named(done, trees, dependents=dependents)
         pending = [member for path, member in done.documents.judged.items() if path not in before]
         if not pending:
-            return _with_unreached(done, trees) if dependents else done
+            return _with_unreached(done, trees) if dependents else replace(done, alone=_alone(done, trees, named))
 
 
 def _read(documents: DocumentSet, path: Path, origin: Origin) -> ReadFile | LoadError | UnreadableError:
@@ -122,6 +128,18 @@ def _with_dependents(done: Completion, trees: Trees) -> Completion:
         for path in trees.stranded(member.path, done.documents.provides) if origin == "given" else ():
             done = _with_dependent(done, path, "stranded")
     return done
+
+
+def _alone(done: Completion, trees: Trees, named: Collection[str]) -> tuple[str, ...]:
+    """The files that name a document which the user named by its path, and are not judged with it."""
+    found = {
+        path.as_posix()
+        for one in done.documents.judged.values()
+        if one.path in named
+        for path in trees.naming(one.path, type(one.document).__name__, one.document.metadata.name)
+        if done.documents.known_as(path) is None
+    }
+    return tuple(sorted(found))
 
 
 def _with_only(done: Completion, trees: Trees) -> Completion:

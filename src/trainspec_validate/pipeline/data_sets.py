@@ -1,4 +1,4 @@
-"""Says whether a file is a data set: records in JSON Lines by their keys and texts, tokens by the form of the file."""
+"""Says whether a file is a data set: records in JSON Lines by their keys and texts, tokens and arrays by their form."""
 
 from __future__ import annotations
 
@@ -31,6 +31,25 @@ _OF_RUNS: Final = frozenset(
     }
 )
 """Words of keys in records of a run; a data set that has one of them is named as a text of no known format."""
+_OF_TIME: Final = frozenset({"time", "times", "timestamp", "timestamps", "ts", "datetime"})
+"""Words of keys that pages and articles have too: no sign of a run next to a text longer than a line of a log."""
+_ARRAY_HEAD: Final = re.compile(
+    rb"\x93NUMPY[\1-\3]\0.{2,4}\{[^}]{0,200}'descr': '[<>|=][fiubc]\d{1,2}'[^}]{0,200}\}", re.DOTALL
+)
+"""How an array of plain numbers begins; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
+_OF_STATE: Final = re.compile(
+    r"adam|bias|buffer|checkpoint|ckpt|embed|encoder|decoder|epoch|ema|exp_avg|grad|head|iter|kernel|layer|mlp|model"
+    r"|moment|norm|opt|param|rank|rng|shard|state|step|tensor|train|variable|weight|wte|wpe|^\W*\d+\W*$|^[a-z]?\d*\.npy$"
+)
+"""Words of names that programs give to arrays of state."""
+_MOST_LOG_BYTES: Final = 4 * 1024**2
+_OF_A_RUN: Final = re.compile(
+    rb"step|iter|epoch|loss|perplex|\bppl\b|learning|\blr\b|grad|train|optim|metric|reward|rank|nccl|cuda|gpu|tpu|hpu|torch"
+    rb"|jax|node|host|traceback|error|exception|warn|fail|fatal|abort|kill|signal|memory|slurm|srun|checkpoint|resum|elapsed"
+    rb"|throughput|flop|mfu|/s\b|per second|\bms\b|\d\d:\d\d:\d\d",
+    re.IGNORECASE,
+)
+_FRACTION: Final = re.compile(rb"\d\.\d|\de[+-]?\d")
 _LEVELS: Final = frozenset({"debug", "info", "warn", "warning", "error", "critical", "fatal", "trace"})
 _OF_CHAT: Final = frozenset(
     {
@@ -55,6 +74,30 @@ def holds_tokens(file: Path) -> bool:
     return _starts(file, _STARTS_OF_TOKENS) or _starts(file.with_suffix(_INDEX), _STARTS_OF_INDEX)
 
 
+def is_plain_array(file: Path) -> bool:
+    """Whether a file is an array of numbers alone, and neither its name nor that of its directory is one of state."""
+    if file.suffix.lower() != ".npy" or any(map(_OF_STATE.search, (file.name.lower(), file.parent.name.lower()))):
+        return False
+    try:
+        with open_regular(file) as opened:
+            return _ARRAY_HEAD.match(opened.read(512)) is not None
+    except OSError:
+        return False
+
+
+def is_of_no_run(file: Path) -> bool:
+    """Whether a log has no word of training or of a failure, and fractions in few lines: statistics of data, say."""
+    try:
+        with open_regular(file) as opened:
+            text = opened.read(_MOST_LOG_BYTES + 1)
+    except OSError:
+        return False
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    if len(text) > _MOST_LOG_BYTES or b"\0" in text or not lines or _OF_A_RUN.search(text):
+        return False
+    return sum(_FRACTION.search(line) is not None for line in lines) * 4 < len(lines)
+
+
 def _starts(file: Path, marks: tuple[bytes, ...]) -> bool:
     try:
         with open_regular(file) as opened:
@@ -75,32 +118,34 @@ def is_data_set(start: bytes) -> bool:
     """
     *lines, last = start.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     lines = [line for line in lines or [last] if line.strip()][:_MOST_LINES]
-    num_with_text = 0
+    num_with_text = num_texts = num_fractions = 0
     for line in lines:
         try:
-            num_texts = _num_texts(json.loads(line))
+            found = _counted(json.loads(line))
         except (ValueError, RecursionError):
             return False
-        if num_texts is None:
+        if found is None:
             return False
-        num_with_text += num_texts > 0
-    return num_with_text * 2 > len(lines)
+        num_with_text += found[0] > 0
+        num_texts, num_fractions = num_texts + found[0], num_fractions + found[1]
+    return num_with_text * 2 > len(lines) and num_fractions <= num_texts
 
 
-def _num_texts(record: Any) -> int | None:
-    """How many texts a record of a data set has; None for any other record."""
+def _counted(record: Any) -> tuple[int, int] | None:
+    """How many texts and fractions a record of a data set has; None for any other record."""
     if isinstance(record, list):
         is_chat = all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in record)
-        return len(record) if is_chat else None
+        return (len(record), 0) if is_chat else None
     if not isinstance(record, dict):
         return None
     chats = [value for key, value in record.items() if key in _OF_CHAT and isinstance(value, str | list)]
     values = list(_values({key: value for key, value in record.items() if key not in _OF_CHAT}, 0))
     values += [("", value) for value in chats if isinstance(value, str)]
-    if any(map(_is_of_a_run, values)):
+    is_long = any(isinstance(value, str) and len(value) > _LONGEST_LINE_OF_LOG for _, value in values)
+    if any(_is_of_a_run(key, value) for key, value in values if not (is_long and _is_time(key, value))):
         return None
     num_texts = len(chats) + sum(isinstance(value, str) and _is_text(value) for _, value in values)
-    return None if sum(isinstance(value, float) for _, value in values) > num_texts else num_texts
+    return num_texts, sum(isinstance(value, float) for _, value in values)
 
 
 def _values(value: Any, depth: int, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -118,9 +163,13 @@ def _values(value: Any, depth: int, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _is_of_a_run(entry: tuple[str, Any]) -> bool:
+def _is_time(key: str, value: Any) -> bool:
+    """Whether a key alone, or with a text, says when something was written."""
+    return (value is None or isinstance(value, str)) and frozenset(words_of(key)) & _OF_RUNS <= _OF_TIME
+
+
+def _is_of_a_run(key: str, value: Any) -> bool:
     """Whether a key is one of a record of a run, or its value a level of logging or a line of a log of training."""
-    key, value = entry
     words = frozenset(words_of(key))
     if words & _OF_RUNS or "loss" in key.lower() or (isinstance(value, int | float) and key and not words):
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -52,14 +53,13 @@ class Excluded:
     files: dict[str, str] = field(default_factory=dict)
     """Paths, as a search found them, by their real place."""
     _whole: list[Pattern] = field(default_factory=list)
+    _fitted: set[int] = field(default_factory=set)
+    """Places of the patterns that fit something so far."""
     _below: dict[str, bool] = field(default_factory=dict)
     """Directories, and whether they or one above are excluded."""
 
     def __post_init__(self) -> None:
-        for words in self.patterns:
-            bare = words.rstrip("/")
-            is_name = "/" not in bare
-            self._whole.append(Pattern(f"/**/{bare}" if is_name else os.path.normpath(anchored(bare, os.getcwd()))))  # noqa: PTH109
+        self._whole += [Pattern(self._place(words)) for words in self.patterns]
 
     def covers(self, path: str | Path) -> bool:
         """Whether a pattern fits a path, or a directory above it."""
@@ -74,13 +74,33 @@ class Excluded:
         self.files.setdefault(os.path.abspath(path), Path(path).as_posix())  # noqa: PTH100
         return True
 
+    def idle(self, arguments: Iterable[str]) -> Iterator[str]:
+        """The patterns of places in the directories that were searched, of which none fits anything there."""
+        roots = [os.path.join(os.path.abspath(path), "") for path in arguments if os.path.isdir(path)]  # noqa: PTH100, PTH112, PTH118
+        for at, words in enumerate(self.patterns):
+            whole = words.rstrip("/").removesuffix("/**")
+            places = [*(os.path.join(root, whole) for root in roots), self._place(whole)]  # noqa: PTH118
+            if at in self._fitted or any(map(os.path.lexists, places)):
+                continue  # no search enters an environment, for one
+            start = re.split(r"[*?\[]", self._place(words))[0]
+            if any(root.startswith(start) or start.startswith(root) for root in roots):
+                yield words
+
+    @staticmethod
+    def _place(words: str) -> str:
+        """The pattern of absolute paths that a pattern is."""
+        bare = words.rstrip("/")
+        return f"/**/{bare}" if "/" not in bare else os.path.normpath(anchored(bare, os.getcwd()))  # noqa: PTH109
+
     def _is_below(self, place: str) -> bool:
         pending = [place]
         while (parent := os.path.dirname(pending[-1])) not in self._below and parent != pending[-1]:  # noqa: PTH120
             pending.append(parent)
         is_below = self._below.get(parent, False)
         for directory in reversed(pending):
-            is_below = is_below or any(pattern.fits(directory) for pattern in self._whole)
+            fitting = [at for at, pattern in enumerate(self._whole) if pattern.fits(directory)]
+            self._fitted.update(fitting)
+            is_below = is_below or bool(fitting)
             if directory != place:
                 self._below[directory] = is_below
         return is_below
@@ -108,6 +128,13 @@ def covers(path: str | Path) -> bool:
 def takes(path: str | Path) -> bool:
     """Whether a file that a search found is excluded; it is counted."""
     return _RUN.get().takes(path)
+
+
+def idle(arguments: Iterable[str]) -> Iterator[str]:
+    """A sentence for each pattern that fits nothing in the directories that this run searched."""
+    run = _RUN.get()
+    option = f"exclude in {run.settings}" if run.settings else "--exclude"
+    yield from (f"{option}: {words} fits no file" for words in run.idle(arguments))
 
 
 def passed_over() -> tuple[PassedOver, ...]:

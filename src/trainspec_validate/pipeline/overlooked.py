@@ -25,7 +25,7 @@ from trainspec_validate.pipeline.claims import (
     names_kind,
     start_of,
 )
-from trainspec_validate.pipeline.data_sets import DATA_SET, holds_tokens
+from trainspec_validate.pipeline.data_sets import DATA_SET, holds_tokens, is_of_no_run, is_plain_array
 from trainspec_validate.pipeline.detect import (
     LOOKS_LIKE_LOG,
     NO_STREAM,
@@ -195,6 +195,8 @@ def _reason(file: Path) -> str:
     from trainspec_validate.checkpoints.format_table import left_out  # noqa: PLC0415 - start-up
 
     by_name = "" if holds_tokens(file) else left_out(file.name)
+    if is_plain_array(file):
+        return ""
     return by_name or _state_reason(file) or _stream_reason(file) or _document_reason(file)
 
 
@@ -409,7 +411,7 @@ def _document_reason(file: Path) -> str:
         return packed_reason(file)[0]
     suffix, name = file.suffix, file.name.lower()
     if name.endswith(".log"):
-        return _UNKNOWN_LOG
+        return "" if is_of_no_run(file) else _UNKNOWN_LOG
     is_judged = is_document_name(file.name) or is_stream_name(file.name)
     try:
         found = None if is_judged else packed_documents(file)

@@ -178,7 +178,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     documents, inputs = _read_all(index, arguments, terms, stack, refused)
     _refuse_nothing(arguments, terms, documents, inputs)
     documents, waivers = _with_waivers(documents, terms)
-    completion = complete(documents, dependents=terms.dependents)
+    completion = complete(documents, dependents=terms.dependents, named=set(filter(os.path.isfile, arguments)))
     documents = completion.documents
     bound, misbound = _bind(documents, repository_of if terms.dependents else tree_of)
     ruled = _run_rules(documents, selection, bound, completion.absent)
@@ -207,7 +207,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         tool_version=__version__,
         coverage=both.coverage,
         unjudged=unexplained(open_, findings),
-        passed_over=passed_over_of(inputs),
+        passed_over=passed_over_of(inputs, completion.alone),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
-from trainspec_validate.performance.costs.rank_memory import RankMemory
+from trainspec_validate.performance.costs.memory_overheads import Overheads
+from trainspec_validate.performance.costs.rank_memory import Activations, RankMemory, activations, stage_peaks
 from trainspec_validate.performance.costs.software import is_known, software_of
-from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook, overheads_of
+from trainspec_validate.performance.forecast.outlook import (
+    Outlook,
+    Recompute,
+    Settings,
+    least_seconds_of,
+    memory_policy,
+    outlook,
+    overheads_of,
+)
 from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.space import (
     ORDERS,
@@ -26,7 +36,7 @@ from trainspec_validate.planner.space import (
     shardings,
 )
 
-_KEEP_AT_ONCE = 4096
+_LOOK_AFTER = 64
 INDIFFERENCE = 0.03
 """Share of a step below which predictions do not distinguish two layouts of one job: the ratio of two predicted times
 misses the measured ratio by 2.9 % in the median of 22 pairs of published runs (benchmarks/score_step_time.py)."""
@@ -71,7 +81,7 @@ class Ranking:
     num_too_large: int
     """Layouts of which no form fits into memory."""
     num_compared: int
-    """Choices whose step was predicted."""
+    """Choices that fit, compared by their prediction or, where that is enough, by a bound of it."""
 
 
 class _Plans:
@@ -87,6 +97,15 @@ class _Plans:
         known = simplest.get(complexity)
         if known is None or (scored.seconds <= known.seconds and scored.rank_key < known.rank_key):
             simplest[complexity] = scored
+
+    def slowest_shown(self, number: int) -> float:
+        """Seconds beyond which no choice changes which plans are shown.
+
+        A plan takes no longer than its kind's fastest choice by more than `CONTEXT_INDIFFERENCE`. So there are enough
+        plans up to that much above the fastest choices of so many kinds, and as much again are their simpler forms.
+        """
+        fastest = sorted(min(one.seconds for one in kind.values()) for kind in self._kinds.values())
+        return fastest[number - 1] * (1 + CONTEXT_INDIFFERENCE) ** 2 if len(fastest) >= number else inf
 
     def shown(self, number: int) -> tuple[Scored, ...]:
         """The plan to recommend, and the best ones that differ from it and from each other in kind."""
@@ -134,17 +153,42 @@ def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemor
     ranks only adds messages, so that it is looked at where it saves recomputation.
     """
     orders = ORDERS if layout.pipeline > 1 and layout.data > 1 else ORDERS[:1]
+    forms = _Forms(goal, layout)
     for growing in shardings(goal, layout):
         least = len(RECOMPUTATIONS)
         for sharded in growing:
             for index, recompute in enumerate(RECOMPUTATIONS[:least]):
-                own = overheads_of(goal.machine.accelerator)
-                plain = replace(settings_of(Choice(sharded, recompute), goal.framework), overheads=own)
-                stage, memory = memory_of_stage(goal.model, sharded, plain)
-                if goal.holds(memory):
-                    yield from ((Choice(sharded, recompute, order), stage, memory) for order in orders)
+                held = forms.held(sharded, recompute)
+                if held:
+                    yield from ((Choice(sharded, recompute, order), *held) for order in orders)
                     least = index
                     break
+
+
+class _Forms:
+    """Memory of the forms of a layout, whose activations are counted once for each recomputation."""
+
+    def __init__(self, goal: Goal, layout: Layout) -> None:
+        self._goal, self._layout = goal, layout
+        self._kept: dict[Recompute, tuple[Activations, Overheads]] = {}
+
+    def held(self, sharded: Layout, recompute: Recompute) -> tuple[int, RankMemory] | None:
+        """The fullest stage and the bytes of one of its ranks; None where they do not fit."""
+        goal, fullest = self._goal, None
+        for found in stage_peaks(goal.model.shape, sharded, goal.model.state, *self._counted(recompute)):
+            if not goal.holds(found[1]):
+                return None
+            fullest = found if fullest is None or found[1].total > fullest[1].total else fullest
+        return fullest
+
+    def _counted(self, recompute: Recompute) -> tuple[Activations, Overheads]:
+        if recompute not in self._kept:
+            goal, plain = self._goal, settings_of(Choice(self._layout, recompute), self._goal.framework)
+            policy, overheads = memory_policy(
+                goal.model, replace(plain, overheads=overheads_of(goal.machine.accelerator))
+            )
+            self._kept[recompute] = activations(goal.model.shape, self._layout, policy), overheads
+        return self._kept[recompute]
 
 
 def search(goal: Goal, num_best: int = 5, progress: Progress | None = None) -> Ranking:
@@ -155,28 +199,79 @@ def search(goal: Goal, num_best: int = 5, progress: Progress | None = None) -> R
     """
     if num_best < 1:
         raise ValueError(f"{num_best} choices are asked for")
-    kept: list[Scored] = []
-    plans = _Plans()
-    alternatives: dict[tuple[str, Hashable], Scored] = {}
-    too_large = compared = 0
-    every = list(layouts(goal))
-    for index, layout in enumerate(every):
+    found, too_large = _Found(num_best), 0
+    bounds = sorted((_Bound(goal, layout) for layout in layouts(goal)), key=lambda bound: bound.least)
+    for index, bound in enumerate(bounds):
         if progress is not None:
-            progress(index, len(every))
+            progress(index, len(bounds))
         fits = False
-        for choice, stage, memory in fitting(goal, layout):
+        for choice, stage, memory in fitting(goal, bound.layout):
             fits = True
-            scored = _scored(goal, choice, stage, memory)
-            if scored is not None:
-                compared += 1
-                kept.append(scored)
-                plans.note(scored)
-                _note(alternatives, scored)
+            found.note(_scored(goal, choice, stage, memory) if found.may_show(choice, bound) else bound)
         too_large += not fits
-        if len(kept) > _KEEP_AT_ONCE:
-            kept = _best(kept, num_best)
-    best = tuple(_best(kept, num_best))
-    return Ranking(best, plans.shown(num_best), alternatives, len(every), too_large, compared)
+    return found.ranking(len(bounds), too_large)
+
+
+class _Bound:
+    """Seconds below which no form of a layout is predicted, less what sums of floats may differ by."""
+
+    def __init__(self, goal: Goal, layout: Layout) -> None:
+        self._goal, self.layout = goal, layout
+        self._with: dict[Recompute, float] = {}
+        self.least = self.of("none")
+
+    def of(self, recompute: Recompute) -> float:
+        """The bound of the forms with a recomputation."""
+        if recompute not in self._with:
+            goal, settings = self._goal, settings_of(Choice(self.layout, recompute), self._goal.framework)
+            try:
+                found = least_seconds_of(goal.model, goal.machine, self.layout, settings) * (1 - 1e-9)
+            except NotJoined:
+                found = 0.0
+            self._with[recompute] = found
+        return self._with[recompute]
+
+
+class _Found:
+    """Collects what a ranking shows, and says which choices cannot be in it.
+
+    The bound of a choice is compared with the best of every value that it has, and with the slowest plan that may be
+    shown. So what a ranking holds is the same as if every choice were predicted, in whatever order.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._best: list[Scored] = []
+        self._plans = _Plans()
+        self._alternatives: dict[tuple[str, Hashable], Scored] = {}
+        self._num_compared = self._num_predicted = 0
+        self._slowest = inf
+
+    def may_show(self, choice: Choice, bound: _Bound) -> bool:
+        """Whether a choice may be in the ranking, for all that is known before its prediction."""
+        if bound.least <= self._slowest and bound.of(choice.recompute) <= self._slowest:
+            return True
+        known, least = self._alternatives, bound.of(choice.recompute)
+        return any(entry not in known or least <= known[entry].seconds for entry in dimensions(choice).items())
+
+    def note(self, scored: Scored | _Bound | None) -> None:
+        """Look at one more choice: its prediction, or the bound that rules it out, or None without links for it."""
+        self._num_compared += scored is not None
+        if not isinstance(scored, Scored):
+            return
+        self._num_predicted += 1
+        self._best.append(scored)
+        self._plans.note(scored)
+        _note(self._alternatives, scored)
+        if self._num_predicted % _LOOK_AFTER == 0:
+            self._best = _best(self._best, self._number)
+            self._slowest = self._plans.slowest_shown(self._number)
+
+    def ranking(self, num_layouts: int, num_too_large: int) -> Ranking:
+        """All of it."""
+        best = tuple(_best(self._best, self._number))
+        plans = self._plans.shown(self._number)
+        return Ranking(best, plans, self._alternatives, num_layouts, num_too_large, self._num_compared)
 
 
 def _best(scored: list[Scored], number: int) -> list[Scored]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 
-from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan, changed
+from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan, UnknownValueError, changed
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.performance.derived.groups import Candidates, candidates, is_open
 from trainspec_validate.performance.derived.job import Same, nodes_by_name
@@ -77,6 +77,7 @@ def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Vio
 
     Raises:
         NotApplicable: as the rule does.
+        UnknownValueError: the rule needs a value that a document does not give; violations before it are yielded.
     """
     found: list[Violation] = []
     try:
@@ -85,7 +86,7 @@ def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Vio
     except OpenGroup as question:
         yield from _over_groups(rule, arguments, question)
         return
-    except NotApplicable:
+    except (NotApplicable, UnknownValueError):
         yield from found
         raise
     yield from found

@@ -41,7 +41,12 @@ def lean_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[
     if model.trained_share < 1:
         # Without a gradient of its weights a matrix product keeps nothing; what a layer takes in is kept in any case.
         recompute = "full"
-    policy = ActivationPolicy(recompute, fused_attention=settings.fused_attention, expert_imbalance=0.0)
+    policy = ActivationPolicy(
+        recompute,
+        fused_attention=settings.fused_attention,
+        loss_bytes_per_logit=settings.overheads.loss_bytes_per_logit,
+        expert_imbalance=0.0,
+    )
     return peak(model.shape, layout, model.state, policy, _overheads(settings, model))
 
 

@@ -251,8 +251,12 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
             f"the policy counts {number(stated or cluster.num_nodes)} nodes, but the plan's "
             f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {sizes}"
         )
-        related = ((ranks, "the ranks of the plan"),)
-        yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related=related)
+        counted = stated or cluster.num_nodes
+        fitting = counted * parts[0][0].ranks_per_node if len(parts) == 1 and counted <= cluster.num_nodes else 0
+        remedies = [f"set job.num_nodes to {wanted}"] if wanted <= cluster.num_nodes else []
+        remedies += [f"correct the ranks of the plan: so many nodes have {number(fitting)}"] if fitting else []
+        help_text = ", or ".join(remedies) or "correct the nodes of the policy, or the ranks of the plan"
+        yield Violation(job_place(checkpoint, "num_nodes"), message, help_text, related=((ranks, "those of the plan"),))
 
 
 @rule("TS-CKP-010")
@@ -311,7 +315,8 @@ def planned_steps(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[
             at(checkpoint, "job", "planned_seconds"),
             f"the planned time is {seconds(planned)}, but {number(round(steps))} steps of {seconds(step)} are "
             f"{seconds(whole)}",
-            f"write {base(whole)}, or correct the steps or the time of one",
+            f"correct the planned time, the steps of the job or the time of one: {seconds(planned)} fit "
+            f"{number(round(planned / step))} such steps, or steps of {seconds(planned / steps)}",
             related=((at(plan, "job"), "the job of the plan"),),
         )
 

@@ -142,7 +142,11 @@ def lost_accelerator(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             message = f"{seconds(path.budget_seconds)} from a lost process or accelerator to the next step"
             total = recovery_seconds(checkpoint, path)
             long = f", {HEADLINE_SECONDS} s and one step of {seconds(step)}" if limit > HEADLINE_SECONDS else ""
-            help_text = f"at most {seconds(limit)}{long}; the parts add up to {seconds(total)}"
+            part, most = _longest_part(checkpoint, path)
+            help_text = (
+                f"at most {seconds(limit)}{long}; the parts add up to {seconds(total)}, of which {seconds(most)} are "
+                f"{part}"
+            )
             yield Violation(at(checkpoint, "recovery", index, "budget_seconds"), message, help_text)
         elif path.quantile < HEADLINE_QUANTILE:
             message = f"the budget covers {percent(path.quantile)} of faults"
@@ -150,6 +154,17 @@ def lost_accelerator(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             yield Violation(at(checkpoint, "recovery", index, "quantile"), message, help_text)
     if not judged:
         raise NotApplicable("the job does not recover from a lost process in place or from spares")
+
+
+def _longest_part(checkpoint: CheckpointPolicy, path: RecoveryPath) -> tuple[str, float]:
+    parts = {
+        "detection": detection_seconds(checkpoint, path.fault) or 0.0,
+        "decision": path.decide_seconds,
+        "the restart": path.restart_seconds,
+        "the restore": path.restore_seconds,
+        "the first step": path.first_step_seconds,
+    }
+    return max(parts.items(), key=lambda part: part[1])
 
 
 @rule("TS-CKP-043")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.model.units import base, bytes_, bytes_per_second, number, seconds
+from trainspec_validate.model.units import base, bytes_, bytes_per_second, flops_per_second, number, percent, seconds
 from trainspec_validate.performance.derived.cluster import ranks_per_node
 from trainspec_validate.performance.derived.groups import most_together
 from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.performance.derived.policy import durable_seconds
-from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
+from trainspec_validate.performance.derived.speed import least_flops_per_step, peak_of_rank, step_time
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
+from trainspec_validate.rules._groups import check_group
 from trainspec_validate.rules._policy import durable_interval_seconds, job_nodes, storage_of, total_rate
 
 BYTES_PER_PARAMETER = (12.0, 14.0)
@@ -228,6 +230,32 @@ def recovery_point(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         )
         help_text = f"promise {base(interval + durable)} seconds or more, or save more often"
         yield Violation(at(checkpoint, "recovery_point_seconds"), message, help_text)
+
+
+@rule("TS-CKP-112")
+def policy_step_within_peak(
+    checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile
+) -> Iterator[Violation]:
+    """Where the plan states no speed, the step of the policy takes no more operations than accelerators can do."""
+    step = checkpoint.interval.step_seconds
+    if step is None or step_time(plan) is not None:
+        raise NotApplicable("the policy states no step time, or the plan states a speed")
+    if plan.batch.ramp or plan.batch.controller:
+        raise NotApplicable("the batch changes, and the policy does not say of which one its step is")
+    check_group(plan, cluster)
+    operations, peak = least_flops_per_step(plan), peak_of_rank(plan, cluster)
+    if operations is None or peak is None:
+        what = "operations of a step are not counted" if operations is None else "peak in its format is not known"
+        raise Unresolved(at(checkpoint, "interval", "step_seconds"), f"states the time of a step, but the {what}")
+    done = operations / plan.parallelism.num_accelerators / step
+    if done > peak:
+        yield Violation(
+            at(checkpoint, "interval", "step_seconds"),
+            f"a step of {seconds(step)} takes {flops_per_second(done)} of each rank, {percent(done / peak)} of the "
+            f"peak of {flops_per_second(peak)}",
+            f"a step takes at least {seconds(step * done / peak)}, more with any loss; check units and counts",
+            related=((at(plan, "batch"), "the batch of a step"), (at(cluster, "node_groups"), "its accelerators")),
+        )
 
 
 @rule("TS-CKP-062")

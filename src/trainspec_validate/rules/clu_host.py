@@ -36,6 +36,8 @@ _CORES_PER_SOCKET = (2, 300)
 _BITS_TOLERANCE = 0.1
 """For a rate before or after the coding of the link, which is 1.5 to 6 % of it."""
 _CORES_PER_ACCELERATOR = 2
+_MOST_SOCKETS, _SOCKETS_PER_ACCELERATOR = 8, 2
+"""Of one host, at most: four times those of MLPerf systems, which have one or two."""
 _NUMA_NODES_PER_SOCKET = 32
 """Linux lists 34 NUMA nodes for two Grace processors with four GPUs, the memory of the GPUs among them."""
 _MEMORY_RATE_PER_SOCKET = (50e9, 1.5e12)
@@ -238,10 +240,15 @@ def host_size(cluster: ClusterProfile) -> Iterator[Violation]:
         if group.host is None:
             continue
         judged = True
-        for key, message, told in (*_memory(group, group.host), *_processors(group, group.host)):
+        for key, message, told in _sizes(group, group.host):
             yield Violation(at(cluster, "node_groups", i, "host", key), message, told)
     if not judged:
         raise NotApplicable("no group describes its hosts")
+
+
+def _sizes(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
+    for part in (_memory, _sockets, _processors):
+        yield from part(group, host)
 
 
 def _memory(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
@@ -263,6 +270,13 @@ def _memory(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
                 f"{units.bytes_per_second(rate)} of host memory bandwidth on {sockets} sockets",
                 f"between {units.bytes_per_second(low)} and {units.bytes_per_second(high)} is plausible",
             )
+
+
+def _sockets(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
+    most = max(_MOST_SOCKETS, _SOCKETS_PER_ACCELERATOR * group.num_accelerators_per_node)
+    if (host.num_sockets or 0) > most:
+        message = f"{host.num_sockets} sockets in a node of {group.num_accelerators_per_node} accelerators"
+        yield "num_sockets", message, f"at most {most} is plausible"
 
 
 def _processors(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:

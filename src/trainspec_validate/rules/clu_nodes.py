@@ -53,6 +53,8 @@ def _only(cluster: ClusterProfile, node: NodeObservation) -> NodeGroup | None:
     models = {device.model for device in node.devices if device.model is not None}
     if len(groups) > 1 and models:
         groups = tuple(group for group in groups if {group.accelerator.model} == models)
+    if len(groups) == 1:  # compared with no other, so that what is unknown of it leaves the rest to be judged
+        return groups[0]
     is_one = len({changed(group, name="", num_nodes=1) for group in groups}) == 1
     return groups[0] if is_one else None
 
@@ -66,7 +68,8 @@ def _named(names: Sequence[str]) -> str:
 def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
     """Every node answers, with the accelerators, interfaces and driver that are declared."""
     yield from _absent(cluster)
-    for i, node, group in _nodes(cluster):
+    nodes = _nodes(cluster)
+    for i, node, group in nodes:
         if group is None:
             message = f"{node.name} is of no node group of the profile"
             yield Violation(at(cluster, _KEY, i), message, "name its group, where the profile has several")
@@ -78,8 +81,10 @@ def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
                 "find the one that is missing by its slot, or correct num_accelerators_per_node",
             )
         yield from _models(cluster, i, node, group)
-        yield from _interfaces(cluster, i, node, group)
         yield from _driver(cluster, i, node)
+    for i, node, group in nodes:  # last: a discovered profile often lacks the interfaces
+        if group is not None and node.ports:
+            yield from _interfaces(cluster, i, node, group)
 
 
 def _absent(cluster: ClusterProfile) -> Iterator[Violation]:
@@ -111,7 +116,7 @@ def _models(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeG
 def _interfaces(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup) -> Iterator[Violation]:
     nics = [nic for _, nic in compute_nics(group)]
     found = {port.device for port in node.ports}
-    if not found or not nics:
+    if not nics:
         return
     place = at(cluster, _KEY, i, "ports")
     if all(nic.devices for nic in nics):
@@ -168,15 +173,18 @@ def _is_compute(group: NodeGroup | None, device: str) -> bool:
 @rule("TS-CLU-073")
 def observed_condition(cluster: ClusterProfile) -> Iterator[Violation]:
     """Links are up at their full width and rate, and no device reports what takes it out of use."""
-    judged = False
-    for i, node, group in _nodes(cluster):
+    judged, nodes = False, _nodes(cluster)
+    for i, node, group in nodes:
         judged |= bool(node.devices or node.ports or node.failed_checks)
         for j, check in enumerate(node.failed_checks):
             yield Violation(at(cluster, _KEY, i, "failed_checks", j), f"{node.name}: {check}", "every check passes")
         for j, one in enumerate(node.devices):
             yield from _device(cluster, (_KEY, i, "devices", j), (node, one, group))
-        yield from _ports(cluster, i, node, group)
     yield from _clocks(cluster)
+    for i, node, group in nodes:  # last: a discovered profile often lacks links and interfaces
+        yield from _links(cluster, i, node, group)
+        if node.ports:
+            yield from _ports(cluster, i, node, group)
     if not judged:
         raise NotApplicable("no file of a node states links, errors or checks")
 
@@ -190,13 +198,6 @@ def _device(
     if link is not None and link.num_lanes and one.host_link_num_lanes and one.host_link_num_lanes < link.num_lanes:
         message = f"{name}: {one.host_link_num_lanes} of {link.num_lanes} lanes of the host link"
         yield Violation(at(cluster, *place, "host_link_num_lanes"), message, "reseat the board, or replace its riser")
-    scale_up = group.scale_up if group is not None else None
-    active = one.num_active_links
-    if scale_up is not None and scale_up.num_links and active is not None and active < scale_up.num_links:
-        message = f"{name}: {active} of {scale_up.num_links} scale-up links are up"
-        yield Violation(
-            at(cluster, *place, "num_active_links"), message, "reset the device; replace it where they stay down"
-        )
     if one.num_uncorrected_errors:
         message = f"{name}: {one.num_uncorrected_errors} uncorrected memory errors"
         yield Violation(
@@ -207,6 +208,17 @@ def _device(
         if _counts(fault):
             told = f" ({known.title}; NVIDIA: {known.words or 'no action is named'})" if known is not None else ""
             yield Violation(at(cluster, *place, "faults", k), f"{name}: {fault}{told}", "a device without faults")
+
+
+def _links(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup | None) -> Iterator[Violation]:
+    for j, one in enumerate(node.devices):
+        if group is None or one.num_active_links is None:
+            continue
+        wanted = group.scale_up.num_links if group.scale_up is not None else None
+        if wanted and one.num_active_links < wanted:
+            message = f"{node.name}/{one.name}: {one.num_active_links} of {wanted} scale-up links are up"
+            place = at(cluster, _KEY, i, "devices", j, "num_active_links")
+            yield Violation(place, message, "reset the device; replace it where they stay down")
 
 
 def _counts(fault: str) -> bool:

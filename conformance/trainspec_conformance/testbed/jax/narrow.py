@@ -39,8 +39,15 @@ def narrowed(values: jax.Array, recipe: LowPrecisionRecipe) -> tuple[jax.Array, 
         scales_B = numbers.largest / magnitudes_B
     scales_B = jnp.where(magnitudes_B > 0, scales_B, 1).astype(jnp.float32)
     scaled_BE = jnp.clip(blocks_BE * scales_B[:, None], -numbers.largest, numbers.largest)
-    found_BE = scaled_BE.astype(_FORMATS[recipe.format]).astype(jnp.float32) / scales_B[:, None]
-    return found_BE.reshape(values.shape), scales_B
+    return (_rounded(scaled_BE, recipe.format) / scales_B[:, None]).reshape(values.shape), scales_B
+
+
+def _rounded(values: jax.Array, name: str) -> jax.Array:
+    """The nearest numbers of a format, in fp32: XLA leaves out a conversion and its way back on a GPU."""
+    of = jnp.finfo(_FORMATS[name])  # type: ignore[no-untyped-call]
+    exponents = jnp.maximum(jnp.frexp(values)[1] - 1, int(of.minexp))
+    steps = jnp.ldexp(jnp.float32(1), exponents - int(of.nmant))
+    return jnp.round(values / steps) * steps
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

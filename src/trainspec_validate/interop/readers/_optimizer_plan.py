@@ -12,7 +12,8 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_co
 _RATE = ("optimizer", "learning_rate")
 _OPTIMIZERS = (
     (r"(paged_)?adamw(_(8bit|32bit|bnb_8bit|torch\w*|hf|apex_fused|anyprecision))?", "adamw"),
-    (r"(fused|distributed_fused|megatron_fused|onebit|zeroone|zero_one|cpu)_?adam|adam", "adam"),
+    (r"(fused|distributed_fused|megatron_fused|cpu)_?adam", "adamw"),  # adam_w_mode of Apex and DeepSpeed is on
+    (r"(onebit|zeroone|zero_one)_?adam|adam", "adam"),
     (r"(dist_|adaptive_)?muon", "muon"),
     (r"(paged_)?lion(_(8bit|32bit))?", "lion"),
     (r"(mcore_)?adafactor", "adafactor"),
@@ -34,6 +35,7 @@ _TRAINER_KINDS = {
     "warmup_stable_decay": "warmup-stable-decay",
 }
 _MEGATRON = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
+_ADAM = "FusedAdam with adam_w_mode (Megatron-LM@d98e8a64:megatron/core/optimizer/__init__.py)"
 _MEGATRON_KINDS = {
     "constant": "constant",
     "linear": "linear",
@@ -81,7 +83,7 @@ def optimizer_name(word: str) -> str:
     """The name that a plan has for an optimizer.
 
     >>> [optimizer_name(word) for word in ("adamw_torch_fused", "FusedAdam", "paged_lion_8bit", "galore_adamw")]
-    ['adamw', 'adam', 'lion', 'other']
+    ['adamw', 'adamw', 'lion', 'other']
     """
     plain = word.casefold()[:100]
     return next((name for pattern, name in _OPTIMIZERS if re.fullmatch(pattern, plain)), "other")
@@ -238,7 +240,7 @@ def _ignore_warmup(draft: Draft) -> None:
 
 def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     """Optimizer and schedule of Megatron-LM's arguments."""
-    put_name(draft, ("adam" if defaults else "", _MEGATRON), "optimizer")
+    _put_megatron_name(draft, defaults=defaults)
     put_clipping(draft, (1.0 if defaults else 0.0, _MEGATRON), "clip_grad")
     if put_rate(draft, "lr") is None and not draft.reasons("lr"):
         return
@@ -257,26 +259,36 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     usual = f"the {length} steps of the job unless the recipe sets it"
     of = f"lr_decay_iters, which is not given: {usual}" if length else ""
     _put_warmup(draft, warmup, ("lr_warmup_fraction", "scheduler.lr_warmup_fraction"), total, of)
-    _put_samples(draft, "warmup_steps", "lr_warmup_samples")
+    _put_samples(draft, "warmup", "lr_warmup_samples")
     if kind == "warmup-stable-decay":
         draft.copy((*_RATE, "decay_steps"), "lr_wsd_decay_iters", "scheduler.lr_wsd_decay_iters")
-        _put_samples(draft, "decay_steps", "lr_wsd_decay_samples")
+        _put_samples(draft, "decay", "lr_wsd_decay_samples")
+
+
+def _put_megatron_name(draft: Draft, *, defaults: bool) -> None:
+    """The optimizer; what Megatron-LM calls Adam decouples weight decay, as AdamW does, in all releases."""
+    put_name(draft, ("adamw" if defaults else "", f"{_MEGATRON}, {_ADAM}"), "optimizer")
+    if (draft.word("optimizer") or "").casefold() == "adam":
+        draft.put(("optimizer", "name"), "adamw", f"the optimizer adam: {_ADAM}")
 
 
 def _put_megatron_total(draft: Draft, *, defaults: bool) -> int | None:
     """Steps over which the learning rate falls: those of the job where nothing else is said."""
     pointer = (*_RATE, "total_steps")
     draft.copy(pointer, "lr_decay_iters", "scheduler.lr_decay_iters")
-    _put_samples(draft, "total_steps", "lr_decay_samples")
+    _put_samples(draft, "total", "lr_decay_samples")
     steps = draft.get("job", "num_steps")
     if defaults and steps and not draft.reasons("lr_decay_iters"):
         draft.default(pointer, steps, f"the length of the job, the default of {_MEGATRON}")
+    tokens, given = draft.get("job", "num_tokens"), draft.reasons("lr_decay_samples") or draft.look("lr_decay_samples")
+    if defaults and tokens and not steps and draft.get("batch", "ramp") and not given:
+        draft.default((*_RATE, "total_tokens"), tokens, f"the length of the job, the default of {_MEGATRON}")
     return draft.counted(*pointer)
 
 
 def _put_samples(draft: Draft, key: str, name: str) -> None:
-    """A number of steps that a setting gives in samples: whole batches, where all are equally large."""
-    pointer, names = (*_RATE, key), (name, f"scheduler.{name}")
+    """A length that a setting gives in samples: in steps, or in tokens where the batch grows."""
+    pointer, names = (*_RATE, f"{key}_steps"), (name, f"scheduler.{name}")
     samples = draft.look(*names)
     draft.count(*names)
     for reason in draft.reasons(*names):
@@ -284,7 +296,11 @@ def _put_samples(draft: Draft, key: str, name: str) -> None:
     whole = draft.counted("batch", "global_sequences")
     if not is_count(samples) or draft.get(*pointer):
         return
-    if draft.get("batch", "ramp") or ("batch", "ramp") in draft.unknown:
+    grows = bool(draft.get("batch", "ramp")) or ("batch", "ramp") in draft.unknown
+    length = draft.counted("model", "sequence_length")
+    if grows and length and not draft.get("batch", "variable_length"):
+        draft.put((*_RATE, f"{key}_tokens"), samples * length, f"{name} x sequence length")
+    elif grows:
         draft.lacks(pointer, f"{name} is {samples}, and the batch grows")
     elif whole is None:
         draft.lacks(pointer, f"{name} is {samples}, and the global batch is not known")
@@ -387,7 +403,7 @@ def write_nemo(draft: Draft) -> None:
     """Optimizer, schedule and adapters of a NeMo configuration."""
     put_name(draft, ("", ""), "model.optim.name")
     if draft.word("model.optim.name") in {"mcore_distributed_optim", "distributed_adam"}:
-        draft.put(("optimizer", "name"), "adam", "the distributed optimizer of Megatron runs Adam")
+        draft.put(("optimizer", "name"), "adamw", f"the distributed optimizer of Megatron runs {_ADAM}")
     nested = [name for name in draft.values if re.fullmatch(r"trainer\.\w+\.gradient_clip_val", name)]
     put_clipping(draft, (0.0, ""), "trainer.gradient_clip_val", *nested)
     if put_rate(draft, "model.optim.lr") is not None:

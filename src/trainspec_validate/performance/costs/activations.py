@@ -17,10 +17,13 @@ class ActivationPolicy:
         ValueError: the recomputation has no formula, or a number is negative.
     """
 
-    recompute: Literal["none", "selective", "alternate", "full"] = "none"
+    recompute: Literal["none", "selective", "alternate", "products", "full"] = "none"
     """`selective` recomputes the scores of attention (arXiv:2205.05198, section 5), `full` whole layers.
     `alternate` keeps the input of a layer, the result of attention and of every second matrix product, as
-    pytorch/torchtitan@9dec370a:torchtitan/parallelisms/parallelize_llama.py does when it selects by operation."""
+    pytorch/torchtitan@9dec370a:torchtitan/parallelisms/parallelize_llama.py does when it selects by operation.
+    `products` keeps the input of a layer and what its matrix products put out, but for the last, which no gradient
+    needs: "minimal" of AI-Hypercomputer/maxtext@0042423a:MaxText/layers/models.py, which is
+    `checkpoint_dots_with_no_batch_dims`. Layers with experts are counted whole then: theirs have batch dimensions."""
     fused_attention: bool = True
     """Whether the attention kernel keeps no scores."""
     implementation_factor: float = 1.0
@@ -36,8 +39,8 @@ class ActivationPolicy:
     """Tokens of the fullest rank over those of the mean one, in layers with experts."""
 
     def __post_init__(self) -> None:
-        if self.recompute not in {"none", "selective", "alternate", "full"}:
-            raise ValueError(f"recomputation {self.recompute!r} is not none, selective, alternate or full")
+        if self.recompute not in {"none", "selective", "alternate", "products", "full"}:
+            raise ValueError(f"recomputation {self.recompute!r} is not none, selective, alternate, products or full")
         numbers = (self.implementation_factor, self.bytes_per_number, self.loss_bytes_per_logit, self.expert_imbalance)
         if min(numbers) < 0:
             raise ValueError(f"a number of the activation policy is negative: {self}")
@@ -107,6 +110,16 @@ def _alternate_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy, *, 
     return policy.implementation_factor * layout.micro_batch_tokens * numbers * policy.bytes_per_number
 
 
+def _products_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy) -> float:
+    """Input of the layer, queries, keys, values, result of attention, and one wide product or, gated, two."""
+    split = layout.tensor
+    key_width = max(shape.num_key_value_heads / split, 1) * shape.head_size
+    replicated = 2 * shape.hidden_size / (split if layout.sequence_parallel else 1)
+    wide = (2 if shape.gated_ffn else 1) * shape.ffn_hidden_size
+    numbers = replicated + (shape.attention_width + wide) / split + 2 * key_width
+    return policy.implementation_factor * layout.micro_batch_tokens * numbers * policy.bytes_per_number
+
+
 def layer_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy, *, expert_layer: bool = False) -> float:
     """Bytes that one layer keeps from forward to backward, for one micro-batch on one rank.
 
@@ -157,6 +170,8 @@ def layer_and_recomputed_bytes(
         return whole, policy.implementation_factor * scores
     if policy.recompute == "alternate":
         kept = min(whole, _alternate_bytes(shape, layout, policy, expert=expert_layer))
+    elif policy.recompute == "products":
+        kept = whole if expert_layer else min(whole, _products_bytes(shape, layout, policy))
     else:
         kept = min(whole, boundary_bytes(shape, layout, policy))
     return kept, whole - kept

@@ -28,10 +28,14 @@ MATMUL_FRACTION: dict[tuple[str, str], float] = {
     ("intel-gaudi2-96gb", "fp8"): 0.955,
     ("intel-gaudi3-128gb", "bf16"): 0.741,
     ("intel-gaudi3-128gb", "fp8"): 0.769,
+    ("google-tpu-v6e", "bf16"): 0.901,
+    ("google-tpu-v7x", "bf16"): 0.829,
 }
 """Best measured matrix product over the dense peak, by catalog name and format of the product.
 
 The best shape of a sweep, on an idle machine: stas00/ml-engineering@744d01e1:compute/accelerator/README.md (MAMF).
+TPUs: 827.5e12 of 918e12 on v6e, 956.4e12 of 1153.5e12 on a core of v7x (AI-Hypercomputer/tpu-recipes@c8cfe2f6:
+microbenchmarks/README.md, microbenchmarks/ironwood/README.md).
 """
 
 TPU_MATMUL_FRACTION = 0.95

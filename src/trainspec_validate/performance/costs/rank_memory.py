@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from trainspec_validate.performance.costs.activations import (
     ActivationPolicy,
@@ -16,7 +17,7 @@ from trainspec_validate.performance.costs.activations import (
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
 from trainspec_validate.performance.costs.memory_overheads import GIB, LEAST_FRAGMENTATION, Overheads
-from trainspec_validate.performance.costs.rank_state import rank_state
+from trainspec_validate.performance.costs.rank_state import RankState, rank_state
 from trainspec_validate.performance.costs.stage_memory import (
     RankParameters,
     Stage,
@@ -27,7 +28,7 @@ from trainspec_validate.performance.costs.stage_memory import (
 )
 from trainspec_validate.performance.costs.transformer import Shape
 
-__all__ = ["GIB", "Overheads", "RankMemory", "peak", "rank_memory"]
+__all__ = ["GIB", "Activations", "Overheads", "RankMemory", "activations", "peak", "rank_memory", "stage_peaks"]
 
 
 LOW_FACTOR, HIGH_FACTOR = 0.96, 1.1
@@ -89,13 +90,13 @@ class RankMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Activations:
+class Activations:
     """Activations of one micro-batch, of one layer of each kind and around the layers."""
 
     dense: float
     expert: float
     backward: float
-    """What one layer's backward needs for itself: what it recomputes, and its gradients."""
+    """Needed by one layer's backward for itself: what it recomputes, and its gradients."""
     embedding: float
     logits: float
     boundary: float
@@ -104,7 +105,8 @@ class _Activations:
     """The logits themselves, as the last stage puts them out."""
 
 
-def _activations(shape: Shape, layout: Layout, policy: ActivationPolicy) -> _Activations:
+def activations(shape: Shape, layout: Layout, policy: ActivationPolicy) -> Activations:
+    """Activations of a layout, which are the same however its copies share their state."""
     has_dense, has_experts = shape.num_layers > shape.num_expert_layers, shape.num_expert_layers > 0
     kept, backward = [0.0, 0.0], 0.0
     for expert_layer, exists in ((False, has_dense), (True, has_experts)):
@@ -112,7 +114,7 @@ def _activations(shape: Shape, layout: Layout, policy: ActivationPolicy) -> _Act
             kept[expert_layer], again = layer_and_recomputed_bytes(shape, layout, policy, expert_layer=expert_layer)
             backward = max(backward, again + gradient_bytes(shape, layout, policy, expert_layer=expert_layer))
     logits, embedding = logits_bytes(shape, layout, policy), embedding_bytes(shape, layout, policy)
-    return _Activations(
+    return Activations(
         *(kept[0], kept[1], backward, embedding, logits),
         boundary=boundary_bytes(shape, layout, policy),
         gathered_sequence=gathered_sequence_bytes(shape, layout, policy),
@@ -128,12 +130,14 @@ class _Job:
     layout: Layout
     state: ModelState
     overheads: Overheads
-    kept: _Activations
+    kept: Activations
     part: RankParameters
     stages: tuple[Stage, ...]
 
 
-def _job(shape: Shape, layout: Layout, state: ModelState, policy: ActivationPolicy, overheads: Overheads) -> _Job:
+def _job(
+    shape: Shape, layout: Layout, state: ModelState, kept: ActivationPolicy | Activations, overheads: Overheads
+) -> _Job:
     chunks = layout.num_virtual_stages if layout.schedule == "interleaved-1f1b" else 1
     schedule = layout.schedule if layout.pipeline > 1 else "1f1b"
     return _Job(
@@ -141,7 +145,7 @@ def _job(shape: Shape, layout: Layout, state: ModelState, policy: ActivationPoli
         layout,
         state,
         overheads,
-        _activations(shape, layout, policy),
+        activations(shape, layout, kept) if isinstance(kept, ActivationPolicy) else kept,
         rank_parameters(shape, layout.tensor, layout.expert, layout.expert_tensor_degree),
         stages(shape, layout.pipeline, chunks, layout.stage_layers, schedule),
     )
@@ -166,7 +170,21 @@ def _stage_memory(job: _Job, index: int) -> RankMemory:
     waiting += overheads.offloaded_activations * (min(at_work, waiting) - waiting)
     # The loss is done before the first layer goes backward: what the two need never lives together.
     logits = kept.logits if stage.output_tables and kept.logits >= kept.backward else 0.0
-    activations = waiting + (0.0 if logits else kept.backward) + kept.gathered_sequence + _kept_outputs(job, stage)
+    around = kept.gathered_sequence + _kept_outputs(job, stage)
+    first = _moment(job, state, waiting + (0.0 if logits else kept.backward) + around, logits)
+    if not overheads.gradients_come_late or job.layout.num_micro_batches * job.layout.pipeline > 1:
+        return first
+    last = _moment(job, state, min(at_work, waiting) + kept.backward + around, 0.0)
+    return max(_moment(job, replace(state, gradients=0.0), first.activations, logits), last, key=_total)
+
+
+def _total(memory: RankMemory) -> float:
+    return memory.total
+
+
+def _moment(job: _Job, state: RankState, activations: float, logits: float) -> RankMemory:
+    """Bytes by class at one moment of a step."""
+    overheads = job.overheads
     return RankMemory(
         state.weights,
         state.gradients,
@@ -217,13 +235,13 @@ def peak(
     shape: Shape,
     layout: Layout,
     state: ModelState,
-    policy: ActivationPolicy,
+    kept: ActivationPolicy | Activations,
     overheads: Overheads = _DEFAULT_OVERHEADS,
 ) -> tuple[int, RankMemory]:
     """The fullest pipeline stage, counted from 0, and the bytes of one of its ranks.
 
-    Sources as for `rank_memory`. GPT-3 on 8 stages: the first is the fullest, since 1F1B leaves eight
-    micro-batches on it and one on the last.
+    `kept` is a policy, or the `activations` of any sharding of the layout. Sources as for `rank_memory`. GPT-3 on 8
+    stages: the first is the fullest, since 1F1B leaves eight micro-batches on it and one on the last.
 
     >>> from trainspec_validate.performance.costs.memory import model_state
     >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)
@@ -235,6 +253,20 @@ def peak(
     Raises:
         ValueError: the layers of the stages do not fit, or the schedule has no formula.
     """
-    job = _job(shape, layout, state, policy, overheads)
-    candidates = [(index, _stage_memory(job, index)) for index in fullest_candidates(job.stages)]
-    return max(candidates, key=lambda candidate: candidate[1].total)
+    return max(stage_peaks(shape, layout, state, kept, overheads), key=lambda candidate: candidate[1].total)
+
+
+def stage_peaks(
+    shape: Shape,
+    layout: Layout,
+    state: ModelState,
+    kept: ActivationPolicy | Activations,
+    overheads: Overheads = _DEFAULT_OVERHEADS,
+) -> Iterator[tuple[int, RankMemory]]:
+    """Pipeline stages of which one is the fullest, with the bytes of one of their ranks.
+
+    Raises:
+        ValueError: as `peak`.
+    """
+    job = _job(shape, layout, state, kept, overheads)
+    return ((index, _stage_memory(job, index)) for index in fullest_candidates(job.stages))

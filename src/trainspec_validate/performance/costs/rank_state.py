@@ -25,9 +25,12 @@ def _gathered(
 ) -> tuple[float, float]:
     """Bytes of the weights and of the gradients that are whole on a rank although they are sharded."""
     expert_layer = part.expert_layer + part.experts
-    largest = expert_layer if stage.num_expert_layers else 0.0
-    if stage.num_dense_layers:
-        largest = max(largest, part.dense_layer)
+    dense, expert = part.dense_layer, expert_layer
+    if overheads.gathers_matrices:
+        dense, expert = part.dense_matrix, part.expert_matrix
+    largest = max(dense if stage.num_dense_layers else 0.0, expert if stage.num_expert_layers else 0.0)
+    if overheads.gathers_matrices:
+        tables = min(tables, part.table)
     gradients = overheads.gathered_gradient_bytes * max(largest, tables)
     if overheads.stage_stays_gathered:
         layers = stage.num_dense_layers * part.dense_layer + stage.num_expert_layers * expert_layer
@@ -39,7 +42,8 @@ def _gathered(
         layers = overheads.gathered_units * largest
     if overheads.tables_stay_gathered or overheads.stage_stays_gathered:
         return overheads.gathered_weight_bytes * layers + overheads.gathered_table_bytes * tables, gradients
-    one_table = overheads.gathered_units * overheads.gathered_table_bytes * tables
+    units = 1.0 if overheads.gathers_matrices else overheads.gathered_units  # the next unit of a table is a layer's
+    one_table = units * overheads.gathered_table_bytes * tables
     return max(overheads.gathered_weight_bytes * layers, one_table), gradients
 
 

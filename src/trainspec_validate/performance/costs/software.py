@@ -32,7 +32,7 @@ class Software:
     """Share of a forward pass that selective activation checkpointing repeats; None means unfused attention alone."""
     loss_bytes_per_entry: float = LOSS_BYTES_PER_ENTRY
     """Read and written for the loss, for each token and entry of the vocabulary."""
-    selective_keeps: Literal["selective", "alternate"] = "selective"
+    selective_keeps: Literal["selective", "alternate", "products"] = "selective"
     """Activations that selective activation checkpointing keeps, as `activations.ActivationPolicy` names them."""
 
 
@@ -110,8 +110,9 @@ RELEASES: tuple[Release, ...] = (
     Release(
         "maxtext",
         (),
-        Software(overlap_tensor=True),
+        Software(overlap_tensor=True, selective_keeps="products"),
         "AI-Hypercomputer/maxtext@07775101:MaxText/configs/v5p/512b.sh (xla_tpu_overlap_compute_collective_tc); "
+        "AI-Hypercomputer/maxtext@0042423a:MaxText/layers/models.py (remat_policy: minimal); "
         "doi:10.1145/3567955.3567959 (XLA splits such products and messages)",
     ),
 )

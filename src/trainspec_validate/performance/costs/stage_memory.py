@@ -158,6 +158,10 @@ class RankParameters:
     table: float
     """One table of vocabulary size times hidden size."""
     final_norm: float
+    dense_matrix: float = 0.0
+    """The largest matrix of a layer without experts."""
+    expert_matrix: float = 0.0
+    """That of a layer with experts, which holds one matrix of all of them."""
 
 
 @lru_cache(maxsize=4096)
@@ -180,10 +184,14 @@ def rank_parameters(shape: Shape, tensor: int, expert: int, expert_tensor: int) 
     attention = projections + 2 * hidden
     one_expert = matrices * hidden * shape.expert_hidden_size
     shared = shape.num_shared_experts * one_expert / tensor
+    experts = shape.num_experts / expert * one_expert / expert_tensor
+    projection = hidden * shape.attention_width / tensor
     return RankParameters(
         dense_layer=attention + matrices * hidden * shape.ffn_hidden_size / tensor,
         expert_layer=attention + hidden * shape.num_experts + shared,
-        experts=shape.num_experts / expert * one_expert / expert_tensor,
+        experts=experts,
         table=shape.embedding_parameters / tensor,
         final_norm=float(hidden),
+        dense_matrix=max(projection, hidden * shape.ffn_hidden_size / tensor),
+        expert_matrix=max(projection, experts / matrices),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -28,7 +28,7 @@ from trainspec_validate.performance.costs.step_traffic import (
     transfers,
 )
 
-__all__ = ["CALIBRATION", "Calibration", "StepTime", "Work", "seconds_of", "step_time"]
+__all__ = ["CALIBRATION", "Calibration", "StepTime", "Work", "least_seconds", "seconds_of", "step_time"]
 
 TimeOf = Callable[[str, float, Network], float]
 """Seconds of an operation on a message of so many bytes over a network."""
@@ -101,16 +101,20 @@ class _Cover:
         return hidden
 
 
-def _messages(work: Work) -> Iterator[tuple[Transfer, str]]:
-    """The messages of a step with what they can hide behind."""
+def _messages(work: Work, networks: Mapping[str, Network], time_of: TimeOf) -> list[tuple[str, float, str]]:
+    """Axis and seconds of the messages of a step, with what they can hide behind."""
     plain = transfers(work.shape, work.layout, 2, work.gradient_bytes, work.parameter_bytes)
+    found = []
     for once, one in zip(plain, recomputed(plain, work.repeated_share), strict=True):
+        each = time_of(one.operation, one.message_bytes, _network(networks, one))
         if one.axis == "tensor" and one.operation != "all-gather" and not work.overlap_tensor:
             backward = once.count / 2
-            yield replace(one, count=backward), "weight-gradients"
-            yield replace(one, count=one.count - backward), "none"
+            found.append((one.axis, backward * each, "weight-gradients"))
+            found.append((one.axis, (one.count - backward) * each, "none"))
         else:
-            yield one, one.axis if one.axis in {"tensor", "expert"} else one.overlappable
+            kind = one.axis if one.axis in {"tensor", "expert"} else one.overlappable
+            found.append((one.axis, one.count * each, kind))
+    return found
 
 
 def _network(networks: Mapping[str, Network], sent: Transfer) -> Network:
@@ -137,16 +141,14 @@ def seconds_of(operation: str, message_bytes: float, network: Network) -> float:
 
 
 def _exposed(
-    work: Work, networks: Mapping[str, Network], time_of: TimeOf, computed: Passes, hidden_share: float
+    work: Work, messages: Iterable[tuple[str, float, str]], computed: Passes, hidden_share: float
 ) -> dict[str, float]:
     """Seconds of communication that the step pays for, by axis."""
     cover, exposed = _Cover(work, computed), dict[str, float]()
-    for one, kind in _messages(work):
-        network = _network(networks, one)
-        seconds = one.count * time_of(one.operation, one.message_bytes, network)
+    for axis, seconds, kind in messages:
         beside = seconds * steady_share(work.layout) if kind == "compute" and not work.overlap_warm_up else seconds
         hidden = cover.hide(beside, kind)
-        exposed[one.axis] = exposed.get(one.axis, 0.0) + seconds - hidden * (1 - hidden_share)
+        exposed[axis] = exposed.get(axis, 0.0) + seconds - hidden * (1 - hidden_share)
     return exposed
 
 
@@ -175,10 +177,11 @@ def step_time(
         ValueError: an axis sends messages but has no network, or `time_of` or `passes` cannot judge their arguments.
     """
     computed, m = passes(work, calibration), work.layout.num_micro_batches
-    exposed = _exposed(work, networks, time_of, computed, calibration.hidden_communication)
+    messages = _messages(work, networks, time_of)
+    exposed = _exposed(work, messages, computed, calibration.hidden_communication)
     beside = exposed
     if work.layout.pipeline > 1:  # the other ranks have less to hide their messages behind
-        beside = _exposed(work, networks, time_of, Passes(*computed.others), calibration.hidden_communication)
+        beside = _exposed(work, messages, Passes(*computed.others), calibration.hidden_communication)
     inside = sum(beside.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
     return StepTime(
         compute_seconds=m * (computed.forward + computed.backward),
@@ -186,6 +189,33 @@ def step_time(
         exposed_seconds=MappingProxyType(exposed),
         optimizer_seconds=_optimizer_seconds(work),
         data_stall_seconds=work.data_stall_seconds,
+    )
+
+
+_OF_LAYERS = frozenset({"tensor", "context", "expert"})
+
+
+def least_seconds(
+    work: Work, networks: Mapping[str, Network], time_of: TimeOf = seconds_of, calibration: Calibration = CALIBRATION
+) -> float:
+    """Seconds that a step takes however its copies share their state: all but their messages and the optimizer.
+
+    Messages between stages are left out too, which depend on the order of ranks. Less sharding, less recomputation and
+    fused accumulation give less, so that `work` without them bounds all forms of a layout.
+
+    Raises:
+        ValueError: as `step_time`.
+    """
+    computed, m = passes(work, calibration), work.layout.num_micro_batches
+    share = calibration.hidden_communication
+    messages = [one for one in _messages(work, networks, time_of) if one[0] in _OF_LAYERS]
+    exposed = beside = sum(_exposed(work, messages, computed, share).values())
+    if work.layout.pipeline > 1:
+        beside = sum(_exposed(work, messages, Passes(*computed.others), share).values())
+    return (
+        m * (computed.forward + computed.backward)
+        + exposed
+        + idle_ratio(work.layout) * (m * sum(computed.others) + beside)
     )
 
 

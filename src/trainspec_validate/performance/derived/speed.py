@@ -11,6 +11,7 @@ from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.plan import Performance
 from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.performance.costs import transformer
+from trainspec_validate.performance.costs.transformer import Shape
 from trainspec_validate.performance.derived.groups import candidates, is_open, most_together
 from trainspec_validate.performance.derived.plan import (
     compute_formats,
@@ -122,18 +123,16 @@ def least_flops_per_second(plan: TrainingPlan) -> float | None:
     Counted are the products with parameters, forward and backward, or what the plan states of a token, whichever is
     more.
     """
-    step, performance = step_time(plan), plan.performance
-    if step is None or performance is None:
-        return None
-    operations = _least_flops_per_step(plan, performance)
-    return None if operations is None else operations / step.high / plan.parallelism.num_accelerators
+    step, operations = step_time(plan), least_flops_per_step(plan)
+    return operations / step.high / plan.parallelism.num_accelerators if step and operations else None
 
 
-def _least_flops_per_step(plan: TrainingPlan, performance: Performance) -> float | None:
-    model, tokens, found = plan.model, tokens_per_step(plan), []
-    if performance.flops_per_sample and model.family not in BY_PARAMETERS:
+def least_flops_per_step(plan: TrainingPlan) -> float | None:
+    """Operations of all ranks in an optimizer step, at least; None where they are not known."""
+    model, performance, tokens, found = plan.model, plan.performance, tokens_per_step(plan), []
+    if performance and performance.flops_per_sample and model.family not in BY_PARAMETERS:
         return performance.flops_per_sample * plan.batch.global_sequences
-    if performance.flops_per_token and tokens:
+    if performance and performance.flops_per_token and tokens:
         share = _executed_share(model, performance.flops_convention)
         found.append(performance.flops_per_token * tokens * share)
     bounds = flops_bounds(model, None) if model.family in BY_PARAMETERS else None
@@ -262,13 +261,27 @@ def flops_bounds(model: Model, convention: str | None) -> tuple[float, float] | 
     if convention is None:
         return least, max(formula() for name, formula in formulas.items() if name != HARDWARE_CONVENTION) + mtp
     if convention not in formulas:
-        return 3 * (num_parameters - table), 2 * transformer.model_flops_per_token(num_parameters, full)
+        return _framework_bounds(model, shape, num_parameters, full)
     exact = formulas[convention]()
     if model.num_mtp_layers:
         return 6 * (num_parameters - table - counted.attention), exact + mtp
     if model.attention in {"latent", "sliding-window"} and convention != "6n":
         return 6 * (num_parameters - table - counted.attention), exact
     return exact, exact
+
+
+def _framework_bounds(model: Model, shape: Shape, num_parameters: float, full: float) -> tuple[float, float]:
+    """Least and most operations per token as frameworks count them.
+
+    Of plain transformers the least is without tables, or by matrices of 12 times the squared width for each layer, as
+    Megatron counted until 2024; the most recomputes everything.
+    """
+    most = transformer.model_flops_per_token(num_parameters, full)
+    tables = shape.embedding_parameters * (1 if model.tied_embeddings else 2)
+    if model.experts or model.num_mtp_layers or model.attention not in _PLAIN_ATTENTION:
+        return 3 * (num_parameters - (0 if model.tied_embeddings else shape.embedding_parameters)), 2 * most
+    old = 72 * shape.num_layers * shape.hidden_size**2
+    return min(6 * max(0.0, num_parameters - tables), old), _RECOMPUTED * max(most, old + full) + 6 * tables
 
 
 def visited_parameters(model: Model) -> float | None:

@@ -22,6 +22,7 @@ from trainspec_validate.performance.costs.step_errors import ErrorBand, band_of,
 from trainspec_validate.performance.costs.step_time import (
     StepTime,
     Work,
+    least_seconds,
     seconds_of,
     step_time,
 )
@@ -120,10 +121,16 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
     Raises:
         ValueError: the layers do not fit the stages, or the schedule has no formula.
     """
+    return peak(model.shape, layout, model.state, *memory_policy(model, settings))
+
+
+def memory_policy(model: ModelFacts, settings: Settings) -> tuple[ActivationPolicy, Overheads]:
+    """Activations that are kept in every layout with these settings, and what an implementation adds to them."""
     policy = ActivationPolicy(
         settings.software.selective_keeps if settings.recompute == "selective" else settings.recompute,
         fused_attention=settings.fused_attention,
         implementation_factor=settings.implementation_factor,
+        loss_bytes_per_logit=settings.overheads.loss_bytes_per_logit,
     )
     overheads = replace(
         settings.overheads,
@@ -131,7 +138,7 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
         offloaded_optimizer=settings.offloaded_optimizer,
         offloaded_activations=settings.offloaded_activations,
     )
-    return peak(model.shape, layout, model.state, policy, overheads)
+    return policy, overheads
 
 
 def overheads_of(accelerator: str) -> Overheads:
@@ -224,6 +231,18 @@ def outlook(
         framework_named=settings.framework_named,
         family=family_of(machine.accelerator, model.shape, narrow=name not in WIDE_FORMATS, num_ranks=layout.num_ranks),
     )
+
+
+def least_seconds_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> float:
+    """Seconds below which no sharding brings a step of a layout, with its recomputation.
+
+    Raises:
+        Unpredictable: no peak rate is known for the format.
+        ValueError: the layout does not fit the model or the machine.
+    """
+    plain = replace(layout, sharding_stage=0, sharding_degree=None)
+    lean = replace(settings, software=replace(settings.software, fused_accumulation=True))
+    return least_seconds(work_of(model, machine, plain, lean), networks_of(machine, plain, lean))
 
 
 def planned_collectives(

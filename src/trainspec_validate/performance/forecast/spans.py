@@ -61,7 +61,6 @@ def _data_spans(layout: Layout, data: Span | None, context: Span | None) -> dict
     return found
 
 
-@lru_cache(maxsize=65536)
 def axis_networks(
     topology: Topology, layout: Layout, order: tuple[str, ...], rank_order: RankOrder = "topology"
 ) -> Mapping[str, Network]:
@@ -70,6 +69,18 @@ def axis_networks(
     Raises:
         ValueError: an axis is not in the order, or members are in several domains that no fabric joins.
     """
+    w = layout
+    placed = (w.data, w.tensor, w.pipeline, w.context, w.expert, w.expert_tensor, min(w.sharding_stage, 1))
+    return _axis_networks(topology, (*placed, w.sharding_degree), order, rank_order)
+
+
+@lru_cache(maxsize=65536)
+def _axis_networks(
+    topology: Topology, placed: tuple[int | None, ...], order: tuple[str, ...], rank_order: RankOrder
+) -> Mapping[str, Network]:
+    """The same of a layout by the counts that place its groups."""
+    names = ("data", "tensor", "pipeline", "context", "expert", "expert_tensor", "sharding_stage", "sharding_degree")
+    layout = Layout(**dict(zip(names, placed, strict=True)))  # type: ignore[arg-type]
     networks = {}
     for axis, where in axis_spans(layout, order).items():
         network = group_network(topology, Traffic(where, rank_order, _PATTERNS.get(axis, "neighbours")))

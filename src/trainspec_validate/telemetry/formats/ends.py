@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from trainspec_validate.telemetry.formats.cut_lines import NUM_BEFORE, is_cut
 from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.source import Unended
 
 _PROCESS, _HANG, _NODE = "fault class: process", "fault class: hang", "fault class: node"
 _SIGNALLED: Final = rb"(?:Killed|Terminated|(?:Segmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
@@ -74,6 +76,9 @@ _OF_TRAINING: Final = re.compile(
     rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train", re.IGNORECASE
 )
 _BYTES_AT_ONCE: Final = 16_384
+_OF_LOGGER: Final = re.compile(rb"\bwandb_(?:setup|init|run)\.py:\w{1,40}\(\)")
+"""In each line of the log of the client of Weights & Biases, which ends when it can reach no server."""
+_MOST_SHOWN: Final = 60
 _BYTES_OF_A_LINE: Final = 64
 """What a line takes in memory even where it is empty."""
 _NUMBERS: Final = re.compile(rb"\d+")
@@ -84,21 +89,25 @@ Note = Callable[[str, str, int], None]
 
 
 def with_ends(lines: Iterable[Line], mark: bytes, note: Note) -> Iterator[Line]:
-    """The lines as they are; what they say of an end is noted as an incident.
+    """The lines without a last one that was cut; what they say of an end is noted as an incident.
 
     `mark` is that of a line which reports a step. Lines are searched many at a time, since most logs have no such line.
     """
     ends = _Ends(mark.strip(), note)
-    waiting: list[tuple[int, bytes]] = []
+    before, waiting = list[tuple[int, bytes]](), list[tuple[int, bytes]]()
     num_bytes = 0
     try:
         for offset, raw in lines:
             if not isinstance(raw, Refusal):
+                if isinstance(raw, Unended) and is_cut(raw, [line for _, line in [*before, *waiting][-NUM_BEFORE:]]):
+                    shown = repr(raw[-_MOST_SHOWN:].decode("utf-8", "replace"))
+                    note("cut", f"the log ends within a line, which is left out: {shown}", offset)
+                    continue
                 waiting.append((offset, raw))
                 num_bytes += len(raw) + _BYTES_OF_A_LINE
                 if num_bytes > _BYTES_AT_ONCE:
                     ends.take(waiting)
-                    waiting, num_bytes = [], 0
+                    before, waiting, num_bytes = waiting[-NUM_BEFORE:], [], 0
             yield offset, raw
     finally:  # a file that is cut has an end that counts
         ends.take(waiting)
@@ -113,7 +122,9 @@ def says_end(text: bytes) -> bool:
     >>> says_end(b"The job was Killed by torch.\n")
     False
     """
-    if not any(needle in text for needle in (*_NEEDLES, _FRAME)) or not _OF_TRAINING.search(text):
+    if not any(needle in text for needle in (*_NEEDLES, _FRAME)):
+        return False
+    if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text):
         return False
     ends = _Ends(b"", lambda *_: None)
     ends.take([(0, line) for line in text.split(b"\n")])

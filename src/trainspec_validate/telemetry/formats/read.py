@@ -9,7 +9,6 @@ from typing import BinaryIO, Final, Protocol, cast
 
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.copies import without_copies
-from trainspec_validate.telemetry.formats.cut_lines import without_cut
 from trainspec_validate.telemetry.formats.ends import with_ends
 from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.frames import frames
@@ -72,11 +71,9 @@ def read(
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
         lines = without_copies(lines, format.mark)
-        if format.mark:
-            lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"))
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
-        is_console = bool(format.mark) or format.module == "printed_steps"
-        lines = without_cut(lines, partial(transcript.lose, "incident")) if is_console else lines
+        if format.mark or format.module == "printed_steps":
+            lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"))
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, format.mark)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)

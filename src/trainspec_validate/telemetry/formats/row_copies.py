@@ -104,6 +104,11 @@ class PastedRows(Generic[_Row]):
         """Place of the earlier row that the next one repeats, if it continues the copy."""
         self._is_copy = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row with a time has come, so that a row without one is no copy."""
+        return not self._places
+
     def take(self, found: int, row: _Row, *, is_timed: bool) -> tuple[list[_Row], Refusal | None]:
         """The rows that are known to be no copy; and the refusal with which a copy is known, once for each copy."""
         if not is_timed and not self._places:

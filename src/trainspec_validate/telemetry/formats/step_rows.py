@@ -101,7 +101,11 @@ class StepRows:
         if self._pasted is None:
             yield from self._write(row)
             return
-        free, copy = self._pasted.take(row.digest(), row, is_timed=row.is_timed)
+        is_timed = row.is_timed
+        if not is_timed and self._pasted.is_empty:
+            yield from self._of_console(row)
+            return
+        free, copy = self._pasted.take(row.digest(), row, is_timed=is_timed)
         for each in free:
             yield from self._of_console(each)
         if copy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LIST = "log_history"
+_SAVED = re.compile(r"checkpoint-\d{1,12}[/\\][^/\\]*$")
+"""Ends the path of a state that was saved on the way, and is not that of the end."""
 _LOSS = "loss"
 _PLACES = frozenset({"step", "epoch"})
 
@@ -113,6 +116,16 @@ class Reader:
         if step is not None and most and step > most:
             words = f"global_step is {step:,}, beyond the {most:,} of max_steps, where the Trainer ends"
             self._transcript.lose("meaning", "max_steps", words, 0)
+        if not (_SAVED.search(self._transcript.name) or _is_stopped(rest)):
+            self._transcript.reach(step, most)
         if not self._has_entries and step is not None:
             self._transcript.lose("time", "time", "the file has no time; it counts as the first second", 0)
             yield from StepRows(self._transcript).row(0, None, step, {}, trained=True)
+
+
+def _is_stopped(state: Mapping[str, Any]) -> bool:
+    """Whether a callback ended the training before its last step, such as one that waits for no better result."""
+    for name in ("stateful_callbacks", "TrainerControl", "args"):
+        found = state.get(name)
+        state = found if isinstance(found, dict) else {}
+    return state.get("should_training_stop") is True
