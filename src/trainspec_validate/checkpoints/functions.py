@@ -147,6 +147,7 @@ _METHODS: Final = frozenset(
 """Methods of values, arrays and tensors, which run nothing and write nowhere."""
 _TAKEN_FOR_CONTAINERS: Final = frozenset({"Namespace", "SimpleNamespace", "partial", "partialmethod"})
 """Classes whose objects a container takes for another one, where they have what it calls."""
+_PATH: Final = re.compile(r"\w+(\.\w+)+")
 _OBJECTS: Final = frozenset({"builtins.object", "__builtin__.object"})
 _MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
 
@@ -249,6 +250,16 @@ def is_rebuilt(module: str, name: str) -> bool:
 def is_rebuilt_by_a_program(module: str, name: str) -> bool:
     """Whether `is_rebuilt`, and the function is none of PyTorch or NumPy: it may return a function."""
     return module.partition(".")[0] not in FRAMEWORKS and is_rebuilt(module, name)
+
+
+def is_of_a_program(path: str) -> bool:
+    """Whether a full name of code is none of Python, PyTorch or the other frameworks that are listed.
+
+    >>> is_of_a_program("my.Settings"), is_of_a_program("torch.nn.Linear"), is_of_a_program("a pickle inside")
+    (True, False, False)
+    """
+    is_name = _PATH.fullmatch(path) is not None
+    return is_name and not is_of_python(path) and path.partition(".")[0] not in FRAMEWORKS
 
 
 def is_class(name: str) -> bool:

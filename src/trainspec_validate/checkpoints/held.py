@@ -93,9 +93,9 @@ def stores_method(made: Any, state: Any) -> bool:
 
 
 def misfills(made: Any, keys: list[Any], values: list[Any]) -> str:
-    """What is wrong with items that are put into an object; empty where nothing is.
+    """The fault of items that are put into an object, in words; empty where there is none.
 
-    A class of a program may be derived from a container, and no function lies under a name that unpicklers call.
+    A class of a program may be derived from a container, and no function is under a name that unpicklers call.
     """
     if not isinstance(made, Inert):
         return ""

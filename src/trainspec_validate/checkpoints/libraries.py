@@ -1,6 +1,6 @@
 """Lists what pickles may name of PyTorch, NumPy and the packages that come with them or are used next to them.
 
-An object of a library may call whatever function lies in its state, with any arguments. So of PyTorch and NumPy a
+An object of a library may call whatever function is in its state, with any arguments. So of PyTorch and NumPy a
 pickle names only classes that hold layers, optimizers or values, functions that rebuild these, and functions over
 numbers, whether it calls them or not; and of the other packages no function that makes no object of its parts.
 """

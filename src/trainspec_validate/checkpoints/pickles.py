@@ -94,15 +94,13 @@ class Machine:
         """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
         self.functions: dict[str, None] = {}
-        self.only_called: set[Name] = set()
-        """Names that may be called, and be part of nothing."""
+        self.only_called: set[Name] = set()  # and never part of another value
         self.references: list[Any] = []
         """What persistent ids say."""
         self.misfits = Misfits()
         self.is_called = False
         """Whether anything would be called."""
-        self.operations = Count(PICKLE_OPERATIONS)
-        self.looks = Count(PICKLE_LOOKS)
+        self.operations, self.looks = Count(PICKLE_OPERATIONS), Count(PICKLE_LOOKS)
         self.value_bytes = Count(PICKLE_VALUE_BYTES)
         self.value_bytes.add(len(self.fetched.marks))
 

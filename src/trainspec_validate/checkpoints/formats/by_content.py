@@ -107,8 +107,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         raise UnreadableError(_BLANK)
     if code.denied or code.limit or code.damage:
         torch_zip.tell_code(checkpoint, path, code)
-        if code.denied and not (code.is_whole or code.limit or code.damage):
-            checkpoint.note_functions(path, [_NOT_FOLLOWED])  # such as behind the arrays of joblib
+        checkpoint.note_functions(path, _not_followed(code))
         checkpoint.unread |= {path: _packed(start)} if start.startswith(_COMPRESSED) else {}
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
@@ -122,6 +121,12 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         checkpoint.examined.add("code")  # followed above: it has no protocol that says where it ends
     elif not start.startswith(_ZIP_START) and start[:2] not in torch_zip.PICKLE_STARTS:
         _name(checkpoint, path, start, kind)
+
+
+def _not_followed(code: Content) -> Sequence[str]:
+    """What a loader may read in a pickle behind the place where it is no pickle, such as an array of joblib."""
+    is_followed = code.is_whole or code.limit or code.damage or not code.denied
+    return () if is_followed else (_NOT_FOLLOWED,)
 
 
 def _code(checkpoint: Checkpoint, path: str, file: BinaryIO, start: bytes) -> Content:
