@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
 from queue import Full, Queue
 from typing import Any
@@ -44,6 +45,12 @@ _BLOCK_BYTES = 4 << 20
 _NICENESS = 10
 _IGNORED = frozenset({MANIFEST, "model.sig"})
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_LEFT = re.compile(r"\.trainspec-[0-9a-f]{16}")
+_START = b'{\n "apiVersion": "trainspec/v1",\n "kind": "CheckpointManifest"'
+_UNFINISHED = re.compile(
+    r"[._]?(?:tmp|temp|part|partial|incomplete)[-_.].+|.+?[-_.](?:tmp|temp|part|partial|incomplete)\d*", re.IGNORECASE
+)
+"""Names of saves in progress."""
 _STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?(\d{1,12})")
 
 
@@ -191,13 +198,14 @@ def _manifest_path(path: Path, *, is_file: bool) -> Path:
     return path.with_name(f"{path.name}.{MANIFEST}") if is_file else path / MANIFEST
 
 
-def _listed(root: Path) -> dict[str, os.stat_result]:
-    """Every file below a directory.
+def _listed(root: Path, *, is_sealed: bool = False) -> dict[str, os.stat_result]:
+    """Every file below a directory; of one that is sealed, what an interrupted seal left counts by its content.
 
     Raises:
         ValueError: there is something that no manifest can cover.
     """
     found: dict[str, os.stat_result] = {}
+    is_own: Callable[[str], bool] = partial(_is_left, root) if is_sealed else _is_temporary
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -208,11 +216,24 @@ def _listed(root: Path) -> dict[str, os.stat_result]:
                     pending.append(name)
                 elif not entry.is_file(follow_symlinks=False) or "\\" in name or not _is_text(name):
                     raise ValueError(f"{name!r}: only regular files with plain names can be sealed")
-                elif name not in _IGNORED and not name.startswith(".trainspec-"):
+                elif name not in _IGNORED and not is_own(name):
                     found[name] = entry.stat(follow_symlinks=False)
         if len(found) > MAX_FILES:
             raise ValueError(f"there are more than {MAX_FILES:,} files")
     return dict(sorted(found.items()))
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".trainspec-")
+
+
+def _is_left(root: Path, name: str) -> bool:
+    """Whether a file is the first part of a manifest, under the name that one is written under."""
+    if not _LEFT.fullmatch(name):
+        return False
+    with os.fdopen(os.open(root / name, _OPEN), "rb") as file:
+        start = file.read(len(_START))
+    return _START.startswith(start)
 
 
 def _is_text(name: str) -> bool:
@@ -300,9 +321,9 @@ def newest_good(
 ) -> Path | None:
     """The newest checkpoint of a directory whose files agree with its manifest; None where there is none.
 
-    Why newer ones do not is logged as a warning, and given to `refused` with the path. Checkpoints without a manifest
-    are passed over; `trainspec checkpoint newest-good` judges them by their formats too. The step that the manifest
-    states decides which is newer.
+    Why newer ones do not is logged as a warning, and given to `refused` with the path. The step that the manifest
+    states decides which is newer. `trainspec checkpoint newest-good` also judges checkpoints without a manifest, the
+    formats of files, pointers next to checkpoints and what pickles would run; use it where others can write there.
     """
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     for _, _, manifest in sorted(_manifests(Path(directory)), reverse=True, key=lambda one: one[:2]):
@@ -348,8 +369,12 @@ def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
     path = manifest.with_name(manifest.name.removesuffix(f".{MANIFEST}")) if is_file else manifest.parent
     try:
         data = _read(manifest)
+        if problem := _of_another(path.name, data):
+            return path, problem
         wanted = {str(one["path"]): (int(one["size_bytes"]), str(one["sha256"])) for one in data["files"]}
-        held = {path.name: path.lstat()} if is_file else _listed(path)
+        if len(wanted) < len(data["files"]):
+            return path, "its manifest lists a path twice"
+        held = {path.name: path.lstat()} if is_file else _listed(path, is_sealed=True)
         sealed = {*wanted, *map(str, data.get("unsealed", ()))}
         for name in sorted(wanted.keys() | held.keys()):
             problem = _problem(name, wanted, held) if name in wanted or name not in sealed else ""
@@ -361,6 +386,14 @@ def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return path, f"{type(error).__name__}: {error}"
     return path, ""
+
+
+def _of_another(name: str, manifest: Mapping[str, Any]) -> str:
+    """Why the name of a checkpoint is not that of the save that its manifest describes, in words."""
+    match, step = _STEP.fullmatch(name), manifest.get("step")
+    if match and type(step) is int and step != int(match[1]):
+        return f"its manifest states step {step:,}, and its name {int(match[1]):,}"
+    return "its name is one of a save in progress" if _UNFINISHED.fullmatch(name) else ""
 
 
 def _problem(name: str, wanted: Mapping[str, tuple[int, str]], held: Mapping[str, os.stat_result]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,43 @@ def test_a_commit_that_fails_says_so_and_leaves_the_name_alone(tmp_path: Path, p
     with pytest.raises(OSError, match=r"step-30\.0"):
         commit(part, tmp_path / "step-30")
     assert not (tmp_path / "step-30").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda root: (root / "step-20").rename(root / "step-30"), "its manifest states step 20, and its name 30"),
+        (lambda root: (root / "step-20").rename(root / "step-20.tmp"), "its name is one of a save in progress"),
+        (
+            lambda root: (root / "step-20" / ".trainspec-1").touch(),
+            ".trainspec-1: the manifest does not list this file",
+        ),
+        (lambda root: twice(root / "step-20"), "its manifest lists a path twice"),
+    ],
+)
+def test_a_save_that_the_command_refuses_is_not_the_newest(
+    change: Callable[[Path], object], why: str, tmp_path: Path
+) -> None:
+    for step in (10, 20):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "w.bin").write_bytes(bytes(step))
+        assert seal_in_background(tmp_path / f"step-{step}").wait(10)
+    change(tmp_path)
+    refused: list[str] = []
+    assert newest_good(tmp_path, refused=lambda _, words: refused.append(words)) == tmp_path / "step-10"
+    assert [words[: len(why)] for words in refused] == [why]
+
+
+def test_what_an_interrupted_seal_left_refuses_nothing(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 5)
+    assert sealed(path).problem == ""
+    (path / ".trainspec-0123456789abcdef").write_bytes((path / MANIFEST).read_bytes()[:150])
+    (path / ".trainspec-0123456789abcdee").touch()
+    assert newest_good(tmp_path) == path
+    assert CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path), "--structure-only"]).exit_code == 0
+
+
+def twice(directory: Path) -> None:
+    manifest = json.loads((directory / MANIFEST).read_text())
+    manifest["files"] *= 2
+    (directory / MANIFEST).write_text(json.dumps(manifest))

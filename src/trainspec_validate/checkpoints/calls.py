@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.functions import (
     STORED,
     Way,
     class_inside,
+    class_of_partial,
     is_rebuilt,
     is_rebuilt_by_a_program,
     misuses,
@@ -77,6 +78,9 @@ def _is_code(arguments: tuple[Any, ...]) -> bool:
 
 
 def _run(function: Any, arguments: Any, way: Way) -> Iterator[str]:
+    made = class_of_partial(function, arguments)
+    if made is not function:
+        function, way = made, "made"
     called = class_inside(function)
     if not isinstance(called, Name):
         yield RETURNED

@@ -155,6 +155,7 @@ _ITERATES: Final = frozenset(
 _OR: Final = (Name("operator", "or_"), Name("_operator", "or_"))
 _BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
 """Modules whose objects have methods that write files."""
+_OBJECTS: Final = frozenset({"builtins.object", "__builtin__.object"})
 _MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
 
 
@@ -268,6 +269,8 @@ def misuses(function: Name, arguments: Any) -> bool:
     given = arguments if isinstance(arguments, tuple) else (arguments,) * 3
     if called == ("builtins", "getattr"):
         fetched = given[1] if len(given) > 1 else None
+        if fetched == "__new__" and isinstance(given[0], Name) and str(given[0]) in _OBJECTS:
+            return False  # it makes an object without anything else, as the operation NEWOBJ does
         return not isinstance(fetched, str) or fetched.startswith("__") or _writes_files(given[0])
     if called in {("functools", "reduce"), ("_functools", "reduce")}:
         return not _is_union(given)
@@ -310,6 +313,24 @@ def class_inside(function: Any) -> Any:
     module, path = outer.module, f"{outer.name}.{name}"
     is_own = not _is_of_python(module) and module.partition(".")[0] not in _OF_FRAMEWORKS
     return Name(module, path) if (is_own and name[:1].isupper()) or _is_inert(module, path) else function
+
+
+def class_of_partial(function: Any, arguments: Any) -> Any:
+    """The class of an object with named arguments of `__new__`, as protocols before 4 make it; else the function.
+
+    It is `functools.partial(object.__new__, class, …)` without arguments: cpython/Lib/pickle.py, save_reduce.
+    """
+    if not isinstance(function, Inert) or function.function != Name("functools", "partial") or arguments != ():
+        return function
+    state = function.state
+    if not isinstance(state, tuple) or len(state) != 4 or not isinstance(state[1], tuple) or not state[1]:
+        return function
+    new = state[0]
+    is_new = isinstance(new, Inert) and isinstance(new.function, Name) and isinstance(new.arguments, tuple)
+    if not is_new or _of_today(new.function.module, new.function.name) != ("builtins", "getattr"):
+        return function
+    is_of_object = len(new.arguments) == 2 and str(new.arguments[0]) in _OBJECTS and new.arguments[1] == "__new__"
+    return state[1][0] if is_of_object and isinstance(new.arguments[0], Name) else function
 
 
 _CALLED_BY_LOADERS: Final = frozenset({"__setstate__", "add", "append", "extend"})

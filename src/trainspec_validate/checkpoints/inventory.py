@@ -15,6 +15,7 @@ from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
 from trainspec_validate.checkpoints.large_files import START as LARGE_FILE
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
+from trainspec_validate.checkpoints.lone_values import is_lone
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.progress import progress_of
@@ -211,7 +212,7 @@ def _is_state(path: Path) -> bool:
         with open_file(path) as file:
             start = file.read(len(LARGE_FILE))
             if name.endswith(_TORCH_SUFFIXES) and (start.startswith(_ZIP_START) or start[:2] in _PICKLE_STARTS):
-                return True
+                return not is_lone(path)
             if name.endswith(_TORCH_SUFFIXES) and start == LARGE_FILE and is_of_a_container(name):
                 return True
             if name.endswith(_TORCH_SUFFIXES) and not start.strip(b"\0") and is_blank(file, name):

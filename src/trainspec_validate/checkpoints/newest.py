@@ -26,6 +26,7 @@ from trainspec_validate.checkpoints.inventory import Group, find, inventory
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
+from trainspec_validate.checkpoints.lone_values import NOTHING, lone_value
 from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.progress import hold_the_same
@@ -397,6 +398,8 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+    elif checkpoint.formats == ["torch.save"] and all(lone_value(checkpoint.root / path) == NOTHING for path in state):
+        yield f"{checkpoint.place(state[0]) if state else checkpoint.name}: the file holds {NOTHING}, so no state"
     elif checkpoint.manifest is None and not checkpoint.pieces and not checkpoint.value_bytes:
         archives = (path for path in checkpoint.unread if path.lower().endswith(".zip"))
         named = [f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in archives]

@@ -25,6 +25,8 @@ _BEFORE = re.compile(
 )
 """A number before its word, as in `9epoch.pth` and `model_9000_steps.pt`."""
 _LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})(?P<unit>[kK])?$", re.ASCII)
+_SCORED = re.compile(r"(?<=[-_])(?P<number>\d{1,12})_[A-Za-z]\w{0,99}=-?\d{1,30}(?:\.\d{1,30})?$", re.ASCII)
+"""A number before a score, as Ignite writes it: https://docs.pytorch.org/ignite/generated/ignite.handlers.checkpoint.Checkpoint.html."""
 _DATE = re.compile(
     r"(?<!\d)(?P<number>(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01]))(?!\d)", re.ASCII
 )
@@ -49,8 +51,8 @@ _ASIDE_ENDS = re.compile(rf"^(?P<rest>.+?)(?:~|[-_. ]{_ASIDE}[-_. ]?\d*)$", re.I
 def counts_in(name: str) -> dict[str, tuple[int, ...]]:
     """Numbers that a name counts, by the word next to the number; by the form of the name where there is no word.
 
-    >>> counts_in("epoch-1_step-1k"), counts_in("9epoch.pth")
-    ({'epoch': (1,), 'step': (1000,)}, {'epoch': (9,)})
+    >>> counts_in("epoch-1_step-1k"), counts_in("9epoch.pth"), list(counts_in("best_model_9_acc=0.77.pt").values())
+    ({'epoch': (1,), 'step': (1000,)}, {'epoch': (9,)}, [(9,)])
     """
     stem = _END.sub("", name)
     matches = [*_COUNT.finditer(stem), *_BEFORE.finditer(stem)]
@@ -58,6 +60,8 @@ def counts_in(name: str) -> dict[str, tuple[int, ...]]:
     found = {word: found[word] for word in sorted(found)}
     if not found and (match := _DATE.search(stem)):
         return {DATE: (int(re.sub(r"\D", "", match["number"])),)}
+    if not found and (match := _SCORED.search(stem)):
+        return {form_of(stem): (int(match["number"]),)}
     last = _LAST.search(stem)
     if found or not last:
         return found

@@ -238,8 +238,9 @@ def _metrics(one: Saved) -> tuple[str, ...]:
 
 def are_unordered(one: Saved, other: Saved) -> str:
     """Why nothing but the time of the last change orders two files with metrics in names, in words; else empty."""
-    are_named = any(_SLOT.search(_END.sub("", each.name)) for each in (one, other))
-    if are_named or not (_metrics(one) and _metrics(other)) or any(sign.value for sign in _signs(one, other)):
+    slots = [_SLOT.findall(_END.sub("", each.name).lower()) for each in (one, other)]
+    are_measured = slots[0] == slots[1] and all(map(_metrics, (one, other)))
+    if not are_measured or any(sign.value for sign in _signs(one, other)):
         return ""
     return f"neither names nor contents say which of {one.name} and {other.name} is newer"
 

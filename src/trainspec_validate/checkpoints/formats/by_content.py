@@ -78,7 +78,9 @@ def read(checkpoint: Checkpoint) -> None:
                 _read_file(checkpoint, path)
         elif fact.kind == "file" and is_of_others and path.rpartition("/")[2] != MARK:
             with judged(checkpoint, path), open_file(checkpoint.root / path) as file:
-                torch_zip.tell_code(checkpoint, path, code_of(file))  # it may be another format at once
+                code = code_of(file)  # it may be a pickle as well
+                if code.denied or code.limit:
+                    torch_zip.tell_code(checkpoint, path, code)
     _name_programs(checkpoint)
 
 

@@ -1,0 +1,70 @@
+"""Distinguishes files of one tensor, number or text, such as the data of a test, from files of state."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from trainspec_validate.checkpoints.opening import UnreadableError, open_file
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
+from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.save_names import is_counted
+from trainspec_validate.checkpoints.view import Archive
+from trainspec_validate.checkpoints.zips import opened
+
+_ZIP_START: Final = b"PK"
+_STATE: Final = re.compile(
+    r"(?:^|[-_])(?:args|best|checkpoint|ckpt|ema|final|last|latest|model|net(?:work)?|optim(?:izer)?|params|scheduler|states?|weights)"
+    r"(?:[-_]?\d{1,12})?(?:[-_]of[-_]\d{1,12})?$",
+    re.IGNORECASE,
+)
+_LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
+NOTHING: Final = "no tensor and no mapping"
+_OTHERS: Final = 2
+"""Pickles between the magic number of an old file and its state."""
+_TENSORS: Final = ("_rebuild_tensor", "_rebuild_parameter", "_rebuild_sparse_tensor", "_rebuild_qtensor")
+
+
+def is_lone(path: Path) -> bool:
+    """Whether a file holds one value, and its name neither counts steps nor ends with the word of a state."""
+    is_named = _STATE.search(path.name.partition(".")[0]) is not None or is_counted(path.name)
+    return not is_named and lone_value(path) != ""
+
+
+def lone_value(path: Path) -> str:
+    """The one value of a file of `torch.save` or a pickle, in words; empty for a state, for code and for damage."""
+    try:
+        with open_file(path) as file:
+            start = file.read(len(_ZIP_START))
+            file.seek(0)
+            content = _of_archive(path) if start == _ZIP_START else _of_pickles(file)
+    except (OSError, UnreadableError):
+        return ""
+    is_sound = content is not None and not (content.denied or content.functions or content.misfits.number)
+    return _words(content.value) if content is not None and is_sound else ""
+
+
+def _of_archive(path: Path) -> Content | None:
+    with opened(path, Archive(path.name)) as container:
+        for name in container.pickles()[:1]:
+            with container.stream(name) as file:
+                return follow(file)
+    return None
+
+
+def _of_pickles(file: BinaryIO) -> Content:
+    content = follow(file)
+    if content.value == _LEGACY_MAGIC:
+        for _ in range(_OTHERS):
+            follow(file)
+        return follow(file)
+    return content
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Inert):
+        is_tensor = isinstance(value.function, Name) and value.function.name.startswith(_TENSORS)
+        return "a tensor alone" if is_tensor else ""
+    is_empty = (isinstance(value, list | tuple) and not value) or (isinstance(value, Pairs) and not value.pairs)
+    return NOTHING if is_empty or value is None or isinstance(value, int | float | complex | str | bytes) else ""
