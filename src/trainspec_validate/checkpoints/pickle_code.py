@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 from trainspec_validate.checkpoints.content import PICKLE_START
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_PLACES, UNPACKED_BYTES, LimitError
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, Machine
+from trainspec_validate.checkpoints.pickle_content import Content
+from trainspec_validate.checkpoints.pickles import NUMPY_START, Machine
 from trainspec_validate.system.budget import Count, OverLimitError
 from trainspec_validate.system.process import lacks_memory
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeGuard
 
 from trainspec_validate.checkpoints.counted import Counted
+from trainspec_validate.checkpoints.functions import is_of_a_program
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, SHARED, within
 from trainspec_validate.checkpoints.statistics import Piece, Statistics
 from trainspec_validate.documents.types import CheckpointManifest
@@ -308,9 +309,18 @@ def _of_code(names: Collection[str]) -> str:
     """What loading a file would run, in words."""
     shown = ", ".join(islice(names, _NAMES_SHOWN))
     if len(names) == 1:
-        return f"loading it would run {shown}, which is not among the names that plain state needs"
+        return f"loading it would run {shown}, which is not among the names that plain state needs{_of_programs(names)}"
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-    return f"loading it would run {shown}{more}, which are not among the names that plain state needs"
+    words = f"loading it would run {shown}{more}, which are not among the names that plain state needs"
+    return words + _of_programs(names)
+
+
+def _of_programs(names: Collection[str]) -> str:
+    """That nothing here judges the code of programs, which may run anything."""
+    found = [name for name in names if is_of_a_program(name)]
+    if len(found) > 1:
+        return f"; what {found[0]} and {len(found) - 1:,} more of other programs do is not judged"
+    return f"; what {found[0]} of another program does is not judged" if found else ""
 
 
 @dataclass(frozen=True, slots=True)

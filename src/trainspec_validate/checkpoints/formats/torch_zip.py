@@ -12,8 +12,9 @@ from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
+from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickle_values import Pairs
-from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
 from trainspec_validate.checkpoints.progress import counted, scalars_of
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing, storage_bytes
