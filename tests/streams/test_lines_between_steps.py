@@ -36,7 +36,8 @@ def megatron(step: int, seconds: float, took: float, total: int = 90, scale: flo
     return (
         f" [{moment}] iteration {step:8}/{total:8} | consumed samples: {step * 8:12} | "
         f"elapsed time per iteration (ms): {took * 1000:.1f} | learning rate: 1.000000E-04 | "
-        f"global batch size:     8 | lm loss: {3 - step / 100:.6E} | loss scale: {scale} | grad norm: 1.{step:03} | number of skipped iterations:   0 |\n"
+        f"global batch size:     8 | lm loss: {3 - step / 100:.6E} | loss scale: {scale} | grad norm: 1.{step:03} | "
+        f"number of skipped iterations:   0 |\n"
     )
 
 
