@@ -130,8 +130,8 @@ class Checkpoint:
     """Containers whose content carries a checksum of the format."""
     keys: set[str] = field(default_factory=set)
     """Names of tensors and other state that indexes and headers say."""
-    save_id: str = ""
-    """Identity of the save that the format records in addition to the manifest."""
+    save_ids: set[str] = field(default_factory=set)
+    """Identities of saves that the format records in addition to the manifest: one for each of its parts."""
     pieces: list[Piece] = field(default_factory=list)
     """Where the values of tensors are, as far as it is known."""
     statistics: list[Statistics] | None = None
@@ -174,6 +174,8 @@ class Checkpoint:
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
     hinted_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
+    stated: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Counts of steps and epochs under any such key, by the paths of files: what they count is not known."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
