@@ -11,6 +11,7 @@ import textwrap
 from typing import Any
 
 import msgspec
+from key_examples import BY_KEY
 
 from trainspec_validate.documents.schema import schema_file
 from trainspec_validate.documents.types import KINDS, SIDE_KINDS, Record
@@ -28,13 +29,13 @@ OF_TAGS = {
 }
 """Keys that distinguish alternatives, which no field of a type declares."""
 _NICS = {generation for _, generation in links().nic_rate_bytes_per_second}
-EXAMPLES: dict[tuple[str, str], list[str]] = {
+EXAMPLES: dict[tuple[str, str], list[Any]] = BY_KEY | {
     ("Accelerator", "model"): list(accelerators()),
     ("Accelerator", "vendor"): sorted({entry.vendor for entry in accelerators().values()}),
     ("ScaleUp", "generation"): list(dict.fromkeys(generation for _, generation in links().scale_up)),
     ("Nic", "generation"): sorted(_NICS),
 }
-"""Values of the catalog that editors offer; others are as good."""
+"""Values that editors offer; others are as good."""
 BY_KEYWORD = {
     "additionalProperties": "TS-DOC-005",
     "required": "TS-DOC-006",
@@ -73,7 +74,7 @@ def stream_schema() -> dict[str, Any]:
     definitions = generated["$defs"]
     docstrings = _docstrings()
     for name, definition in definitions.items():
-        _describe_fields(definition, {"k": "Kind of the record.", **docstrings.get(name, {})})
+        _describe_fields(name, definition, {"k": "Kind of the record.", **docstrings.get(name, {})})
     _plain(definitions)
     return {
         "$schema": DRAFT_2020,
@@ -95,10 +96,7 @@ def document_schema(kind: str) -> dict[str, Any]:
     definitions = generated["$defs"]
     docstrings = _docstrings()
     for name, definition in definitions.items():
-        _describe_fields(definition, {**OF_TAGS, **docstrings.get(name, {})})
-        for key, field in definition.get("properties", {}).items():
-            if (name, key) in EXAMPLES:
-                field["examples"] = EXAMPLES[name, key]
+        _describe_fields(name, definition, {**OF_TAGS, **docstrings.get(name, {})})
     root = definitions.pop(model.__name__)
     _plain(root)
     _plain(definitions)
@@ -152,10 +150,12 @@ def _text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _describe_fields(definition: dict[str, Any], docstrings: dict[str, str]) -> None:
+def _describe_fields(name: str, definition: dict[str, Any], docstrings: dict[str, str]) -> None:
     for key, field in definition.get("properties", {}).items():
         if key in docstrings:
             field["description"] = docstrings[key]
+        if (name, key) in EXAMPLES:
+            field["examples"] = EXAMPLES[name, key]
 
 
 def _plain(node: Any) -> None:

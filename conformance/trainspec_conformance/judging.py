@@ -47,7 +47,7 @@ def judge_trial(
     """
     view = View(trial)
     busy = next((why for run in (trial, control or ()) for why in map(_too_busy, run) if why), "")
-    found = [_orderly(scenario, view, busy)]
+    found = [judge_acts(scenario, view, busy)]
     case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
     left_out = REPORT_CHECKS if lacks_reports(stack, scenario) else ()
     wanted = [one for one in scenario.criteria if one.check not in left_out]
@@ -120,8 +120,8 @@ def _places(problem: Problem, numbers: Mapping[int, int]) -> list[str]:
     return own + [f"{entry.file}:{entry.line}" for entry in problem.entries if entry.file and id(entry) in numbers]
 
 
-def _orderly(scenario: Scenario, view: View, busy: str) -> Judged:
-    """Every act of the scenario came about, within the budget, and the trace could be read."""
+def judge_acts(scenario: Scenario, view: View, busy: str) -> Judged:
+    """Every act of the scenario came about within its time limits, and the trace could be read."""
     missing = tuple(f"not arrived: {words}" for words in left_out(scenario, view))
     if missing:
         return Judged(ACTS, passed=False, messages=missing, is_own_failure=True)

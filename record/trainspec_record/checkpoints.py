@@ -51,6 +51,8 @@ _UNFINISHED = re.compile(
     r"[._]?(?:tmp|temp|part|partial|incomplete)[-_.].+|.+?[-_.](?:tmp|temp|part|partial|incomplete)\d*", re.IGNORECASE
 )
 """Names of saves in progress."""
+_SIGNS = "._=+,@%:-"
+"""Signs besides letters and digits in the names of checkpoints that are returned."""
 _STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?(\d{1,12})")
 
 
@@ -347,6 +349,8 @@ def _manifests(directory: Path) -> list[tuple[int, int, Path]]:
             continue
         try:
             step = _read(place).get("step")
+            if step is not None and not (type(step) is int and 0 <= step < 1 << 63):
+                raise ValueError("its step is no whole number from 0 that fits into 63 bits")
         except (OSError, ValueError, RecursionError) as error:
             LOGGER.warning("%s cannot be read: %s", place, error)
             continue
@@ -357,10 +361,18 @@ def _manifests(directory: Path) -> list[tuple[int, int, Path]]:
 def _read(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_MANIFEST_BYTES:
         raise ValueError(f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
-    data = json.loads(path.read_bytes())
+    data = json.loads(path.read_bytes(), object_pairs_hook=_of_unique_keys)
     if not isinstance(data, dict) or not isinstance(data.get("files"), list):
         raise ValueError("it is no manifest")
     return data
+
+
+def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON; of a key that is there twice, readers take one value or the other."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has a key twice")
+    return found
 
 
 def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
@@ -369,7 +381,7 @@ def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
     path = manifest.with_name(manifest.name.removesuffix(f".{MANIFEST}")) if is_file else manifest.parent
     try:
         data = _read(manifest)
-        if problem := _of_another(path.name, data):
+        if problem := _of_another(path.name, data) or _misread(path.name):
             return path, problem
         wanted = {str(one["path"]): (int(one["size_bytes"]), str(one["sha256"])) for one in data["files"]}
         if len(wanted) < len(data["files"]):
@@ -394,6 +406,12 @@ def _of_another(name: str, manifest: Mapping[str, Any]) -> str:
     if match and type(step) is int and step != int(match[1]):
         return f"its manifest states step {step:,}, and its name {int(match[1]):,}"
     return "its name is one of a save in progress" if _UNFINISHED.fullmatch(name) else ""
+
+
+def _misread(name: str) -> str:
+    """Why a name is not returned, in words: a launcher may give it to a shell or write it to a log."""
+    is_plain = name[:1] not in {"-", "~"} and all(sign.isalnum() or sign in _SIGNS for sign in name)
+    return "" if is_plain else "a shell could misread its name: rename it with letters, digits and ._=+,@%:-"
 
 
 def _problem(name: str, wanted: Mapping[str, tuple[int, str]], held: Mapping[str, os.stat_result]) -> str:

@@ -43,7 +43,8 @@ def test_names_of_code_of_a_file_are_one_finding(tmp_path: Path) -> None:
     words = (
         "loading it would run posix.system, mine.A, mine.B, mine.C, mine.D and 1 more, which are not among the names"
     )
-    assert told(tmp_path, "TS-SEC-001") == [f"{words} that plain state needs"]
+    programs = "what mine.A and 4 more of other programs do is not judged"
+    assert told(tmp_path, "TS-SEC-001") == [f"{words} that plain state needs; {programs}"]
     assert next(judged_newest_first(tmp_path)).faults
 
 

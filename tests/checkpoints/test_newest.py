@@ -511,7 +511,7 @@ def test_state_that_all_checkpoints_of_torchtune_share_is_whole(tmp_path: Path) 
 
 
 def test_a_manifest_beside_its_checkpoint_makes_no_pointers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    huggingface(tmp_path / "checkpoint-60", 60)
+    huggingface(tmp_path, 60)
     seal(tmp_path / "checkpoint-60")
     (tmp_path / "checkpoint-60" / "trainspec-manifest.json").rename(tmp_path / "trainspec-manifest.json")
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,7 @@ from trainspec_validate.pipeline.validation import validate
 SAVE = json.dumps({"item_handlers": {"default": "x"}, "init_timestamp_nsecs": 5, "commit_timestamp_nsecs": 9})
 KEYS = [{"key": "b", "key_type": 2}, {"key": "c", "key_type": 2}]
 ENTRY = {"key_metadata": KEYS, "value_metadata": {"value_type": "jax.Array", "write_shape": [4, 3]}}
+ZARR = {"zarr_format": 2, "dtype": "<i4", "compressor": None, "fill_value": None, "order": "C", "filters": None}
 
 
 def tree(*, new: bool) -> str:
@@ -37,7 +38,7 @@ def made(root: Path, *, new: bool) -> Path:
         build(root, "\n".join([*lines, "default/d/0a1b  text values"]))
         store(root / "default")
     else:
-        array = '{"shape": [4, 3], "chunks": [2, 3]}'
+        array = json.dumps({**ZARR, "shape": [4, 3], "chunks": [2, 3]})
         chunks = ["default/b.c/0.0  text v", "default/b.c/1.0  text v"]
         build(root, "\n".join([*lines, f"default/b.c/.zarray  json {array}", *chunks]))
     return root
@@ -232,7 +233,7 @@ def test_arrays_without_a_description_are_named_as_not_judged(tmp_path: Path) ->
 def test_a_cut_chunk_of_zarr_is_told(tmp_path: Path, size: int | None) -> None:
     zstandard = pytest.importorskip("zstandard")
     root = made(tmp_path / "60", new=False)
-    array = '{"shape": [4, 3], "chunks": [2, 3], "compressor": {"id": "zstd"}}'
+    array = json.dumps({**ZARR, "shape": [4, 3], "chunks": [2, 3], "compressor": {"id": "zstd"}})
     build(root, f"default/b.c/.zarray  json {array}")
     for number, content in enumerate((os.urandom(300_000), bytes(300_000))):
         packed_content = zstandard.ZstdCompressor(write_checksum=bool(number)).compress(content)

@@ -83,6 +83,7 @@ def spoil(root: Path, way: str, number: float) -> None:
         entry = {"key_metadata": keys, "value_metadata": {"value_type": "jax.Array"}}
         tree = {"tree_metadata": {"layer/w": entry}, "use_ocdbt": False}
         array = {"shape": [3], "chunks": [3], "dtype": "<f4", "compressor": None, "filters": None}
+        array |= {"zarr_format": 2, "order": "C", "fill_value": None}
         lines = [f"60/_CHECKPOINT_METADATA  json {json.dumps(save)}", f"60/d/_METADATA  json {json.dumps(tree)}"]
         build(root, "\n".join([*lines, f"60/d/layer.w/.zarray  json {json.dumps(array)}"]))
         (root / "60" / "d" / "layer.w" / "0").write_bytes(floats(1, number, 2))

@@ -216,3 +216,29 @@ def twice(directory: Path) -> None:
     manifest = json.loads((directory / MANIFEST).read_text())
     manifest["files"] *= 2
     (directory / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("step-200", '"files": [', '"files": [], "files": ['),
+        ("step-200", '"step": 200', f'"step": 1{"0" * 400}'),
+        ("step-200", '"step": 200', '"step": "200"'),
+        ("step-200\n$(id)", '"step": 200', '"step": 200'),
+        ("step 200", '"step": 200', '"step": 200'),
+        ("-step-200", '"step": 200', '"step": 200'),
+    ],
+)
+def test_a_manifest_or_a_name_that_can_be_misread_is_passed_over(
+    name: str, before: str, after: str, tmp_path: Path
+) -> None:
+    sealed(checkpoint(tmp_path, 100))
+    path = checkpoint(tmp_path, 200)
+    sealed(path)
+    text = (path / MANIFEST).read_text()
+    assert before in text
+    (path / MANIFEST).write_text(text.replace(before, after, 1))
+    path.rename(tmp_path / name)
+    assert newest_good(tmp_path) == tmp_path / "step-100"
+    found = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert found.stdout == f"{tmp_path / 'step-100'}\n"

@@ -385,7 +385,7 @@ def test_helps_name_each_side_that_may_be_wrong(tmp_path: Path) -> None:
     text, own = plan.read_text(encoding="utf-8"), policy.read_text(encoding="utf-8")
     plan.write_text(text.replace("num_accelerators: 128", "num_accelerators: 256"), encoding="utf-8")
     [found] = validate([tmp_path], Selection(select=("TS-CKP-009",))).findings
-    assert found.help == "correct the ranks of the plan: so many nodes have 128"
+    assert found.help == "plan for the 128 ranks of 16 nodes"
     plan.write_text(re.sub(r" +planned_seconds: \S+\n", "", text, count=1), encoding="utf-8")
     policy.write_text(re.sub(r"planned_seconds: \S+", "planned_seconds: 10e3", own, count=1), encoding="utf-8")
     [found] = validate([tmp_path], Selection(select=("TS-CKP-104",))).findings

@@ -368,6 +368,37 @@ def test_slow_slots_of_one_node_are_one_finding(tmp_path: Path, num_slow: int, n
         assert message.endswith("d0 (8), d1 (8), d2 (8)")
 
 
+@pytest.mark.parametrize(("num_slow", "num_findings"), [(4, 1), (5, 1), (7, 1), (8, 0)])
+@pytest.mark.parametrize("kind", ["accelerators", "nics"])
+def test_slots_are_slow_where_most_of_them_are(tmp_path: Path, kind: str, num_slow: int, num_findings: int) -> None:
+    rate = {"rate_bytes_per_second": 50e9} if kind == "nics" else {}
+    devices = [{"name": name, "link_num_lanes": 8 if i < num_slow else 16, **rate} for i, name in enumerate(EIGHT)]
+    found = messages(tmp_path, {"nodes": [node("n1", **{kind: devices})]})
+    assert [pointer for pointer, _ in found] == [f"layout.nodes.0.{kind}"] * num_findings
+
+
+def test_a_faster_slot_of_another_sort_of_nic_slows_no_other(tmp_path: Path) -> None:
+    storage = {"name": "storage", "link_num_lanes": 16, "rate_bytes_per_second": 50e9}
+    compute = [{"name": name, "link_num_lanes": 8, "rate_bytes_per_second": 25e9} for name in EIGHT]
+    unknown = [{"name": name, "link_num_lanes": 8} for name in EIGHT]
+    for others in (compute, unknown):
+        assert messages(tmp_path, {"nodes": [node("n1", nics=[*others, storage])]}) == []
+
+
+@pytest.mark.parametrize("megahertz", [(1410, 1980), (1980, 1410)])
+def test_of_two_clock_limits_the_lower_is_found_in_any_order(tmp_path: Path, megahertz: tuple[int, ...]) -> None:
+    import json
+
+    devices = [
+        {"name": f"gpu{i}", "model": "NVIDIA-H100-80GB-HBM3", "clock_limit_hertz": limit * 1e6}
+        for i, limit in enumerate(megahertz)
+    ]
+    document = overlay(deepcopy(PAIR), {"observed_nodes": [{"name": "n1", "devices": devices}]})
+    (tmp_path / "cluster.yaml").write_text(json.dumps(document), encoding="utf-8")
+    found = validate([tmp_path], Selection(select=("TS-CLU-073",))).findings
+    assert [f.pointer[3] for f in found if "clocks up to" in f.message] == [megahertz.index(1410)]
+
+
 def test_slow_bridges_of_one_node_are_one_finding_for_each_kind_of_device(tmp_path: Path) -> None:
     cards = [f"card-{i:02d}" for i in range(14)]
     whole = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,19 @@ def test_groups_without_a_common_fabric_are_found(tmp_path: Path) -> None:
     bare = groups(HALF, {**HALF, "nics": [{"name": "rail", "fabric": None}]})
     found, _ = judged(tmp_path, "TS-TOP-026", bare, {})
     assert [f.message.rpartition(" and ")[2] for f in found] == ["'b' (no fabric) to 'backend'"]
+
+
+@pytest.mark.parametrize("order", list(permutations([0, 1, 2])), ids=lambda order: "".join(map(str, order)))
+def test_a_job_runs_in_the_groups_that_are_joined_in_any_order(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """Two of three groups of 64 ranks are on one fabric, which is room for 128."""
+    parts = [HALF, {**HALF, "nics": [{"name": "rail", "fabric": "islands"}]}, HALF]
+    mixed = groups(*(parts[index] for index in order))
+    mixed["fabrics"].append({"name": "islands", "transport": "infiniband", "topology": "fat-tree"})
+    _, outcome = judged(tmp_path, "TS-TOP-026", mixed, {"communication": None})
+    assert outcome.verdict is Verdict.PASS
+    more = {"communication": None, "parallelism": {"data": 12, "num_accelerators": 192}}
+    _, outcome = judged(tmp_path, "TS-TOP-026", mixed, more)
+    assert outcome.verdict is Verdict.FAIL
 
 
 JOINED = {"bandwidth_bytes_per_second": 100e9, "latency_seconds": 1e-3}

@@ -46,6 +46,13 @@ def target(origin: Path, address: str, top: Path) -> Path:
     return found / "index.html" if found.is_dir() else found
 
 
+def test_no_page_shows_the_marks_of_a_block_of_code(built: Path) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(built.rglob("*.html"))}
+    broken = [path.as_posix() for path, text in texts.items() if "excerpt=" in text or "```" in text]
+    assert texts
+    assert broken == []
+
+
 def test_links_lead_somewhere(built: Path) -> None:
     broken = []
     for origin in sorted(built.rglob("*.html")):

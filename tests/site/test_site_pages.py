@@ -366,6 +366,8 @@ def test_the_verdicts_on_stacks_are_a_page_that_others_lead_to(tmp_path: Path) -
     page = (tmp_path / "pages" / "reference" / "stacks.md").read_text(encoding="utf-8")
     assert page.startswith("# Verdicts of stacks in each scenario")
     assert "](README.md)" not in page
+    excerpt = (tmp_path / "pages" / "guide" / "mixture-of-experts.md").read_text(encoding="utf-8")
+    assert '```yaml title="examples/plans/deepseek-v3-gb200.yaml"' in excerpt
     for name in ("00-introduction", "00-contract", "14-faults"):
         assert "](../reference/stacks.md)" in (tmp_path / "pages" / "v1" / f"{name}.md").read_text(encoding="utf-8")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Key = tuple[str, str]
 KINDS = {"cluster.yaml": "ClusterProfile", "plan.yaml": "TrainingPlan", "checkpoint.yaml": "CheckpointPolicy"}
 """Kinds of the excerpts in examples of requirements, by their file."""
 SAMPLES = ("spec/v1/base/*.yaml", "examples/*/*.yaml", "conformance/stacks/*.yaml", "conformance/scenarios/*/*.yaml")
-SAMPLES += ("conformance/results/*-torch/report.json",)
+SAMPLES += ("conformance/results/*-torch/report.json", "conformance/results/*/report*.json")
 TEXTS = ("spec/guide/*.md", "spec/v1/*.md")
 """Pages that show whole documents in fences."""
 FENCE = re.compile(r"^```(?:yaml|json)[^\n]*\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -34,9 +34,9 @@ INTRODUCTION = """\
 # Data model
 
 A page for each kind of document, made from its [schema](../../schemas/v1/README.md): every key with its type, unit,
-bounds and meaning, a value from a document or example of the repository, or one that the schema names, and the
-requirements whose check or example concerns the key. Units are UCUM codes. [Documents](../v1/01-documents.md)
-specifies the form that all kinds share.
+bounds and meaning, an example, and the requirements whose check or example concerns the key. An example is a value
+from a document of the repository, or one that the schema gives; a long one ends with `…`. Units are UCUM codes.
+[Documents](../v1/01-documents.md) specifies the form that all kinds share.
 
 | kind | describes |
 |---|---|
@@ -51,6 +51,7 @@ class Kind:
     schema: Mapping[str, Any]
     examples: dict[Key, str] = field(default_factory=dict)
     cut_examples: dict[Key, str] = field(default_factory=dict)
+    shared_examples: dict[Key, str] = field(default_factory=dict)
     requirements: dict[Key, list[str]] = field(default_factory=dict)
 
     @property
@@ -106,6 +107,7 @@ def pages(root: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for fence in FENCE.finditer(path.read_text(encoding="utf-8")):
             if "kind" in fence["text"]:
                 _take_examples(kinds, _read_or_none(fence["text"]))
+    _share(kinds.values())
     rows = [f"| [{name}]({name}.md) | {kinds[name].schema['description']} |" for name in sorted(kinds)]
     return {"index.md": INTRODUCTION + "\n".join([*rows, ""])} | {
         f"{name}.md": _page(kind, {str(entry["id"]): str(entry["chapter"]) for entry in entries})
@@ -154,10 +156,48 @@ def _take_excerpts(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
 def _keep_examples(kind: Kind, values: Iterable[tuple[Key, Any]]) -> None:
     for key, value in values:
         text = json.dumps(value, ensure_ascii=False, default=str)
-        if not isinstance(value, dict) and len(text) <= MAX_EXAMPLE and "{" not in text:
+        if not isinstance(value, dict) and value != [] and len(text) <= MAX_EXAMPLE and "{" not in text:
             kind.examples.setdefault(key, text.strip('"'))
-        elif isinstance(value, str):
-            kind.cut_examples.setdefault(key, f"{value[: MAX_EXAMPLE - 1].split(chr(10))[0].strip()}…")
+        elif cut := _cut(value):
+            kind.cut_examples.setdefault(key, cut)
+
+
+def _text(value: Any) -> str | None:
+    text = json.dumps(value, ensure_ascii=False)
+    return text.strip('"') if len(text) <= MAX_EXAMPLE and not isinstance(value, dict) else _cut(value)
+
+
+def _cut(value: Any) -> str | None:
+    """The begin of a long value: of a text, of the items of a list, of the pairs of a mapping.
+
+    >>> _cut({"NCCL_DEBUG": "INFO"}), _cut(["rank-0.json"] * 9), _cut([{"step": 1}])
+    ('{"NCCL_DEBUG": "INFO"}', '["rank-0.json", "rank-0.json", …]', None)
+    """
+    if isinstance(value, str):
+        return value if len(value) < MAX_EXAMPLE else f"{value[: MAX_EXAMPLE - 1].split(chr(10))[0].strip()}…"
+    if isinstance(value, list) and value and not isinstance(value[0], dict | list):
+        return _first("[{}]", [json.dumps(item, ensure_ascii=False, default=str) for item in value])
+    if isinstance(value, dict) and value:
+        return _first(
+            "{{{}}}", [json.dumps({key: inner}, ensure_ascii=False, default=str)[1:-1] for key, inner in value.items()]
+        )
+    return None
+
+
+def _first(form: str, items: Sequence[str]) -> str:
+    """As many of the items as there is room for, at least one."""
+    number = max([1, *(n for n in range(1, len(items) + 1) if len(", ".join(items[:n])) <= MAX_EXAMPLE)])
+    shown = [item if len(item) <= MAX_EXAMPLE else f'{item[: MAX_EXAMPLE - 2].strip()}…"' for item in items[:number]]
+    return form.format(", ".join([*shown, *(["…"] if number < len(items) else [])]))
+
+
+def _share(kinds: Collection[Kind]) -> None:
+    """Show a key of a definition that several kinds have with the value that one of them gives."""
+    for kind in kinds:
+        for other in kinds:
+            for key, value in [*other.examples.items(), *other.cut_examples.items()]:
+                if key[0] and kind.schema["$defs"].get(key[0], {}) == other.schema["$defs"][key[0]]:
+                    kind.shared_examples.setdefault(key, value)
 
 
 def _take_requirement(kinds: Mapping[str, Kind], entry: Mapping[str, Any]) -> None:
@@ -192,7 +232,11 @@ def _row(kind: Kind, key: Key, node: Mapping[str, Any], chapters: Mapping[str, s
     needed = key[1] in kind.definition(key[0]).get("required", ())
     used = [node["x-requirement"]] if isinstance(node.get("x-requirement"), str) else []
     used += [each for each in kind.requirements.get(key, ()) if each not in used]
-    example = kind.examples.get(key) or _named_value(node) or kind.cut_examples.get(key)
+    given = kind.examples.get(key) or kind.cut_examples.get(key) or kind.shared_examples.get(key)
+    example = given or next(map(_text, node.get("examples", ())), None) or _named_value(node)
+    kept_elsewhere = "](#" in _type(node) or _type(node) == "mapping"
+    if example and example.startswith("{") and kept_elsewhere:
+        example = None
     cells = (
         f"**`{key[1]}`**" if needed else f"`{key[1]}`",
         _type(node),

@@ -20,6 +20,8 @@ MADE_BY = re.compile(r"\A(?P<settings>---\n.*?\n---\n)?<!--.*?-->\n+", re.DOTALL
 """The comment on how a page was made. Where it comes first, neither MkDocs nor Zensical takes the title below it."""
 WHOLE_LINK = re.compile(r"(?<!!)\[(?P<words>(?:[^\[\]]|\[[^\[\]]*\])*)" + LINK.pattern + r"(?:\{ [^}\n]*\})?")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+EXCERPT = re.compile(r'^(```+\w+ )excerpt="', re.MULTILINE)
+"""The file that an excerpt is from. SuperFences takes a block with an option that it does not know for plain text."""
 NOT_PAGES = ("overrides",)
 TABLES = tuple(downloads.TABLES)
 INDEX = "requirements.json"
@@ -49,7 +51,7 @@ def stage(root: Path, target: Path, repository: str) -> None:
         text = with_stacks_links(page.read_text(encoding="utf-8"), source, root)
         text = with_repository_links(text, source, root, repository)
         text = outside_fences(text, lambda part: source_links.with_source_links(part, repository))
-        text = term_links.with_tooltips(text, meanings)
+        text = EXCERPT.sub(r'\1title="', term_links.with_tooltips(text, meanings))
         page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:

@@ -98,7 +98,7 @@ def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("recovers-from-undamaged")
 def recovers_from_undamaged(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A recovery of a running job leaves out a checkpoint that was damaged meanwhile."""
+    """A recovery of a running job leaves out a checkpoint that was damaged after its commit."""
     damaged = {record.checkpoint: entry for entry, record in case.trial.of(Damaged)}
     struck = [entry.seconds for entry, _ in case.trial.injections()]
     if not damaged or not struck:
@@ -233,7 +233,7 @@ def canary_lives(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("saves-over-left-over")
 def saves_over_left_over(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A step of which a part lay there already is committed all the same, under that name or another one."""
+    """A step with a partial checkpoint in the store is committed all the same, under that name or another one."""
     left = [(entry, one) for entry, one in case.trial.of(Damaged) if one.kind == "partial-directory"]
     if not left:
         raise CannotJudgeError("no partial directory was left")

@@ -20,7 +20,7 @@ DURATION_SECONDS = 5.0
 
 @check("tells-no-fault")
 def tells_no_fault(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """No fault is reported, but of kinds that are allowed, and no step is done in a new attempt by itself."""
+    """No fault is reported, except of kinds that the scenario allows, and no step is completed in a new attempt."""
     if not case.trial.largest_step():
         raise CannotJudgeError("the trace reports no step")
     for entry, record in case.trial.faults():

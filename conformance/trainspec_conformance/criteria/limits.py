@@ -15,7 +15,10 @@ from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
 
 @check("gives-up")
 def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A job that makes no progress is stopped after as many attempts as declared, with an end that says so."""
+    """A job that makes no progress stops by itself, with an end that says so and a status other than 0.
+
+    At most `max_restarts_without_progress` and two more attempts in a row reach no new step.
+    """
     attempts = {record.attempt for _, record in case.trial.of(Restore)}
     if not attempts:
         raise CannotJudgeError("no rank reported the state that it resumed from")

@@ -70,7 +70,7 @@ def wire_bytes(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("unbiased")
 def unbiased(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The mean of many roundings by chance is as near to the value as chance allows, and each is of the format."""
+    """The mean of many stochastic roundings is as near to the value as chance allows, and each is of the format."""
     answer = answer_of(case, criterion)
     values_E, num_draws = answer.asked("values"), answer.question["num_draws"]
     drawn_DE = answer.array("dequantised", (num_draws, len(values_E)))
@@ -98,7 +98,7 @@ def _is_bfloat16(values: Array) -> bool:
 
 @check("small-updates")
 def small_updates(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Updates too small for the format add up in the mean, or are all lost where rounding is to the nearest."""
+    """Increments below the resolution add up in the mean if rounded stochastically, and are lost if to nearest."""
     answer = answer_of(case, criterion)
     asked = answer.question
     values_C = answer.array("values", (asked["num_copies"],))

@@ -91,7 +91,7 @@ def scales(rule: dict[str, Any], overflows: Sequence[bool]) -> list[float]:
 
 @check("loss-scale")
 def loss_scale(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The scale takes the path that the rule gives, exactly."""
+    """The states of the loss scaler are exactly those that the rule gives."""
     answer = answer_of(case, criterion)
     overflows = answer.question["overflows"]
     wanted = scales(answer.question["loss_scaling"], overflows)

@@ -32,7 +32,7 @@ def _updates(answer: Answer) -> Array:
 
 @check("updates-as-declared")
 def updates_as_declared(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A gradient that is so many times larger gives an update that is as much larger, up to the limit, if there is one.
+    """A gradient that is a factor larger changes the parameters by that factor more, up to the clipping limit.
 
     The first factor is 1 and gives the gradient; its norm is below the limit.
     """

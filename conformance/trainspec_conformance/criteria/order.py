@@ -17,7 +17,7 @@ from trainspec_validate.documents.types.trace import Save, StepDone
 
 @check("one-attempt")
 def one_attempt(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The job does not start again because of this."""
+    """All steps are completed in one attempt."""
     attempts = {record.attempt for _, record in case.trial.of(StepDone)}
     if not attempts:
         raise CannotJudgeError("the trace reports no step")
@@ -27,7 +27,7 @@ def one_attempt(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("one-lineage")
 def one_lineage(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """No attempt completes a step or commits a save once ranks of a newer one have gone on."""
+    """No attempt completes a step or commits a save once ranks of a newer one train."""
     begun: dict[int, float] = {}
     for entry, record in case.trial.restores():
         begun.setdefault(record.attempt, entry.seconds)
@@ -46,7 +46,7 @@ def one_lineage(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("ends-in-grace")
 def ends_in_grace(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Asked to end, the command ends by itself within the notice that it claims to need."""
+    """Asked to end, the command ends by itself within `grace_seconds`."""
     asked = [(entry, record) for entry, record in case.trial.exits() if record.asked]
     if not asked:
         raise CannotJudgeError("the command was not asked to end, or had ended before")
@@ -122,7 +122,7 @@ def each_sample_once(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("same-end-where-bitwise")
 def same_end_where_bitwise(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Where bitwise equality is claimed, the state at the end has the digest of the run without faults."""
+    """Where `bitwise` is claimed, the state at the end has the digest of the baseline run."""
     if case.claims.resume_class != "bitwise":
         return
     if case.control is None:

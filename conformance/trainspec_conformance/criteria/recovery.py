@@ -33,7 +33,7 @@ def fault(case: Case) -> tuple[Entry, Injected]:
 
 @check("completes")
 def completes(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The run comes to its planned end by itself, on every rank."""
+    """The run comes to its planned end by itself, with status 0, on every rank, and reports it as completed."""
     wanted = case.scenario.job.num_steps
     exits = case.trial.exits()
     if not exits or exits[-1][1].status != 0:
@@ -73,7 +73,10 @@ def _listed(ranks: set[int]) -> str:
 
 @check("detected-within")
 def detected_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The stack reports the fault in time."""
+    """The stack reports the fault in the claimed time after its injection.
+
+    That is `hang_detection_seconds` for a rank that is stopped or slow, else `detection_seconds`.
+    """
     entry, injected = fault(case)
     hang = injected.kind in {"stop", "slow"}
     limit = criterion.seconds or (case.claims.hang_detection_seconds if hang else case.claims.detection_seconds)
@@ -89,7 +92,7 @@ def detected_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("noticed-within")
 def noticed_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A hang that the stack brought about itself is reported in time after the last step before it."""
+    """A hang that the stack caused itself is reported within `hang_detection_seconds` of the last step before it."""
     limit = criterion.seconds or case.claims.hang_detection_seconds
     reported = case.trial.faults()
     if not reported:
@@ -107,7 +110,10 @@ def noticed_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("recovered-within")
 def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """All ranks complete a step in time after the fault."""
+    """The recovery time, from the injected fault, is at most `recovery_seconds`.
+
+    It ends when all ranks of an attempt after the fault have completed an optimizer step with a finite loss.
+    """
     entry, injected = fault(case)
     limit = criterion.seconds or case.claims.recovery_seconds
     first = next(case.trial.first_steps(entry.seconds), None)
@@ -121,7 +127,10 @@ def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("lost-steps-at-most")
 def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Recomputed optimizer steps are at most those that the checkpoint interval allows."""
+    """Lost steps are at most one checkpoint interval and one step.
+
+    They are the steps that were completed before the restore and are not in the restored state.
+    """
     entry, _ = fault(case)
     limit = criterion.steps if criterion.steps is not None else case.scenario.job.checkpoint_interval_steps + 1
     restores = case.trial.restores(entry.seconds)
@@ -138,7 +147,7 @@ def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("not-from-nothing")
 def not_from_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Training after a fault or a start does not resume from the initial state."""
+    """After the last fault or start no rank resumes from the initial state."""
     since = max([case.trial.start_seconds, *(entry.seconds for entry, _ in case.trial.injections())])
     restores = case.trial.restores(since)
     if case.scenario.job.faults:  # damage that the stack does to itself strikes its first attempt
@@ -153,7 +162,7 @@ def not_from_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("faults-reported")
 def faults_reported(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """As many faults are reported as there were, each once."""
+    """As many faults are reported as there were; reports of one kind in one attempt count as one."""
     wanted = criterion.num if criterion.num is not None else len(case.trial.injections())
     if wanted and not case.trial.injections() and not case.scenario.job.faults:
         raise CannotJudgeError("nothing was injected")
@@ -216,7 +225,7 @@ def _pauses_left_out(case: Case) -> Iterator[Problem]:
 
 @check("quiet")
 def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Nothing is reported and nothing restarts where nothing went wrong."""
+    """No fault is reported and no new attempt begins where nothing went wrong."""
     if not case.trial.largest_step():
         raise CannotJudgeError("the trace reports no step")
     for entry, record in case.trial.faults():

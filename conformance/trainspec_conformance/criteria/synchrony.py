@@ -53,7 +53,7 @@ def batch_as_asked(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("batch-as-told")
 def batch_as_told(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each change of the batch is in the stream: the samples that are counted grow by the batch of each update."""
+    """Each change of the batch is in the stream: counted samples grow by the batch of each optimizer step."""
     counts = {step: point for (_, step), point in told.of_job(case.trial, "train.sample.count").items()}
     grown = [step for step in sorted(counts) if step - 1 in counts]
     if len(grown) < (criterion.num or 1):

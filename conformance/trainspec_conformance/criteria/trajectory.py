@@ -82,7 +82,10 @@ def _compared(case: Case, criterion: Criterion) -> tuple[Mapping[int, Step], Map
 
 @check("same-trajectory")
 def same_trajectory(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Losses are those of the run without faults: equal, or within what the stack claims."""
+    """After the earliest restored step, losses are those of the baseline run.
+
+    They are equal for the claim `bitwise`, else within `relative_tolerance` or the tolerance of the scenario.
+    """
     done, wanted, common = _compared(case, criterion)
     tolerance = criterion.tolerance
     if tolerance is None:
@@ -97,7 +100,7 @@ def same_trajectory(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("same-rates")
 def same_rates(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Learning rates are exactly those of the run without faults."""
+    """Learning rates are exactly those of the baseline run."""
     done, wanted, common = _compared(case, criterion)
     for step in common:
         if done[step].learning_rate != wanted[step].learning_rate:
@@ -109,7 +112,7 @@ def same_rates(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("same-samples")
 def same_samples(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each step consumed the samples of the run without faults: none is skipped, none repeated."""
+    """Each step consumes the samples of the baseline run: none is skipped, none repeated."""
     done, wanted, common = _compared(case, criterion)
     if not any(one.sample_ids for one in wanted.values()):
         raise CannotJudgeError("the trace names no samples")

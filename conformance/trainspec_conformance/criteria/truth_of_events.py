@@ -111,7 +111,7 @@ def _entries(found: list[tuple[Entry, Streamed]]) -> tuple[Entry, ...]:
 
 @check("waits-as-seen")
 def waits_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Time that a rank waits for data is reported as long as steps are longer for it than in the run without delay."""
+    """Time that a rank waits for data is reported as long as its steps are longer than those of the baseline run."""
     planted = [one for one in case.scenario.job.faults if one.kind == "data-delay"]
     if case.control is None or not planted:
         raise CannotJudgeError("no delay of data was planted, or there is no run without one")

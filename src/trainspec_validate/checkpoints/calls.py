@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from trainspec_validate.checkpoints.functions import (
     RETURNED,
-    STORED,
     Way,
     class_inside,
     class_of_partial,
@@ -18,8 +17,8 @@ from trainspec_validate.checkpoints.functions import (
     misuses,
     names_in,
     runs_when_called,
-    stores_function,
 )
+from trainspec_validate.checkpoints.held import STORED, stores_function
 from trainspec_validate.checkpoints.pickle_values import Inert, Name
 
 _CALLS_ITS_FIRST: Final = frozenset({"_rebuild_from_type", "_rebuild_from_type_v2", "_rebuild_wrapper_subclass"})

@@ -17,7 +17,15 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from trainspec_validate.checkpoints.allowed import is_allowed
-from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
+from trainspec_validate.checkpoints.libraries import (
+    EVALUATING,
+    FRAMEWORKS,
+    is_beside,
+    is_kind,
+    is_over_numbers,
+    is_rebuilder,
+)
+from trainspec_validate.checkpoints.pickle_values import Inert, Name
 
 _OF_OTHER_VERSIONS: Final = frozenset(
     {"annotationlib", "asynchat", "asyncore", "binhex", "compression", "crypt", "distutils", "dummy_threading"}
@@ -82,34 +90,9 @@ _INERT: Final = {
     "pathlib._local": {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"},
 }
 """Names that plain state is made with. None of them runs what it is given, opens a file or starts a program."""
-_REBUILDS: Final = re.compile(
-    r"torch(\._utils|\._tensor|\.nn\.parameter|\.nested\._internal\.nested_tensor|\.sparse\w*)?\._?rebuild\w*"
-    r"|torch\.jit\._pickle\.\w+"
-    r"|numpy\.random\.(\w+\.)?__(\w+_ctor|pyx_unpickle_\w+)|numpy\.ma\.(core|mrecords)\._m\w*reconstruct"
-    r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\.(rec|_?core\.records)\.(recarray|record)"
-    r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
-    r"|(numpy|torch)\.(((u|q|qu|c|b)?(int|float|complex)(\d+\w*)?)|(str|bytes|object|void|bool|half|(long)?double|timedelta|datetime)(_|\d+)?)"
-)
-_KINDS: Final = re.compile(
-    r"torch\.(nn|optim|amp|cuda\.amp|ao|quantization|distributions|jit|utils\.(data|hooks)|return_types|torch_version)(\.\w+)*"
-    r"|torch\.(fx\.(graph|node|immutable_collections)|storage|sparse|nested|backends|serialization|_tensor|_subclasses)(\.\w+)*"
-    r"|torch\.distributed\.(tensor|_tensor|_shard|fsdp|optim|device_mesh|algorithms)(\.\w+)*"
-    r"|torch\.distributed\.checkpoint\.(metadata|planner|default_planner|stateful)\.\w+"
-    r"|torch\._dynamo\.(eval_frame\.OptimizedModule|decorators\._DimRange)|torch(\._C)?\.(\w*Storage\w*|\w*Tensor\w*|Size|Generator)"
-    r"|numpy\.(random|ma|dtypes|polynomial|matrixlib)(\.\w+)*"
-)
-"""Classes of PyTorch and NumPy that hold layers, optimizers and values, and do nothing but that when they are made."""
 RETURNED: Final = "a function that another call returns"
-STORED: Final = "a function that is stored under a name which loaders call"
 _HIDDEN: Final = re.compile(r"(?:^|\.)__\w*__(?:\.|$)")
 """A part of a name that leads from a module or class to how it was made, and so to every function."""
-_OF_FRAMEWORKS: Final = frozenset({"torch", "torchgen", "functorch", "numpy"})
-"""Packages that come with PyTorch and NumPy."""
-_OF_ENVIRONMENTS: Final = frozenset(
-    {"sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
-    | {"yaml", "joblib", "cloudpickle", "dill"}
-)
-"""Requirements of PyTorch, and pickling libraries, which evaluate (`sympy.sympify`) or load what they are given."""
 _REBUILDS_OF_PROGRAMS: Final = re.compile(
     r"_*(re(build|construct|store|create)|pyx_unpickle|new_\w*Index$)\w*", re.ASCII
 )
@@ -155,27 +138,58 @@ _ITERATES: Final = frozenset(
 _OR: Final = (Name("operator", "or_"), Name("_operator", "or_"))
 _BOUND_TO_FILES: Final = frozenset({"_io", "io", "numpy", "pathlib"})
 """Modules whose objects have methods that write files."""
+_OF_STORAGES: Final = frozenset({"dump", "from_file", "save", "tofile"})
+"""Methods of storages, arrays and programs of PyTorch that write files."""
+_METHODS: Final = frozenset(
+    {name for kind in (str, bytes, int, float, list, dict, set, tuple) for name in dir(kind) if name[0] != "_"}
+    | {"cpu", "detach", "item", "max", "mean", "min", "numpy", "std", "sum", "tolist"}
+)
+"""Methods of values, arrays and tensors, which run nothing and write nowhere."""
+_TAKEN_FOR_CONTAINERS: Final = frozenset({"Namespace", "SimpleNamespace", "partial", "partialmethod"})
+"""Classes whose objects a container takes for another one, where they have what it calls."""
+_PATH: Final = re.compile(r"\w+(\.\w+)+")
 _OBJECTS: Final = frozenset({"builtins.object", "__builtin__.object"})
 _MAKES_CLASSES: Final = frozenset({("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")})
 
 
 def runs_by_name(module: str, name: str) -> bool:
-    """Whether a name is one of the standard library that plain state does not need, or a path to one.
+    """Whether a name may run something, be it called or only given to an object of a library that then calls it.
+
+    Such are those of the standard library that plain state does not need, those of a framework that are not listed,
+    functions of the packages next to it, and paths to any of these.
 
     >>> runs_by_name("posix", "system"), runs_by_name("torch.serialization", "os.system")
     (True, True)
     >>> runs_by_name("functools", "partial"), runs_by_name("my.settings", "Model.Kind")
     (False, False)
+    >>> runs_by_name("torch.hub", "load"), runs_by_name("torch.nn.functional", "relu"), runs_by_name("my", "run")
+    (True, False, False)
     """
-    module, name = _of_today(module, name)
+    module, name = of_today(module, name)
     if is_allowed(module, name):
         return False
-    if _is_of_python(module):
+    if is_of_python(module):
         return not _is_inert(module, name)
-    return _HIDDEN.search(name) is not None or ("." in name and _is_of_python(name))
+    if _HIDDEN.search(name) is not None or ("." in name and is_of_python(name)):
+        return True
+    if module.partition(".")[0] in FRAMEWORKS:
+        return not (is_kind(module, name) if is_class(name) else _is_listed(module, name))
+    if is_class(name):
+        return False
+    return _leads_through_modules(name) or (is_beside(module, name) and not is_rebuilt(module, name))
 
 
-def _is_of_python(module: str) -> bool:
+def _is_listed(module: str, name: str) -> bool:
+    return is_rebuilder(module, name) or is_over_numbers(module, name)
+
+
+def _leads_through_modules(name: str) -> bool:
+    """Whether a path leads through what is no class, such as a module that another one imports."""
+    return any(not is_class(part) for part in name.split(".")[:-1])
+
+
+def is_of_python(module: str) -> bool:
+    """Whether a module comes with Python."""
     first = module.partition(".")[0]
     return first in _LIBRARY or _BESIDE.fullmatch(first) is not None
 
@@ -204,21 +218,21 @@ def runs_when_called(module: str, name: str, way: Way = "called") -> bool:
     >>> runs_when_called("sympy", "sympify"), runs_when_called("sympy", "Poly"), runs_when_called("my", "Settings")
     (True, True, False)
     """
-    module, name = _of_today(module, name)
+    module, name = of_today(module, name)
     if name in _ON_VALUES.get(module, ()) or (module, name) in _MAKES_CLASSES:
         return True
     first = module.partition(".")[0]
     if (module, name) == ("torch.distributed.device_mesh", "DeviceMesh"):
         return way == "called"  # it connects to other processes; what trainers save has its fields alone
-    if is_allowed(module, name) or (_is_of_python(module) and _is_inert(module, name)):
+    if is_allowed(module, name) or (is_of_python(module) and _is_inert(module, name)):
         return False
-    if _is_of_python(module):
-        return "." in name and not _is_class(name)
-    if first in _OF_FRAMEWORKS:
-        return (_KINDS if _is_class(name) else _REBUILDS).fullmatch(f"{module}.{name}") is None
-    if first in _OF_ENVIRONMENTS and way != "bare":
+    if is_of_python(module):
+        return "." in name and not is_class(name)
+    if first in FRAMEWORKS:
+        return not (is_kind if is_class(name) else is_rebuilder)(module, name)
+    if first in EVALUATING and way != "bare":
         return True
-    if _is_class(name):
+    if is_class(name):
         own = name.rpartition(".")[2]
         return own in _OF_PROCESSES or _OF_FILES.fullmatch(own) is not None
     return "." in name or (way == "called" and not is_rebuilt(module, name))
@@ -235,10 +249,21 @@ def is_rebuilt(module: str, name: str) -> bool:
 
 def is_rebuilt_by_a_program(module: str, name: str) -> bool:
     """Whether `is_rebuilt`, and the function is none of PyTorch or NumPy: it may return a function."""
-    return module.partition(".")[0] not in _OF_FRAMEWORKS and is_rebuilt(module, name)
+    return module.partition(".")[0] not in FRAMEWORKS and is_rebuilt(module, name)
 
 
-def _is_class(name: str) -> bool:
+def is_of_a_program(path: str) -> bool:
+    """Whether a full name of code is none of Python, PyTorch or the other frameworks that are listed.
+
+    >>> is_of_a_program("my.Settings"), is_of_a_program("torch.nn.Linear"), is_of_a_program("a pickle inside")
+    (True, False, False)
+    """
+    is_name = _PATH.fullmatch(path) is not None
+    return is_name and not is_of_python(path) and path.partition(".")[0] not in FRAMEWORKS
+
+
+def is_class(name: str) -> bool:
+    """Whether the last part of a name is that of a class: it begins with a capital letter."""
     return name.rpartition(".")[2].lstrip("_")[:1].isupper()
 
 
@@ -265,13 +290,16 @@ def misuses(function: Name, arguments: Any) -> bool:
     >>> misuses(Name("builtins", "getattr"), ("object", "name"))
     False
     """
-    called = _of_today(function.module, function.name)
+    called = of_today(function.module, function.name)
     given = arguments if isinstance(arguments, tuple) else (arguments,) * 3
     if called == ("builtins", "getattr"):
         fetched = given[1] if len(given) > 1 else None
         if fetched == "__new__" and isinstance(given[0], Name) and str(given[0]) in _OBJECTS:
             return False  # it makes an object without anything else, as the operation NEWOBJ does
-        return not isinstance(fetched, str) or fetched.startswith("__") or _writes_files(given[0])
+        is_odd = not isinstance(fetched, str) or fetched.startswith("__")
+        return is_odd or _writes_files(given[0]) or _is_of_a_framework(given[0], fetched)
+    if called[0] in {"operator", "_operator"} and called[1] in {"attrgetter", "methodcaller"}:
+        return not _reads_values(called[1], given)
     if called in {("functools", "reduce"), ("_functools", "reduce")}:
         return not _is_union(given)
     if called in {("builtins", "type"), ("builtins", "iter")}:
@@ -281,10 +309,35 @@ def misuses(function: Name, arguments: Any) -> bool:
     return called[0] in {"operator", "_operator"} and called[1] == "getitem" and not isinstance(given[0], Name)
 
 
+def _is_of_a_framework(target: Any, fetched: Any) -> bool:
+    """Whether an attribute of a framework is neither a function over numbers, a value of a class nor of an object."""
+    if not isinstance(fetched, str):
+        return True
+    if isinstance(target, Inert):
+        made = target.function
+        is_known = isinstance(made, Name) and made.module.partition(".")[0] in FRAMEWORKS
+        return is_known and (fetched.startswith("_") or fetched in _OF_STORAGES)
+    if not isinstance(target, Name) or target.module.partition(".")[0] not in FRAMEWORKS:
+        return False
+    return not (fetched[:1].isupper() or is_over_numbers(f"{target.module}.{target.name}", fetched))
+
+
+def _reads_values(called: str, given: tuple[Any, ...]) -> bool:
+    """Whether what fetches attributes, or calls a method, does it by names of which none runs anything."""
+    if called == "methodcaller":
+        return bool(given) and isinstance(given[0], str) and given[0] in _METHODS
+    names = [part for one in given for part in (one.split(".") if isinstance(one, str) else [""])]
+    return all(part and not part.startswith("_") for part in names)
+
+
 def _is_of_a_program(value: Any) -> bool:
     """Whether a value is an object of a class that may run what it likes when a container takes its items."""
     made = value.function if isinstance(value, Inert) else None
-    return isinstance(made, Name) and not is_allowed(made.module, made.name) and not _is_of_python(made.module)
+    if not isinstance(made, Name):
+        return made is not None
+    if made.name in _TAKEN_FOR_CONTAINERS:
+        return True
+    return not is_allowed(made.module, made.name) and not is_of_python(made.module)
 
 
 def _is_union(given: tuple[Any, ...]) -> bool:
@@ -304,14 +357,14 @@ def class_inside(function: Any) -> Any:
     if not isinstance(function, Inert) or not isinstance(function.function, Name):
         return function
     called, given = function.function, function.arguments
-    is_fetched = _of_today(called.module, called.name) == ("builtins", "getattr")
+    is_fetched = of_today(called.module, called.name) == ("builtins", "getattr")
     if not is_fetched or not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], Name):
         return function
     outer, name = given
     if not isinstance(name, str):
         return function
     module, path = outer.module, f"{outer.name}.{name}"
-    is_own = not _is_of_python(module) and module.partition(".")[0] not in _OF_FRAMEWORKS
+    is_own = not is_of_python(module) and module.partition(".")[0] not in FRAMEWORKS
     return Name(module, path) if (is_own and name[:1].isupper()) or _is_inert(module, path) else function
 
 
@@ -327,36 +380,12 @@ def class_of_partial(function: Any, arguments: Any) -> Any:
         return function
     new = state[0]
     is_new = isinstance(new, Inert) and isinstance(new.function, Name) and isinstance(new.arguments, tuple)
-    if not is_new or _of_today(new.function.module, new.function.name) != ("builtins", "getattr"):
+    if not is_new or of_today(new.function.module, new.function.name) != ("builtins", "getattr"):
         return function
     is_of_object = len(new.arguments) == 2 and str(new.arguments[0]) in _OBJECTS and new.arguments[1] == "__new__"
     return state[1][0] if is_of_object and isinstance(new.arguments[0], Name) else function
 
 
-_CALLED_BY_LOADERS: Final = frozenset({"__setstate__", "add", "append", "extend"})
-
-
-def stores_function(state: Any, depth: int = 3) -> bool:
-    """Whether the state of an object gives it a function under a name that unpicklers call on objects."""
-    if isinstance(state, Inert):
-        return depth > 0 and any(stores_function(part, depth - 1) for part in (state.arguments, state.items))
-    pairs = state.pairs if isinstance(state, Pairs) else ()
-    if any(_is_called(key) and isinstance(value, Inert | Name) for key, value in pairs):
-        return True
-    if not isinstance(state, tuple | list) or depth == 0:
-        return False
-    if len(state) == 2 and _is_called(state[0]) and isinstance(state[1], Inert | Name):
-        return True
-    return any(stores_function(part, depth - 1) for part in state)
-
-
-def _is_called(key: Any) -> bool:
-    """Whether a key is one of these names, or a text that a call makes and no reader can tell."""
-    made = key.function if isinstance(key, Inert) else None
-    is_made = isinstance(made, Name) and _of_today(made.module, made.name) == ("builtins", "str")
-    return is_made or (isinstance(key, str) and key in _CALLED_BY_LOADERS)
-
-
-def _of_today(module: str, name: str) -> tuple[str, str]:
+def of_today(module: str, name: str) -> tuple[str, str]:
     """A name of Python 2 as that of Python 3."""
     return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))

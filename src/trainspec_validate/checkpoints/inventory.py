@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from trainspec_validate.checkpoints.lone_values import is_lone
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.pickle_code import code_of
 from trainspec_validate.checkpoints.progress import progress_of
-from trainspec_validate.checkpoints.save_names import STEP_NAME, is_counted
+from trainspec_validate.checkpoints.save_names import EPOCHS, STEP_NAME, STEP_WORDS, counts_in, is_counted, names_rank
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
-from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 from trainspec_validate.system.process import memory_of_the_machine
 
 POINTERS = frozenset(
@@ -100,6 +100,37 @@ def find(directory: Path) -> list[Group]:
     return [groups[root] for root in sorted(groups)]
 
 
+def without_sealed_runs(groups: Sequence[Group]) -> list[Group]:
+    """Without the directories that a manifest alone makes a checkpoint, where what it lists is several of them."""
+    found: list[Group] = []
+    for group in groups:
+        members = [member for member in group.members if not _is_sealed_run(member, groups)]
+        saves = [(member, _saves_under_a_manifest(member)) for member in members if member not in group.files]
+        found += [Group(root, list(files), files, top=group.top) for root, files in saves if files]
+        members = [member for member in members if (member, {}) in saves or member in group.files]
+        if members or group.cut or group.deep:
+            found.append(replace(group, members=members))
+    return found
+
+
+def _is_sealed_run(member: Path, groups: Sequence[Group]) -> bool:
+    """Whether a directory has a manifest, no state of its own, and checkpoints below it."""
+    below = (one for group in groups for one in group.members if member in one.parents)
+    if STEP_NAME.match(member.name) or not os.path.isfile(member / MANIFEST_NAME) or next(below, None) is None:  # noqa: PTH113
+        return False
+    return not any(path.lower().endswith(STATE_SUFFIXES) for path in inventory(member).files)
+
+
+def _saves_under_a_manifest(member: Path) -> dict[Path, list[str]]:
+    """The files of several saves side by side, next to which is one manifest; none where there is another mark."""
+    entries = _entries(member)
+    others = [entry for entry in entries if entry.name != MANIFEST_NAME]
+    if STEP_NAME.match(member.name) or len(others) == len(entries):
+        return {}
+    found = _bundles(member, others)
+    return found if len(found) > 1 else {}
+
+
 def find_named(path: Path) -> Group | None:
     """The checkpoint that a file is, or is a part of, or that the files with a prefix are; None for anything else.
 
@@ -147,9 +178,20 @@ def _bundles(directory: Path, entries: Sequence[os.DirEntry[str]]) -> dict[Path,
         others = [entry for entry in others if entry not in apart]
     elif not any(bundles.step_of(prefix) is not None for prefix in found):
         return {}
-    if is_checkpoint(others):
+    apart = [entry for entry in others if _is_further(entry.name, found)]
+    found |= {entry.name: [entry.name] for entry in apart}
+    if is_checkpoint([entry for entry in others if entry not in apart]):
         return {}
     return {directory / prefix: names for prefix, names in found.items()}
+
+
+def _is_further(name: str, saves: Collection[str]) -> bool:
+    """Whether a name counts on where those of saves do, with signs that their names do not have; a rank does not."""
+    if not name.lower().endswith(STATE_SUFFIXES) or names_rank(name):
+        return False
+    own = counts_in(name)
+    others = [counts_in(save) for save in saves]
+    return any(word in own and all(own[word] != other.get(word) for other in others) for word in (*STEP_WORDS, *EPOCHS))
 
 
 def _hold_others(directory: Path, names: Sequence[str]) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
+from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
-from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.save_names import is_counted
 from trainspec_validate.checkpoints.view import Archive
 from trainspec_validate.checkpoints.zips import opened

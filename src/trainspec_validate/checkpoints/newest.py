@@ -22,7 +22,8 @@ from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
 from trainspec_validate.checkpoints.containers import unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.formats.by_content import is_unloadable
-from trainspec_validate.checkpoints.inventory import Group, find, inventory
+from trainspec_validate.checkpoints.formats.manifest import take_from_above
+from trainspec_validate.checkpoints.inventory import Group, find, inventory, without_sealed_runs
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
@@ -43,6 +44,7 @@ from trainspec_validate.checkpoints.saves import (
     states_in,
     without_optimizer,
 )
+from trainspec_validate.checkpoints.stated_steps import not_compared
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights, weights_change
@@ -181,7 +183,7 @@ def _set_aside(candidates: Sequence[Candidate]) -> Iterator[str]:
 
 def _series(directory: Path) -> Group | None:
     """The checkpoints that belong together: those in the directory, or those of the one directory that holds some."""
-    groups = find(directory)
+    groups = without_sealed_runs(find(directory))
     here = [group for group in groups if group.root == directory] or groups
     if len(here) > 1:
         shown = ", ".join(group.root.as_posix() for group in here[:3]) + (", …" if len(here) > 3 else "")
@@ -312,6 +314,7 @@ def _judge(
     one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, terms: _Terms
 ) -> Judgement:
     checkpoint = read_checkpoint(one.root, one.files)
+    take_from_above(checkpoint, terms.directory)
     path = _path(checkpoint, is_alone=terms.is_alone)
     faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
     faults += _functions(checkpoint) if terms.code == "classes" else ()
@@ -339,7 +342,7 @@ def _judge(
     faults += () if faults else _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
-        behind = counted_behind(checkpoint, _read(older))
+        behind = [*counted_behind(checkpoint, _read(older)), *not_compared(checkpoint, list(_read(older)))]
         notes += [f"{checkpoint.place(place)}: {words}" for place, words in behind]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
     sealed = checkpoint.sealed
@@ -459,7 +462,7 @@ def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
     """The save id of an older checkpoint, which a copy of it has."""
-    if checkpoint.save_id or checkpoint.manifest:
+    if checkpoint.save_ids or checkpoint.manifest:
         read = [read_checkpoint(one.root, one.files) for one in older]
         found = _findings(checkpoint, _SAVE_ID, read)
         own = (each for each in found if each.path == checkpoint.name or each.path.startswith(f"{checkpoint.name}/"))

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 from trainspec_validate.checkpoints.content import PICKLE_START
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_PLACES, UNPACKED_BYTES, LimitError
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, Machine
+from trainspec_validate.checkpoints.pickle_content import Content
+from trainspec_validate.checkpoints.pickles import NUMPY_START, Machine
 from trainspec_validate.system.budget import Count, OverLimitError
 from trainspec_validate.system.process import lacks_memory
 
@@ -145,7 +146,7 @@ def code_after(file: BinaryIO) -> Content:
                     found |= machine.denied
                     functions |= machine.functions
     except (OverLimitError, LimitError) as error:
-        limit = str(error)
+        limit = _passes(error)
     return Content(None, list(found), functions=list(functions), limit=limit)
 
 
@@ -172,10 +173,15 @@ def code_at_start(file: BinaryIO, *, is_pickle: bool = False) -> Content:
         machine.run(file)
         counts = is_whole = True
     except (OverLimitError, LimitError) as error:
-        limit, counts = str(error), True
+        limit, counts = _passes(error), True
     except UnreadableError as error:
         damage = str(error) if is_pickle else ""
     used = machine if counts or machine.is_called else Machine()
     found = Content(None, list(used.denied), functions=list(used.functions), limit=limit, damage=damage)
     found.is_whole = is_whole
     return found
+
+
+def _passes(error: OverLimitError | LimitError) -> str:
+    """That a file passes a limit, as a sentence on it goes on."""
+    return f"passes a limit: {error}" if isinstance(error, OverLimitError) else str(error)

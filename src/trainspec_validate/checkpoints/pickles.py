@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.calls import run_by_call
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
-from trainspec_validate.checkpoints.functions import RETURNED, STORED, Way, class_inside, runs_by_name, stores_function
+from trainspec_validate.checkpoints.functions import RETURNED, Way, class_inside, runs_by_name
+from trainspec_validate.checkpoints.held import STORED, is_only_called, misfills, stores_function, stores_method
 from trainspec_validate.checkpoints.limits import PICKLE_LOOKS, PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickle_operations import COSTS, FETCHES, LITERALS, Fetched, fetched, operations
 from trainspec_validate.checkpoints.pickle_values import (
     MOST_FIELDS,
@@ -47,27 +48,6 @@ _PAIR_BYTES = 72
 _FREE_NUMBERS = 1_000
 _NUMBERS_AN_OPERATION = 10
 """Numbers of the memo that are plausible; CPython reserves 16 bytes for each up to the largest, used or not."""
-
-
-@dataclass(slots=True)
-class Content:
-    """Content of a pickle."""
-
-    value: Any
-    denied: list[str]
-    """Names of code outside the allow-list, each once."""
-    references: list[Any] = field(default_factory=list)
-    """Objects outside of itself that it refers to, such as storages."""
-    functions: list[str] = field(default_factory=list)
-    """Those of the denied names that run something, and are no classes."""
-    limit: str = ""
-    """Which limit it passes, so that no more of it was followed."""
-    damage: str = ""
-    """In which way something that has to be a pickle is none."""
-    misfits: Misfits = field(default_factory=Misfits)
-    """Tensors and arrays that take more than their storages or bytes hold."""
-    is_whole: bool = False
-    """Whether it was followed up to its end."""
 
 
 class _Mark:
@@ -114,13 +94,13 @@ class Machine:
         """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
         self.functions: dict[str, None] = {}
+        self.only_called: set[Name] = set()  # and never part of another value
         self.references: list[Any] = []
         """What persistent ids say."""
         self.misfits = Misfits()
         self.is_called = False
         """Whether anything would be called."""
-        self.operations = Count(PICKLE_OPERATIONS)
-        self.looks = Count(PICKLE_LOOKS)
+        self.operations, self.looks = Count(PICKLE_OPERATIONS), Count(PICKLE_LOOKS)
         self.value_bytes = Count(PICKLE_VALUE_BYTES)
         self.value_bytes.add(len(self.fetched.marks))
 
@@ -201,7 +181,14 @@ class Machine:
             raise ValueError("a group has no begin")
         found = self.stack[place + 1 :]
         del self.stack[place:]
-        return found
+        return self._held(found) if self.only_called else found
+
+    def _held(self, taken: list[Any]) -> list[Any]:
+        """Values that become part of another one; some names may only be called."""
+        for one in taken:
+            if type(one) is Name and one in self.only_called:
+                self.functions[str(one)] = None
+        return taken
 
     def _name(self, module: Any, name: Any) -> Name:
         if not isinstance(module, str) or not isinstance(name, str):
@@ -214,6 +201,8 @@ class Machine:
             if runs_by_name(module, name):
                 self.functions[str(found)] = None
             self.floor_bytes = self.value_bytes.used + 1
+        if is_only_called(found):
+            self.only_called.add(found)
         return found
 
     def global_(self, argument: Any) -> None:
@@ -280,7 +269,7 @@ class Machine:
         if isinstance(state, tuple | list | Pairs | Inert):
             look_into(state, self.looks)
         is_class = isinstance(self.stack[-1], Name) or class_inside(self.stack[-1]) is not self.stack[-1]
-        if is_class or stores_function(state):
+        if is_class or stores_function(state) or stores_method(self.stack[-1], state):
             self.functions[STORED] = None
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state
@@ -398,10 +387,12 @@ class Machine:
 
     def extend(self, taken: list[Any]) -> None:
         """Put values into the list at the top."""
+        self._fill(taken)
         items_of(self._top(), "list").extend(taken)
 
     def include(self, taken: list[Any]) -> None:
         """Put values into the set at the top."""
+        self._fill(taken)
         items_of(self._top(), "set").extend(checked_keys(taken, self.looks))
 
     def freeze(self) -> None:
@@ -411,8 +402,14 @@ class Machine:
     def assign(self, taken: list[Any]) -> None:
         """Put pairs into the mapping at the top."""
         self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
+        self._fill(taken[1::2], taken[::2])
         pairs = pairs_of(taken, self.looks).pairs
         items_of(self._top(), "mapping").extend(pairs)
+
+    def _fill(self, values: list[Any], keys: list[Any] | None = None) -> None:
+        """Note what an object does with items that is none of a known container."""
+        if type(self._top()) is Inert and (found := misfills(self._top(), keys or [], values)):
+            self.functions[found] = None
 
     def take(self, size: int) -> list[Any]:
         """The topmost values, taken away."""
@@ -422,7 +419,7 @@ class Machine:
         if any(one is _MARK for one in taken):
             raise ValueError("a value is taken where there is none")
         del self.stack[len(self.stack) - size :]
-        return taken
+        return self._held(taken) if self.only_called else taken
 
     def group(self) -> list[Any]:
         """The group, taken away."""

@@ -27,14 +27,18 @@ _BEFORE = re.compile(
 _LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})(?P<unit>[kK])?$", re.ASCII)
 _SCORED = re.compile(r"(?<=[-_])(?P<number>\d{1,12})_[A-Za-z]\w{0,99}=-?\d{1,30}(?:\.\d{1,30})?$", re.ASCII)
 """A number before a score, as Ignite writes it: https://docs.pytorch.org/ignite/generated/ignite.handlers.checkpoint.Checkpoint.html."""
+_RANKS = re.compile(
+    r"(?:^|[-_.])(?:mp|tp|pp|dp|cp|rank|shard|part|proc|process|worker|gpu|node|of)[-_.]?\d", re.ASCII | re.IGNORECASE
+)
 _DATE = re.compile(
     r"(?<!\d)(?P<number>(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01]))(?!\d)", re.ASCII
 )
 DATE = "date"
 """Word of a day, which some names have in place of a count."""
-_STEPS = ("globalstep", "step", "iteration", "iter", "update", "batch", "ba")
+STEP_WORDS = ("globalstep", "step", "iteration", "iter", "update", "batch", "ba")
+"""Words of optimizer steps in names."""
 EPOCHS = ("epoch", "ep")
-WORDS = (*_STEPS, "tokens", *EPOCHS, "checkpoint", "ckpt", "save", DATE)
+WORDS = (*STEP_WORDS, "tokens", *EPOCHS, "checkpoint", "ckpt", "save", DATE)
 """Words of counts in names, from those that decide first."""
 _UNITS = {"k": 3, "m": 6, "b": 9, "t": 12}
 _UNFINISHED = (
@@ -71,7 +75,7 @@ def counts_in(name: str) -> dict[str, tuple[int, ...]]:
 
 def _numbers(match: re.Match[str]) -> tuple[int, ...]:
     word, text, unit = match["word"].lower().replace("_", ""), match["number"].replace(",", ""), match["unit"]
-    if word in _STEPS and re.fullmatch(r"\d{1,3}_000", text):
+    if word in STEP_WORDS and re.fullmatch(r"\d{1,3}_000", text):
         text = text.replace("_", "")  # thousands
     numbers = tuple(map(int, text.split("_")))
     exponent = 0 if not unit else _UNITS.get(unit.lower()) or int(unit[1:])
@@ -85,7 +89,16 @@ def step_in(name: str) -> int | None:
     (3000, None, None)
     """
     found = counts_in(name)
-    return next((found[word][-1] for word in (*_STEPS, "checkpoint", "ckpt") if word in found), None)
+    return next((found[word][-1] for word in (*STEP_WORDS, "checkpoint", "ckpt") if word in found), None)
+
+
+def names_rank(name: str) -> bool:
+    """Whether a name has the number of a rank or a shard of one save.
+
+    >>> [names_rank(name) for name in ("ep1-ba10-rank0.pt", "step_9_of_20.pt", "model_9.pt")]
+    [True, True, False]
+    """
+    return _RANKS.search(name) is not None
 
 
 def is_counted(name: str) -> bool:
@@ -123,5 +136,5 @@ def agree(words: Iterable[str]) -> tuple[str, str] | None:
     """The word of an epoch and that of a step among words of a name that has both."""
     held = set(words)
     epoch = next((word for word in EPOCHS if word in held), None)
-    step = next((word for word in _STEPS if word in held), None)
+    step = next((word for word in STEP_WORDS if word in held), None)
     return (epoch, step) if epoch and step else None

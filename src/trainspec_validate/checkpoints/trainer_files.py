@@ -11,7 +11,9 @@ OPTIMIZERS = ("optimizer.pt", "optimizer.bin", "pytorch_model_fsdp_0", "optimize
 SCHEDULE = "scheduler.pt"
 _NAMED = re.compile(r"^checkpoint-\d+$")
 _WEIGHTS = re.compile(r"^(model|pytorch_model|adapter_model)[^/]*\.(safetensors|bin)$")
-_SHARDED = ("global_step", "pytorch_model_fsdp", "optimizer_")
+_DEEPSPEED, _FSDP = "global_step", "pytorch_model_fsdp"
+_FSDP_OPTIMIZER = re.compile(r"optimizer_\d+|optimizer\.bin")
+_SHARDED = (_DEEPSPEED, _FSDP, "optimizer_")
 
 
 def is_step_name(name: str) -> bool:
@@ -27,6 +29,18 @@ def weights(held: Collection[str]) -> list[str]:
 def sharded_state(held: Collection[str]) -> list[str]:
     """Where DeepSpeed and PyTorch FSDP keep weights and optimizer, among the names of a directory."""
     return sorted(name for name in held if name.startswith(_SHARDED))
+
+
+def fsdp_state(held: Collection[str]) -> tuple[list[str], list[str]]:
+    """Where PyTorch FSDP keeps weights and optimizer; DeepSpeed keeps both, and its schedule, in one place.
+
+    >>> fsdp_state(["pytorch_model_fsdp_0", "optimizer_0", "scheduler.pt"]), fsdp_state(["global_step9", "optimizer_0"])
+    ((['pytorch_model_fsdp_0'], ['optimizer_0']), ([], []))
+    """
+    if any(name.startswith(_DEEPSPEED) for name in held):
+        return [], []
+    models = sorted(name for name in held if name.startswith(_FSDP))
+    return models, sorted(name for name in held if _FSDP_OPTIMIZER.fullmatch(name))
 
 
 def resume_state(held: Collection[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from trainspec_validate.checkpoints.limits import LimitError, UnreadableError
 from trainspec_validate.checkpoints.opening import read_small
+from trainspec_validate.checkpoints.stated_steps import behind_its_name
 from trainspec_validate.checkpoints.view import Checkpoint
 from trainspec_validate.system.boundary import words_of
 
@@ -28,9 +29,13 @@ def unusable(checkpoint: Checkpoint, older: Iterable[Checkpoint]) -> Iterator[st
     """Why a loader fails, or resumes from another step than the name says, in words."""
     yield from _settings(checkpoint)
     sure, hinted = list(_stale(checkpoint)), list(_stale(checkpoint, is_hint=True))
+    others = list(older)
+    behind = [f"{checkpoint.place(path)}: {words}" for path, words in behind_its_name(checkpoint, others)]
+    if behind and not sure and not hinted:
+        yield from behind
+        return
     if not sure and not hinted:
         return
-    others = list(older)
     if any(map(_differs, others)):
         return
     yield from sure

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeGuard
 
 from trainspec_validate.checkpoints.counted import Counted
+from trainspec_validate.checkpoints.functions import is_of_a_program
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, SHARED, within
 from trainspec_validate.checkpoints.statistics import Piece, Statistics
 from trainspec_validate.documents.types import CheckpointManifest
@@ -129,8 +130,8 @@ class Checkpoint:
     """Containers whose content carries a checksum of the format."""
     keys: set[str] = field(default_factory=set)
     """Names of tensors and other state that indexes and headers say."""
-    save_id: str = ""
-    """Identity of the save that the format records in addition to the manifest."""
+    save_ids: set[str] = field(default_factory=set)
+    """Identities of saves that the format records in addition to the manifest: one for each of its parts."""
     pieces: list[Piece] = field(default_factory=list)
     """Where the values of tensors are, as far as it is known."""
     statistics: list[Statistics] | None = None
@@ -173,6 +174,8 @@ class Checkpoint:
     """Steps next to a model in one file, under names that programs choose, which may count something else."""
     hinted_steps: list[StepClaim] = field(default_factory=list)
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
+    stated: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Counts of steps and epochs under any such key, by the paths of files: what they count is not known."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
@@ -306,9 +309,18 @@ def _of_code(names: Collection[str]) -> str:
     """What loading a file would run, in words."""
     shown = ", ".join(islice(names, _NAMES_SHOWN))
     if len(names) == 1:
-        return f"loading it would run {shown}, which is not among the names that plain state needs"
+        return f"loading it would run {shown}, which is not among the names that plain state needs{_of_programs(names)}"
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-    return f"loading it would run {shown}{more}, which are not among the names that plain state needs"
+    words = f"loading it would run {shown}{more}, which are not among the names that plain state needs"
+    return words + _of_programs(names)
+
+
+def _of_programs(names: Collection[str]) -> str:
+    """That nothing here judges the code of programs, which may run anything."""
+    found = [name for name in names if is_of_a_program(name)]
+    if len(found) > 1:
+        return f"; what {found[0]} and {len(found) - 1:,} more of other programs do is not judged"
+    return f"; what {found[0]} of another program does is not judged" if found else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,8 @@ class Claims(DocumentPart):
     hang_detection_seconds: PositiveSeconds = 15
     """From a stopped process to the report of it, in the test job; a policy states the time-outs of production."""
     recovery_seconds: Annotated[float, Meta(gt=0, le=90, extra_json_schema={"x-unit": "s"})] = 90
-    """From the injected fault to the moment when all ranks of the new attempt have completed a step: detection,
-    decision, new processes, restored state, and the whole first step with its compilation. No level above `observable`
-    is reached with a longer time."""
+    """Recovery time as the suite sees it, from the injected fault. No level above `observable` is reached with a longer
+    time."""
     max_restarts_without_progress: CountOrZero = 3
     """Attempts in a row that reach no new step before the stack stops."""
     nonfinite_action: Literal["skip-step", "rollback", "stop"] = "skip-step"

@@ -254,7 +254,7 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
         counted = stated or cluster.num_nodes
         fitting = counted * parts[0][0].ranks_per_node if len(parts) == 1 and counted <= cluster.num_nodes else 0
         remedies = [f"set job.num_nodes to {wanted}"] if wanted <= cluster.num_nodes else []
-        remedies += [f"correct the ranks of the plan: so many nodes have {number(fitting)}"] if fitting else []
+        remedies += [f"plan for the {number(fitting)} ranks of {number(counted)} nodes"] if fitting else []
         help_text = ", or ".join(remedies) or "correct the nodes of the policy, or the ranks of the plan"
         yield Violation(job_place(checkpoint, "num_nodes"), message, help_text, related=((ranks, "those of the plan"),))
 

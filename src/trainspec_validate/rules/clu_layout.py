@@ -171,12 +171,23 @@ def layout_slots(cluster: ClusterProfile) -> Iterator[Violation]:
                 held = Counter(getattr(device, key) for _, device in devices if getattr(device, key) is not None)
                 judged = judged or bool(held)
                 usual = max(held, key=lambda value: (held[value], value), default=0)
-                slow = [(d, device) for d, device in devices if _below(getattr(device, key), usual)]
-                yield from _uneven(cluster, ("layout", "nodes", k, kind), key, slow, usual)
+                wanted = {d: max(usual, _best_of_alike(device, devices, key, kind)) for d, device in devices}
+                slow = [(d, device) for d, device in devices if _below(getattr(device, key), wanted[d])]
+                most = max((wanted[d] for d, _ in slow), default=usual)
+                yield from _uneven(cluster, ("layout", "nodes", k, kind), key, slow, most)
             slow = [pair for pair in devices if _below(pair[1].upstream_generation, pair[1].link_generation)]
             yield from _bridges(cluster, ("layout", "nodes", k, kind), slow)
     if not judged:
         raise NotApplicable("the layout states no link of a device")
+
+
+def _best_of_alike(device: ExplicitDevice, devices: _Slow, key: str, kind: str) -> int:
+    """The best link of the accelerators of the node, or of its NICs of the same stated rate; 0 where none is known."""
+    rate = device.rate_bytes_per_second
+    if kind == "nics" and rate is None:
+        return 0
+    alike = (other for _, other in devices if kind == "accelerators" or other.rate_bytes_per_second == rate)
+    return max((getattr(other, key) or 0 for other in alike), default=0)
 
 
 def _below(value: int | None, wanted: int | None) -> bool:
@@ -184,7 +195,7 @@ def _below(value: int | None, wanted: int | None) -> bool:
 
 
 def _uneven(cluster: ClusterProfile, pointer: Pointer, key: str, slow: _Slow, usual: int) -> Iterator[Violation]:
-    """Devices of one node whose link is below that of most of their neighbours."""
+    """Devices of one node whose link is below the link of their neighbours."""
     if len(slow) > _ONE_BY_ONE:
         names = _named_with([(device.name, getattr(device, key)) for _, device in slow])
         message = f"{len(slow)} {pointer[-1]} have {key} below {usual}, which their neighbours have: {names}"

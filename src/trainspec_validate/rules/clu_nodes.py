@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -256,7 +256,8 @@ def _clocks(cluster: ClusterProfile) -> Iterator[Violation]:
                 place: Pointer = (_KEY, i, "devices", j, "clock_limit_hertz")
                 limits[one.model].append((one.clock_limit_hertz, place, f"{node.name}/{one.name}"))
     for found in limits.values():
-        usual = statistics.mode(limit for limit, _, _ in found)
+        counts = Counter(limit for limit, _, _ in found)
+        usual = max(counts, key=lambda limit: (counts[limit], limit))
         for limit, place, name in found:
             if limit < usual:
                 message = f"{name}: clocks up to {limit / 1e6:.0f} MHz, others up to {usual / 1e6:.0f} MHz"

@@ -10,12 +10,11 @@ from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.model.units import number
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.derived.joins import Joins, joins_of, parts_of, plugged, usable
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 
 _MAX_GROUPS: Final = 500
 """Groups of one job whose pairs are compared where no fabric joins all."""
-_Joins = dict[tuple[str, str | None], int]
-"""Number of the part that interconnects join, by `fabric` or `site` and the name."""
 
 
 @rule("TS-TOP-026")
@@ -27,9 +26,9 @@ def joined_groups(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     if not cluster.fabrics:
         raise NotApplicable("the cluster declares no fabric")
     wanted = plan.communication.fabric if plan.communication else None
-    joins = _joins(cluster)
-    fabrics = {nodes.index: _fabrics(nodes, wanted, joins) for nodes in used}
-    if set.intersection(*(_parts(fabrics[nodes.index], joins) for nodes in used)):
+    joins = joins_of(cluster)
+    fabrics = {nodes.index: usable(nodes, wanted, joins) for nodes in used}
+    if set.intersection(*(parts_of(fabrics[nodes.index], joins) for nodes in used)):
         return
     if len(used) > _MAX_GROUPS:
         reason = f"runs in {len(used):,} node groups that no one fabric joins"
@@ -48,49 +47,13 @@ def joined_groups(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             return
 
 
-def _joins(cluster: ClusterProfile) -> _Joins:
-    groups = cluster.node_groups
-    names = [("fabric", nic.fabric) for group in groups for nic in group.nics] + [("site", g.site) for g in groups]
-    names += [(kind, end) for join in cluster.interconnects for end in join.ends for kind in ("fabric", "site")]
-    parts = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    roots = list(range(len(parts)))
-
-    def root(part: int) -> int:
-        while roots[part] != part:
-            roots[part] = roots[roots[part]]
-            part = roots[part]
-        return part
-
-    for join in cluster.interconnects:
-        for kind in ("fabric", "site"):
-            first, second = (root(parts[kind, end]) for end in join.ends)
-            roots[first] = second
-    return {name: root(part) for name, part in parts.items()}
-
-
-def _reach(one: JobNodes, other: JobNodes, fabrics: dict[int, list[str]], joins: _Joins) -> bool:
+def _reach(one: JobNodes, other: JobNodes, fabrics: dict[int, list[str]], joins: Joins) -> bool:
     """Whether two groups share fabrics that are joined, or stand at two sites that are."""
-    if _parts(fabrics[one.index], joins) & _parts(fabrics[other.index], joins):
+    if parts_of(fabrics[one.index], joins) & parts_of(fabrics[other.index], joins):
         return True
     sites = (one.group.site, other.group.site)
     return None not in sites and sites[0] != sites[1] and joins["site", sites[0]] == joins["site", sites[1]]
 
 
-def _parts(names: list[str], joins: _Joins) -> set[int]:
-    return {joins["fabric", name] for name in names}
-
-
-def _fabrics(nodes: JobNodes, wanted: str | None, joins: _Joins) -> list[str]:
-    """Names of the fabrics of a group that the plan may use."""
-    names = _plugged(nodes)
-    part = joins.get(("fabric", wanted))
-    return [name for name in names if wanted is None or joins["fabric", name] == part]
-
-
-def _plugged(nodes: JobNodes) -> list[str]:
-    """Names of the fabrics that compute NICs of a group are plugged into."""
-    return list(dict.fromkeys(nic.fabric for nic in nodes.group.nics if nic.role == "compute" and nic.fabric))
-
-
 def _connected(nodes: JobNodes) -> str:
-    return f"{nodes.group.name!r} ({', '.join(_plugged(nodes)) or 'no fabric'})"
+    return f"{nodes.group.name!r} ({', '.join(plugged(nodes)) or 'no fabric'})"

@@ -157,7 +157,8 @@ def words_of(error: BaseException) -> str:
     >>> words_of(ValueError("no page\n  at 7"))
     'no page at 7'
     """
-    return " ".join(str(error).split())[:_LONGEST] or type(error).__name__
+    words = str(error).partition("; use sys.")[0]  # advice for the programmer
+    return " ".join(words.split())[:_LONGEST] or type(error).__name__
 
 
 def reason_of(error: OSError) -> str:

@@ -65,11 +65,11 @@ def manifest_lists_all(series: Series) -> Iterator[Violation]:
 def save_id_unique(series: Series) -> Iterator[Violation]:
     """No two checkpoints have one save id."""
     first: dict[str, str] = {}
-    if not any(one.manifest or one.save_id for one in series.checkpoints):
+    if not any(one.manifest or one.save_ids for one in series.checkpoints):
         raise NotApplicable(_NO_MANIFEST)
     for one in series.checkpoints:
         place = one.manifest_name if one.manifest else ""
-        for save_id in filter(None, {one.manifest.save_id if one.manifest else "", one.save_id}):
+        for save_id in filter(None, [one.manifest.save_id if one.manifest else "", *sorted(one.save_ids)]):
             other = first.setdefault(save_id, one.name)
             if other != one.name:
                 words = f"the save id {save_id!r} is also that of {other}"

@@ -24,7 +24,8 @@ from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.formats.dcp import MARK
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_of, lack_of_array
-from trainspec_validate.checkpoints.pickles import NUMPY_START, Content
+from trainspec_validate.checkpoints.pickle_content import Content
+from trainspec_validate.checkpoints.pickles import NUMPY_START
 from trainspec_validate.checkpoints.unpacked import is_packed, unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
@@ -58,6 +59,7 @@ _BLANK = "holds zero bytes alone, which an interrupted write or a full disk leav
 _HDF5_START = b"\x89HDF"
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "safetensors", "transformers", "jax", "keras", "tensorflow"}
 _START_BYTES = 512
+_NOT_FOLLOWED = "what follows in its pickle, which is not read"
 _CONFIG_BYTES = 1_000_000
 _AUTO_MAP = re.compile(rb'"auto_map"')
 _OBJECTS = re.compile(rb"(?:!!|tag:yaml\.org,2002:)python/(?:object|name|module)")
@@ -105,6 +107,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         raise UnreadableError(_BLANK)
     if code.denied or code.limit or code.damage:
         torch_zip.tell_code(checkpoint, path, code)
+        checkpoint.note_functions(path, _not_followed(code))
         checkpoint.unread |= {path: _packed(start)} if start.startswith(_COMPRESSED) else {}
     elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
@@ -118,6 +121,12 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
         checkpoint.examined.add("code")  # followed above: it has no protocol that says where it ends
     elif not start.startswith(_ZIP_START) and start[:2] not in torch_zip.PICKLE_STARTS:
         _name(checkpoint, path, start, kind)
+
+
+def _not_followed(code: Content) -> Sequence[str]:
+    """What a loader may read in a pickle behind the place where it is no pickle, such as an array of joblib."""
+    is_followed = code.is_whole or code.limit or code.damage or not code.denied
+    return () if is_followed else (_NOT_FOLLOWED,)
 
 
 def _code(checkpoint: Checkpoint, path: str, file: BinaryIO, start: bytes) -> Content:

@@ -17,6 +17,7 @@ from trainspec_validate.checkpoints.paths import fault as path_fault
 from trainspec_validate.checkpoints.pickle_code import code_after
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Record
 from trainspec_validate.checkpoints.pickles import follow
+from trainspec_validate.checkpoints.stated_steps import is_step_key
 from trainspec_validate.checkpoints.stored_tensor import StoredTensor, dtype_name, stored_tensor
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
@@ -79,7 +80,7 @@ def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
         entries = list(_entries(index.get("storage_data"), budget))
         tensors = _pairs(index.get("state_dict_metadata"))
         checkpoint.know(key for key, _ in tensors if isinstance(key, str))
-        checkpoint.save_id = checkpoint.save_id or _save_id(index.get("storage_meta"))
+        checkpoint.save_ids |= {_save_id(index.get("storage_meta"))} - {""}
         held: dict[str, _Held] = {}
         for entry in entries:
             held.setdefault(entry.key, {})[entry.offset] = None
@@ -186,9 +187,13 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry], held: M
 def _take(checkpoint: Checkpoint, key: str, path: str, value: Any, scalar: Scalar) -> StoredTensor | None:
     """The tensor of an entry; a step of the run or of an optimizer, a number or a tensor of one element, is noted."""
     above, _, name = key.rpartition(".")
-    if name not in OWN_STEPS:
+    if not is_step_key(name):
         return stored_tensor(value)
     step = value if is_count(value) else scalar(value)
+    if step is not None and (not above or PARTS_OF_STATE.fullmatch(above)):
+        checkpoint.stated.setdefault(path, {})[key] = step
+    if name not in OWN_STEPS:
+        return stored_tensor(value)
     if step is not None and _MOMENT.search(key):
         before = checkpoint.said.get(path, Counted()).optimizer_step
         checkpoint.said[path] = Counted(optimizer_step=max(step, before or 0))

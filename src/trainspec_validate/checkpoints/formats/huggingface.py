@@ -10,6 +10,7 @@ from trainspec_validate.checkpoints.trainer_files import (
     OPTIMIZERS,
     RNG,
     SCHEDULE,
+    fsdp_state,
     is_checkpoint,
     is_step_name,
     num_ranks,
@@ -51,7 +52,9 @@ def read(checkpoint: Checkpoint) -> None:
 
 
 def _holds_state(held: set[str]) -> bool:
-    return bool(weights(held)) or "optimizer.pt" in held
+    """Whether names are those of the Trainer; Accelerate gives those of PyTorch FSDP to its own checkpoints too."""
+    is_of_fsdp = any(fsdp_state(held)) and (SCHEDULE in held or any(map(RNG.match, held)))
+    return bool(weights(held)) or "optimizer.pt" in held or is_of_fsdp
 
 
 def _read_state(checkpoint: Checkpoint) -> None:
@@ -72,14 +75,17 @@ def _read_state(checkpoint: Checkpoint) -> None:
 def _check_state(checkpoint: Checkpoint, held: set[str]) -> None:
     """Report all state that is missing at once; where the directory is named by no step, with what asks for it."""
     sharded = sharded_state(held)
+    models, optimizers = fsdp_state(held)
     lacks = []
     remedy = "save it too (save_only_model: false), or do not resume from here"
-    if not weights(held) and not sharded:
+    if not weights(held) and (optimizers if sharded and not models else not sharded):
         lacks.append("no file of the model is there")
         remedy = "resume from an earlier checkpoint"
     if not sharded and not held.intersection(OPTIMIZERS):
         lacks.append("no state of the optimizer is there: optimizer.pt is missing")
-    if not sharded and SCHEDULE not in held:
+    elif models and not optimizers and "optimizer.pt" not in held:
+        lacks.append("no state of the optimizer is there: optimizer_0 is missing")
+    if (not sharded or models or optimizers) and SCHEDULE not in held:
         lacks.append(f"no state of the learning rate schedule is there: {SCHEDULE} is missing")
     if not any(RNG.match(name) for name in held):
         lacks.append("no state of random numbers is there: rng_state.pth or rng_state_0.pth is missing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from trainspec_validate.checkpoints.boundary import failure
@@ -11,7 +12,7 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twins
 from trainspec_validate.checkpoints.tree import fact_of
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
-from trainspec_validate.documents.types import CheckpointManifest, read_manifest
+from trainspec_validate.documents.types import CheckpointManifest, SealedFile, read_manifest
 from trainspec_validate.system.boundary import OutOfMemoryError
 from trainspec_validate.system.process import memory_of_the_machine
 
@@ -50,16 +51,59 @@ def read(checkpoint: Checkpoint) -> None:
             checkpoint.claim(name, manifest.step, f"{name} (step)")
 
 
-def listed_in(directory: Path) -> frozenset[str]:
-    """Files that the manifest of a directory lists; none where it has no manifest that can be read."""
+def manifest_in(directory: Path) -> CheckpointManifest | None:
+    """The manifest of a directory; None where it has none that can be read."""
     try:
         with memory_of_the_machine():
-            manifest = read_manifest(read_json(read_small(directory / MANIFEST_NAME)))
+            return read_manifest(read_json(read_small(directory / MANIFEST_NAME)))
     except OutOfMemoryError:
         raise
     except Exception:
-        return frozenset()
-    return frozenset(file.path for file in manifest.files)
+        return None
+
+
+def listed_in(directory: Path) -> frozenset[str]:
+    """Files that the manifest of a directory lists; none where it has no manifest that can be read."""
+    manifest = manifest_in(directory)
+    return frozenset(file.path for file in manifest.files) if manifest else frozenset()
+
+
+def take_from_above(checkpoint: Checkpoint, top: Path) -> None:
+    """Take what the manifest of a directory above lists of a checkpoint without its own for its manifest.
+
+    Args:
+        checkpoint: as it was read.
+        top: the highest directory that is looked at.
+    """
+    if checkpoint.manifest is not None or checkpoint.manifest_problem:
+        return
+    above = (checkpoint.root, *checkpoint.root.parents) if checkpoint.is_bundle else checkpoint.root.parents
+    for directory in above:
+        if not directory.is_relative_to(top):
+            return
+        if manifest := manifest_in(directory):
+            prefix = "" if directory == checkpoint.root else f"{checkpoint.root.relative_to(directory).as_posix()}/"
+            checkpoint.manifest = _of_part(checkpoint, manifest, prefix)
+        if checkpoint.manifest:
+            return
+
+
+def _of_part(checkpoint: Checkpoint, manifest: CheckpointManifest, prefix: str) -> CheckpointManifest | None:
+    """What a manifest says of the files of one checkpoint; None where it lists none of them."""
+
+    def own(paths: Iterable[str]) -> tuple[str, ...]:
+        inner = (path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+        return tuple(path for path in inner if not checkpoint.is_bundle or path in checkpoint.files)
+
+    listed = {file.path: file for file in manifest.files}
+    found = [(path, listed[f"{prefix}{path}"]) for path in own(listed)]
+    files = tuple(SealedFile(path=path, size_bytes=file.size_bytes, sha256=file.sha256) for path, file in found)
+    if not files:
+        return None
+    unsealed, folders = own(manifest.unsealed), own(manifest.empty_folders)
+    return CheckpointManifest(
+        apiVersion="trainspec/v1", save_id="", files=files, unsealed=unsealed, empty_folders=folders
+    )
 
 
 def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:

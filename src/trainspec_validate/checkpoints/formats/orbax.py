@@ -5,11 +5,21 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.formats._orbax_parts import (
+    SUCCESS as _SUCCESS,
+)
+from trainspec_validate.checkpoints.formats._orbax_parts import (
+    fault_of_zarr,
+    faults_of_tree,
+    read_item,
+    read_parts,
+)
 from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
@@ -19,7 +29,6 @@ from trainspec_validate.checkpoints.tiles import volume
 from trainspec_validate.checkpoints.view import Checkpoint
 
 MARK = "_CHECKPOINT_METADATA"
-_SUCCESS = "commit_success.txt"
 _TREE = "_METADATA"
 _STORE = "manifest.ocdbt"
 _ARRAY = ".zarray"
@@ -29,7 +38,8 @@ _VALUES = "checkpoint"
 _BROKEN = "resume from an earlier checkpoint"
 _ARRAYS = frozenset({"jax.Array", "np.ndarray"})
 _OF_TREES = (".StandardCheckpointHandler", ".PyTreeCheckpointHandler", ".PyTreeHandler")
-_WRITERS = (*_OF_TREES, ".JsonCheckpointHandler", ".JsonHandler", ".ArrayCheckpointHandler", ".ProtoCheckpointHandler")
+_OF_JSON = (".JsonCheckpointHandler", ".JsonHandler")
+_WRITERS = (*_OF_TREES, *_OF_JSON, ".ArrayCheckpointHandler", ".ProtoCheckpointHandler")
 """Handlers that write a file in every save; others, such as that of the descriptor in v1, may leave no directory."""
 _OWN = "orbax.checkpoint."
 """Its handlers of trees always write their description: the option `write_tree_metadata` ended with Orbax 0.5.11, and
@@ -70,6 +80,8 @@ def read(checkpoint: Checkpoint) -> None:
                 prefix = f"{folder}/" if folder else ""
                 for data in [*_below(paths, f"{prefix}d/"), *_below(paths, f"{prefix}ocdbt.process_")]:
                     checkpoint.unread[data] = "holds values of an OCDBT store, which are not checked"
+        with judged(checkpoint, path, remedy=_BROKEN):
+            read_parts(checkpoint, path)
     _read_mark(checkpoint, paths, is_later=is_later)
 
 
@@ -122,7 +134,10 @@ def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
             words = f"the names and types of the arrays, which the handler that {MARK} names writes, are missing"
             checkpoint.report("files", path, words, _BROKEN)
     for item, handler in items.items() if isinstance(items, dict) else ():
-        if next(_below(paths, f"{prefix}{item}/"), None) is not None:
+        held = [path for path in _below(paths, f"{prefix}{item}/") if path.rpartition("/")[2] != _SUCCESS]
+        if held and str(handler).startswith(_OWN) and str(handler).endswith(_OF_JSON):
+            read_item(checkpoint, held)
+        if held:
             continue
         if str(handler).startswith(_OWN) and str(handler).endswith(_WRITERS):
             words = f"the directory of the item {item!r}, which {MARK} names, is missing or empty"
@@ -155,6 +170,8 @@ def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str], filled: se
             checkpoint.report("container", f"{prefix}{_TREE}", "the file has no tree_metadata", _BROKEN)
         return False
     checkpoint.know(filter(None, (_name(entry) for entry in tree.values())))
+    for words in islice(faults_of_tree(checkpoint, folder, tree), 1):
+        checkpoint.report("container", f"{prefix}{_TREE}", words, _BROKEN)
     has_values = any(next(_below(paths, f"{prefix}{name}"), None) for name in ("d/", "ocdbt.process_"))
     if _is_store(data.get("use_ocdbt"), prefix, paths, has_values=has_values):
         if any(map(_array_name, tree.values())):
@@ -213,6 +230,8 @@ def _check_array(checkpoint: Checkpoint, path: str, key: str, below: list[str], 
         if data is not None:
             checkpoint.report("container", path, "the file has no shape and chunks that fit each other", _BROKEN)
         return
+    if name == _ARRAY and (words := fault_of_zarr(data)):
+        checkpoint.report("container", path, f"the file {words}", _BROKEN)
     wanted = volume(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
     chunk_files = [one for one in below if one != path]
     held = len(chunk_files)

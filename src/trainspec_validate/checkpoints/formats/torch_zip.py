@@ -12,11 +12,13 @@ from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
+from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickle_values import Pairs
-from trainspec_validate.checkpoints.pickles import Content, follow
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
 from trainspec_validate.checkpoints.progress import counted, scalars_of
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing, storage_bytes
+from trainspec_validate.checkpoints.stated_steps import stated_steps
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
@@ -57,6 +59,7 @@ _JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 # Magic number, protocol version, system, state, keys of storages: torch/serialization.py, _legacy_save.
 _LEGACY_PICKLES = 5
+_LEGACY_STATE = 3
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -90,6 +93,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
 
 def _of_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar) -> dict[str, Any]:
     checkpoint.said[path] = said = counted(value, scalar)
+    _state_steps(checkpoint, path, value, scalar)
     if said.odd_count:
         checkpoint.report("container", path, f"{said.odd_count}, and no whole number from 0", _BROKEN)
     state = value.texts() if isinstance(value, Pairs) else {}
@@ -139,6 +143,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
                 _read_legacy(checkpoint, path, file)
                 tell_code(checkpoint, path, code_after(file))  # what a second call of a loader reads
             else:
+                _state_steps(checkpoint, path, content.value)
                 if content.references:
                     words = "the file refers to values outside of itself, which no loader of a bare pickle finds"
                     checkpoint.report("files", path, words, _BROKEN)
@@ -150,6 +155,12 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
     except UnreadableError as error:
         if not _is_of_joblib(checkpoint, path):
             checkpoint.report("container", path, f"the file {error}", _BROKEN)
+
+
+def _state_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar = lambda _: None) -> None:
+    """Note the counts in a file; those of tensors are read in containers only."""
+    if not _COUNTED_ANEW.match(path.rpartition("/")[2]):
+        checkpoint.stated[path] = stated_steps(value, scalar)
 
 
 def _is_of_joblib(checkpoint: Checkpoint, path: str) -> bool:
@@ -172,8 +183,10 @@ def _is_of_joblib(checkpoint: Checkpoint, path: str) -> bool:
 def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
     """The pickles after the magic number, and the bytes of tensors that the last of them lists."""
     references: list[Any] = []
-    for _ in range(_LEGACY_PICKLES - 1):
+    for place in range(1, _LEGACY_PICKLES):
         content = follow(file)
+        if place == _LEGACY_STATE:
+            _state_steps(checkpoint, path, content.value)
         tell_code(checkpoint, path, content)
         _tell_misfits(checkpoint, path, content)
         references += content.references

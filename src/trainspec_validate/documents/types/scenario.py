@@ -173,7 +173,8 @@ class Criterion(Record, frozen=True, kw_only=True):
     """One thing that has to be true of a trial; keys that a check does not use stay away."""
 
     check: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9-]*$")]
-    """Criterion that the suite judges, such as `completes` or `rate-is-zero`."""
+    """Criterion that the suite judges, such as `completes` or `rate-is-zero`. The site lists what each compares, under
+    Scenarios by level."""
     seconds: PositiveSeconds | None = None
     """Time limit; absent means what the stack claims."""
     steps: CountOrZero | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, changed
 from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.derived.joins import joins_of, with_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,18 @@ def is_open(plan: TrainingPlan, cluster: ClusterProfile) -> bool:
 
 
 def candidates(plan: TrainingPlan, cluster: ClusterProfile) -> Candidates:
-    """The groups with room for the whole job; where no group has room, the first ones that have it together."""
+    """The groups with room for the whole job; where no group has room, the first ones that have it together.
+
+    Groups that one fabric or several joined ones reach come before groups that nothing joins.
+    """
     wanted = plan.parallelism.num_accelerators
     every = [JobNodes(group, index) for index, group in enumerate(cluster.node_groups)]
     fitting = tuple(nodes for nodes in every if nodes.num_ranks >= wanted)
     if fitting:
         return Candidates(fitting, together=False)
-    return Candidates(tuple(nodes for nodes, _ in shares(every, wanted)), together=True)
+    fabric = plan.communication.fabric if plan.communication else None
+    joined = with_room(every, wanted, fabric, joins_of(cluster))
+    return Candidates(tuple(nodes for nodes, _ in shares(joined or every, wanted)), together=True)
 
 
 def shares(groups: list[JobNodes], num_ranks: int) -> Iterator[tuple[JobNodes, int]]:
