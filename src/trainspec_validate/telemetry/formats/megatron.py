@@ -286,9 +286,10 @@ class Reader:
         """Begin another attempt where the log shows that the program started again before this line."""
         offset, start, total = line.offset, line.start, int(line.match["total"])
         is_shown = start is not None and start <= self._last_step and start < step
-        is_other = step < self._last_step and total != self._total and start in {None, -1}
+        is_new = step <= self._interval and step < self._last_step and start in {None, -1}
         before, self._total = self._total, total
-        if is_other and self._attempt < _MAX_ATTEMPTS:
+        is_other = is_new and total != before
+        if is_other and self._transcript.clock != "none" and self._attempt < _MAX_ATTEMPTS:
             message = f"another job begins, of {total:,} iterations after {before:,}, which is no restart"
             self._transcript.lose("incident", "job", message, offset)
             yield from self._again(step, time_us - 1, offset, message)
