@@ -170,15 +170,17 @@ def _precision(row: Row) -> dict[str, Any]:
     wide = "fp16" if row["number_format"] == "fp16" else "bf16"
     # NVIDIA-NeMo/Automodel@36044ad3:nemo_automodel/_transformers/auto_model.py: weights of 16 bits, and Adam on them.
     narrow = row["framework"] == "automodel" or row["variant"] == "weights of 16 bits"
-    kept = wide if narrow else "fp32"
+    # torch.autocast casts weights of fp32 for each product; Adam steps on those, as it does on weights of 16 bits.
+    held = "fp32" if row["variant"] == "autocast" else wide
     found: dict[str, Any] = {
         "compute": wide,
-        "parameters": wide,
-        "master_parameters": kept,
+        "parameters": held,
         "gradients": row["reduction_format"],
         "reduction": row["reduction_format"],
-        "optimizer_state": kept,
+        "optimizer_state": wide if narrow else "fp32",
     }
+    if not narrow and held == wide:
+        found["master_parameters"] = "fp32"
     if row["number_format"] in _RECIPES:
         found["recipe"] = _RECIPES[row["number_format"]]
     return found

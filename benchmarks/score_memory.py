@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import csv
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from training_sets import load
 
 from trainspec_validate.performance.costs.activations import ActivationPolicy, layer_bytes
 from trainspec_validate.performance.costs.layout import Layout
@@ -221,6 +226,17 @@ def activation_factors() -> list[Cell]:
     return cells
 
 
+def plain_cells() -> list[tuple[Row, Cell]]:
+    """Memory of the device for plain loops of PyTorch, in GiB, and what `trainspec plan --predict` says of it."""
+    measured_bytes = {row["row_id"]: row for row in rows("plain_training.csv")}
+    cells = []
+    for run in load()[0]:
+        if run.row in measured_bytes and run.prediction.memory:
+            row, memory = measured_bytes[run.row], run.prediction.memory[1]
+            cells.append((row, Cell(row["name"], float(row["device_bytes"]) / GIB, memory.total / GIB)))
+    return cells
+
+
 def worst(cells: Sequence[Cell]) -> float:
     """Largest error of a list, without its sign."""
     return max(abs(cell.error) for cell in cells)
@@ -254,6 +270,11 @@ def main() -> None:
     tuned = measured(adapters=True)
     bare = [Cell(point.row["row"], point.measured_gib, point.tensors_gib) for point in tuned]
     _print("torchtune, tensors alone (its table does not say whether it means allocated or reserved)", bare, "GiB")
+    _print(
+        "plain PyTorch on one H200, path of `trainspec plan`, nothing fitted",
+        [cell for _, cell in plain_cells()],
+        "GiB",
+    )
     print("\nActivations of one layer in eager code over the formula (implementation factor):")
     for cell in activation_factors():
         print(f"  {cell.name:42} {cell.published / cell.predicted:.2f}")

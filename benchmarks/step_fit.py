@@ -35,6 +35,7 @@ UNSEEN = (
     *("dgxc_benchmarking", "nemo_automodel", "megatron_moe_model_zoo"),
     *("mlperf_amd", "amd_primus", "tprimat_mi300x", "rocm_cvs"),
     *("tpu_recipes_v6e", "tpu_recipes_v7x", "tpu_recipes_v5p"),
+    "plain_pytorch",
 )
 """Datasets that no fit ever sees, so that their errors are those of a new source."""
 MOST_ROWS = 24

@@ -8,7 +8,7 @@ from typing import get_args
 from appendix_machines import peak_flops, shape, switched
 from appendix_text import MIB, Formula, Given, digits, fixed, formulas, page, percent, section, signed_percent, table
 
-from benchmarks import training_sets
+from benchmarks import score_memory, training_sets
 from trainspec_validate.performance.costs import (
     kernel_efficiency,
     kernel_traffic,
@@ -343,6 +343,19 @@ def families() -> Iterator[tuple[str, ...]]:
         yield name, str(band.num_runs), percent(band.mean_error), f"{fixed(band.low, 2)} to {fixed(band.high, 2)}"
 
 
+def plain() -> Iterator[tuple[str, ...]]:
+    """Plain loops of PyTorch: predicted and measured step, and memory of the device."""
+    steps_of = {run.row: run for run in training_sets.load()[0]}
+    for row, cell in score_memory.plain_cells():
+        run = steps_of[row["row_id"]]
+        seconds = run.predicted()
+        yield (
+            f"`{row['name']}`",
+            *(fixed(seconds, 3), fixed(run.seconds, 3), signed_percent(seconds / run.seconds - 1)),
+            *(fixed(cell.predicted), fixed(cell.published), signed_percent(cell.error)),
+        )
+
+
 def _steps() -> list[str]:
     found = step_compute.CALIBRATION
     times = ("predicted s", "published s", "error")
@@ -365,6 +378,16 @@ def _steps() -> list[str]:
             "took that many times as long as predicted. A kind of job with fewer than four measured runs has no band. "
             "`step_errors.BANDS` is scored by `benchmarks/score_step_time.py`.",
             table(("family", "runs", "mean error", "eight of ten"), families()),
+        ),
+        *section(
+            "Plain PyTorch",
+            "Loops of `benchmarks/measured/plain_training.py` on one H200, in which nothing is compiled, predicted for "
+            "`--framework pytorch` by the bytes that `eager` counts for each operation. No constant is fitted to them; "
+            "they were at hand when the counts were made.",
+            table(
+                ("run", "predicted s", "measured s", "error", "predicted GiB", "measured GiB", "error"),
+                plain(),
+            ),
         ),
     ]
 

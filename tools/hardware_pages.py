@@ -95,7 +95,9 @@ class Sources:
         for entry in self.entries:
             if entry["starts"] not in self.named:
                 raise ValueError(f"no row comes from {entry['starts']!r}")
-            yield entry["starts"], entry["words"], entry["standing"], entry["dated"]
+            several = entry["starts"].endswith("_v")
+            starts = f"`{entry['starts']}*`" if several else entry["starts"]
+            yield starts, entry["words"], entry["standing"], entry["dated"]
 
 
 def page(directory: Path) -> str:

@@ -143,8 +143,9 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield "it has no example of both signs"
 
 
-FROZEN = "mlcommons/training_results_"
-"""Repositories of one round each, whose files stay."""
+PATH_AFTER_COMMA = re.compile(
+    r",\s+(?P<path>[\w.-]+(?:/[\w.-]*[\w-])+)(?![\w/@#-]|\.\w|,?\s+(?:issue|pull\srequest|PR|discussion))"
+)
 
 
 def source_faults(pages: list[Path]) -> Iterator[Fault]:
@@ -166,8 +167,10 @@ def _clause_fault(clause: str) -> str | None:
         if not (ROOT / path).exists():
             return f"the source {path!r} is no file of this repository"
     for found in SOURCE_LINK.finditer(clause):
-        if (found["newest"] or found["file"]) and not (found["repository"] or found["known"]).startswith(FROZEN):
-            return f"the source {found[0]!r} has no commit; a file without one moves or goes"
+        if found["newest"] or found["known"]:
+            return f"the source {found[0]!r} has no commit; what a repository holds moves or goes"
+        if found["commit"] and not found["path"] and (path := PATH_AFTER_COMMA.match(clause, found.end())):
+            return f"the source {found[0]!r} has its path, {path['path']!r}, after a comma; write it after a colon"
     if LINK.search(clause) or SOURCE_LINK.search(clause) or CLOSED_SOURCE.search(clause):
         return None
     return (

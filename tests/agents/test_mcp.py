@@ -144,7 +144,7 @@ def test_without_the_sdk_the_command_says_what_to_install(root: Path) -> None:
     code = "import sys; sys.modules['mcp'] = None; from trainspec_validate.cli.toolbox import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "mcp", "."], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "pip install 'trainspec-validate[mcp]'" in done.stderr
+    assert "pip install '.[mcp]'" in done.stderr
 
 
 # --- with the SDK -------------------------------------------------------------------------------------------

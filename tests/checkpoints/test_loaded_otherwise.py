@@ -135,7 +135,16 @@ def test_zstandard_that_nothing_unpacks_is_passed_over(tmp_path: Path, monkeypat
     assert (result.exit_code, "would run what is in a file of LZ4, or of Zstandard" in result.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(("module", "name", "runs"), [("os", "system", "os.system"), ("keras.layers", "Dense", "")])
+@pytest.mark.parametrize(
+    ("module", "name", "runs"),
+    [
+        ("os", "system", "os.system"),
+        ("keras.layers", "Dense", ""),
+        ("keras.layers", "TorchModuleWrapper", "keras.layers.TorchModuleWrapper"),
+        ("keras.utils", "get_file", "keras.utils.get_file"),
+        ("keras.src.activations", "relu", ""),
+    ],
+)
 def test_settings_of_keras_that_name_another_module(module: str, name: str, runs: str, tmp_path: Path) -> None:
     settings = {
         "module": "keras",

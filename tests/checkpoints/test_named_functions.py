@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import functools
+import gzip
+import lzma
 import operator
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +153,13 @@ def test_names_that_a_state_has_no_need_of(path: str) -> None:
 def test_classes_of_pytorch_that_unpickle_their_state_are_none_of_the_listed(own: str) -> None:
     assert hasattr(torch.utils.data.datapipes.datapipe, own)
     assert not is_kind(PIPES, own)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress, bz2.compress, lzma.compress])
+def test_what_follows_an_array_in_a_packed_pickle_is_refused(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """joblib writes the bytes of an array inside of its pickle, and goes on behind them."""
+    held(tmp_path / "step-1", b"\x80\x04}" + text("w") + text("a") + b"s.")
+    array = b"\x80\x04](" + new("joblib.numpy_pickle.NumpyArrayWrapper", ("subclass", name("numpy.ndarray")))
+    (tmp_path / "step-1" / "s.joblib").write_bytes(pack(array + b"\xff" * 64 + name("os.system") + b"(tRe."))
+    result = newest(tmp_path)
+    assert (result.exit_code, "what follows in its pickle" in result.stderr) == (1, True), result.output

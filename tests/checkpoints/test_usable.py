@@ -113,3 +113,31 @@ def test_a_model_without_a_tensor_is_refused(tmp_path: Path) -> None:
 def test_a_part_of_a_state_without_a_tensor_is_not_refused(tmp_path: Path) -> None:
     build(tmp_path, "step-30/optimizer.safetensors  safetensors\nstep-30/model.pt  torch model=F32[8] step:30\n")
     assert reason(tmp_path) == ""
+
+
+@pytest.mark.parametrize("content", ["", '{"a"', "{]"])
+def test_settings_of_a_part_that_are_no_json_are_refused(content: str, tmp_path: Path) -> None:
+    for step in (10, 30):
+        part = f"checkpoint-{step}/unet"
+        build(tmp_path, f"{part}/model.safetensors  safetensors w=F32[{step}]\n{part}/config.json  json {{}}\n")
+    assert newest(tmp_path) == "checkpoint-30"
+    (tmp_path / "checkpoint-30/unet/config.json").write_text(content)
+    assert newest(tmp_path) == "checkpoint-10"
+
+
+@pytest.mark.parametrize("name", ["model", "weights", "checkpoint"])
+def test_a_state_without_an_end_of_its_name_is_one_of_its_step(name: str, tmp_path: Path) -> None:
+    for step in (10, 30):
+        build(tmp_path, f"step-{step}/model.pt  torch model=F32[8] step:{step}\n")
+        (tmp_path / f"step-{step}/model.pt").rename(tmp_path / f"step-{step}/{name}")
+    assert newest(tmp_path) == "step-30"
+
+
+def test_a_model_of_keras_in_hdf5_is_one_of_its_epoch(tmp_path: Path) -> None:
+    content = b"\x89HDF\r\n\x1a\n" + bytes([2, 8, 8, 0]) + bytes(8) + b"\xff" * 8 + (200).to_bytes(8, "little")
+    for epoch in (1, 2):
+        (tmp_path / f"epoch_{epoch}").mkdir()
+        (tmp_path / f"epoch_{epoch}/model.h5").write_bytes(content.ljust(200, bytes([epoch])))
+    assert newest(tmp_path) == "epoch_2"
+    (tmp_path / "epoch_2/model.h5").write_bytes(content.ljust(150, b"x"))
+    assert newest(tmp_path) == "epoch_1"

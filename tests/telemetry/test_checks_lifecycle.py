@@ -221,4 +221,4 @@ def test_a_run_that_ends_with_the_fault_is_its_outcome() -> None:
 def test_the_outcome_of_a_fault_can_come_while_the_run_goes_on() -> None:
     open_run = Stream().fault(1)
     assert why_not(CLOSED, open_run, is_live=True) == "the run continues, and no fault has an outcome yet"
-    assert why_not(CLOSED, Stream().update(1, 1)) == "no fault was detected in the run"
+    assert why_not(CLOSED, Stream().update(1, 1)) == "no event reports a fault"

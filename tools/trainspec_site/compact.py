@@ -48,7 +48,25 @@ HIDDEN_SIDEBAR = re.compile(
     r'<div class="md-sidebar md-sidebar--secondary"[^>]*\shidden\b[^>]*>.*?(?=<div class="md-content")', re.DOTALL
 )
 """The contents of a page that asks for none: no width of a window shows them."""
-GENERATOR = re.compile(r'<meta name="generator"[^>]*>')
+IDLE = re.compile(
+    r'<meta name="generator"[^>]*>|<footer class="md-footer"><div class="md-footer-meta md-typeset">'
+    r'<div class="md-footer-meta__inner md-grid"><div class="md-copyright"></div></div></div></footer>'
+)
+"""The names of the makers of a page, and a footer without words."""
+DESCRIPTION = re.compile(r'<meta name="description"[^>]*>')
+IMPLIED_ENDS = tuple(
+    re.compile(rf"</(?:{tags})>(?=<(?:{followers})\b)")
+    for tags, followers in (
+        ("p", "p|ul|ol|dl|table|div|h[1-6]|pre|hr|nav|figure|details|blockquote|/div|/article|/section|/li|/td|/dd"),
+        ("td|th", "td|th|/tr"),
+        ("tr", "tr|/tbody|/thead|/table"),
+        ("thead", "tbody"),
+        ("tbody", "tbody|/table"),
+        ("dt|dd", "dt|dd|/dl"),
+        ("li", "li|/ul|/ol"),
+    )
+)
+"""End tags that HTML lets a page leave out before certain tags."""
 BETWEEN_ELEMENTS = re.compile(r">\s+<")
 SCRIPTS_OF_PAGES = {"filter.js": "ts-filterable", "playground.js": "ts-playground"}
 """Scripts that do something only on pages with an element of this name."""
@@ -56,7 +74,8 @@ WRITER = """\
 // The only copy of the parts of a page that do nothing without scripts. Each page writes them where they belong.
 var __md_scope=new URL("../../",document.currentScript.src),{functions};
 const tsParts = {parts};
-const tsPart = (number, base) => document.write(tsParts[number].replaceAll("{{base}}", base));
+const tsBase = document.currentScript.getAttribute("src").slice(0, -"/{name}".length) || ".";
+const tsPart = (number) => document.write(tsParts[number].replaceAll("{{base}}", tsBase));
 """
 MASK = """\
 .ts-icon-{number} {{
@@ -76,9 +95,11 @@ def compact(site: Path) -> None:
     remove_unused_styles(site)
     for path in sorted(site.rglob("*.html")):
         text = smaller(without_idle_parts(path.read_text(encoding="utf-8")))
+        if path.parent != site:
+            text = DESCRIPTION.sub("", text)
         path.write_text(with_icons(with_parts(text, parts), icons), encoding="utf-8")
     shared = json.dumps(list(parts), ensure_ascii=False)
-    (site / PARTS).write_text(WRITER.format(functions=functions, parts=shared), encoding="utf-8")
+    (site / PARTS).write_text(WRITER.format(functions=functions, parts=shared, name=PARTS.as_posix()), encoding="utf-8")
     places = (site / SITEMAP).read_text(encoding="utf-8")
     (site / SITEMAP).write_text(BETWEEN_ELEMENTS.sub("><", places), encoding="utf-8")
     styles = (site / STYLES).read_text(encoding="utf-8")
@@ -116,7 +137,9 @@ def smaller(text: str) -> str:
     r"""The same page without the whitespace and the marks of code that no reader sees.
 
     >>> smaller('<ul>\n  <li> a  <b>b</b> </li>\n</ul> <pre>x  y\n</pre>')
-    '<ul><li>a <b>b</b></li></ul><pre>x  y\n</pre>'
+    '<ul><li>a <b>b</b></ul><pre>x  y\n</pre>'
+    >>> smaller('<table><tbody><tr><td>1</td><td><p>2</p></td></tr></tbody></table><p>a</p> b')
+    '<table><tbody><tr><td>1<td><p>2</table><p>a</p>b'
     """
     pieces, start = [], 0
     for kept in KEPT.finditer(text):
@@ -129,12 +152,12 @@ def smaller(text: str) -> str:
 
 
 def without_idle_parts(text: str) -> str:
-    """The same page without contents that it hides, the names of its makers, and scripts that do nothing on it.
+    """The same page without contents that it hides, what says nothing, and scripts that do nothing on it.
 
-    >>> without_idle_parts('<meta name="generator" content="mkdocs"><table><script src="../filter.js"></script>')
+    >>> without_idle_parts('<table><script src="../filter.js"></script>')
     '<table>'
     """
-    text = GENERATOR.sub("", HIDDEN_SIDEBAR.sub("", text))
+    text = HIDDEN_SIDEBAR.sub("", text)
     for script, name in SCRIPTS_OF_PAGES.items():
         if not re.search(rf'\b(?:id|class)="{name}"', text):
             text = re.sub(rf'<script src="[^"]*\b{re.escape(script)}"></script>', "", text)
@@ -143,7 +166,10 @@ def without_idle_parts(text: str) -> str:
 
 def _without_space(text: str) -> str:
     text = AROUND_BLOCK.sub(lambda found: found["tag"], SPACE.sub(" ", text))
-    return MENU_SPACE.sub(r'<span class="md-ellipsis">\g<words></span>', text)
+    text = IDLE.sub("", MENU_SPACE.sub(r'<span class="md-ellipsis">\g<words></span>', text))
+    for ends in IMPLIED_ENDS:
+        text = ends.sub("", text)
+    return text
 
 
 def _plain_code(text: str) -> str:
@@ -162,7 +188,7 @@ def with_parts(text: str, parts: dict[str, int]) -> str:
     def shared(part: re.Match[str]) -> str:
         words = part[0].replace(f'"../{base}"', '"../{base}"').replace(f'"{base}"', '"{base}"')
         words = words.replace(f'"{start}assets/', '"{base}/assets/')
-        return f'<script>tsPart({parts.setdefault(words, len(parts))},"{base}")</script>'
+        return f"<script>tsPart({parts.setdefault(words, len(parts))})</script>"
 
     for pattern in NEEDS_SCRIPTS:
         text = pattern.sub(shared, text, count=1)

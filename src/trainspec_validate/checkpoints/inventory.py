@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -40,6 +41,8 @@ _PART_NAMES = frozenset({"model", "models", "modeling", "weights", "optim", "opt
 colossal_llama/utils/ckpt_io.py, and `weights` of NeMo."""
 _NUM_PAIRS = 3
 """Saves that are read to see whether files next to each other are parts; one of them may be damaged."""
+_MODEL = re.compile(r"(?:model|weights|checkpoint|ckpt)(?:(?:[-_.]\w+)*\.(?:h5|hdf5))?", re.ASCII | re.IGNORECASE)
+"""A model of Keras in HDF5, or a state of `torch.save` under a bare name, in a directory that says the step."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
@@ -240,9 +243,19 @@ def is_checkpoint(entries: Sequence[os.DirEntry[str]]) -> bool:
         return True
     if any(_is_state(Path(entry.path)) for entry in files):
         return True
+    if files and STEP_NAME.match(Path(files[0].path).parent.name) and any(map(_is_one_of_a_step, files)):
+        return True
     return bool(bundles.prefixes(files)) or any(
         regions.NAME.match(entry.name) and regions.is_whole(Path(entry.path)) for entry in files
     )
+
+
+def _is_one_of_a_step(entry: os.DirEntry[str]) -> bool:
+    """Whether a file in a directory that is named after a step is a model by its name and its start."""
+    if _MODEL.fullmatch(entry.name) is None:
+        return False
+    kind = kind_of(Path(entry.path))
+    return kind == "HDF5" if "." in entry.name else kind in JUDGED
 
 
 def _is_state(path: Path) -> bool:

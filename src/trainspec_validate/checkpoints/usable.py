@@ -88,7 +88,7 @@ def _counts_its_step(path: str, other: Checkpoint) -> str:
 def _settings(checkpoint: Checkpoint) -> Iterator[str]:
     """Settings of a model that are no JSON."""
     for path, fact in checkpoint.files.items():
-        if fact.kind != "file" or "/" in path or not path.endswith(_SETTINGS):
+        if fact.kind != "file" or path.count("/") > 1 or not path.endswith(_SETTINGS):
             continue
         try:
             content = read_small(checkpoint.root / path)

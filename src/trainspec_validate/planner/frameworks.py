@@ -98,6 +98,7 @@ ABILITIES: Mapping[str, Abilities] = {
         stages=(0, 3),
         partial_stages=(3,),
     ),
+    "pytorch": _FSDP,
     "llm-foundry": replace(_FSDP, expert=True),
 }
 """By the name of a framework."""

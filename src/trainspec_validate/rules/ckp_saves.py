@@ -258,12 +258,21 @@ def policy_step_within_peak(
         )
 
 
+def _is_beyond_peak(step: float, plan: TrainingPlan, cluster: ClusterProfile) -> bool:
+    if step_time(plan) is not None or plan.batch.ramp or plan.batch.controller:
+        return False
+    operations, peak = least_flops_per_step(plan), peak_of_rank(plan, cluster)
+    return bool(operations and peak and operations / plan.parallelism.num_accelerators / step > peak)
+
+
 @rule("TS-CKP-062")
 def step_predicted(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Where the plan states no step time, that of the policy is about the predicted one."""
     step = checkpoint.interval.step_seconds
     if step is None or step_seconds(plan) is not None:
         raise NotApplicable("the policy states no step time, or the plan states one")
+    if _is_beyond_peak(step, plan, cluster):
+        raise NotApplicable("the step is beyond the peak, which TS-CKP-112 reports")
     predicted = timed_prediction_of(plan, cluster).outlook.step.seconds
     if not FASTEST * predicted <= step <= SLOWEST * predicted:
         spacing = checkpoint.interval.steps

@@ -30,6 +30,13 @@ _SIGNS = (re.compile(rb"model_config"), re.compile(rb"\"class_name\":\s{0,9}\"La
 _SIGN_BYTES = 64
 _BLOCK_BYTES = 1_048_576
 _OWN = frozenset({"keras", "keras_core", "keras_cv", "keras_hub", "keras_nlp", "keras_tuner", "tensorflow", "tf_keras"})
+_LOADING = frozenset({"TorchModuleWrapper", "TFSMLayer"})
+"""Layers that unpickle a module of PyTorch from their settings (CVE-2025-1550), or load a graph of TensorFlow."""
+_OF_NUMBERS = frozenset(
+    {"activations", "constraints", "initializers", "losses", "math", "metrics", "nn", "ops", "random", "regularizers"}
+    | {"nn_ops", "gen_nn_ops", "math_ops", "numpy"}
+)
+"""Modules of Keras and TensorFlow whose functions take and make numbers; others download, load and write files."""
 _HELP_LAMBDA = "write the layer as a class of its own, which is registered where it is loaded"
 
 
@@ -109,8 +116,9 @@ def _runs(settings: Any) -> Iterator[str]:
 def _is_of_others(module: str, name: str) -> bool:
     if module == "builtins":  # also of functions that a program registers, under any name
         return hasattr(builtins, name) and runs_by_name(module, name)
-    is_own = module.partition(".")[0] in _OWN
-    return not is_own and (runs_by_name(module, name) or runs_when_called(module, name))
+    if module.partition(".")[0] not in _OWN:
+        return runs_by_name(module, name) or runs_when_called(module, name)
+    return name in _LOADING or (name[:1].islower() and _OF_NUMBERS.isdisjoint(module.split(".")))
 
 
 def _read_weights(checkpoint: Checkpoint, path: str) -> None:

@@ -144,7 +144,7 @@ def _plain(word: str) -> str:
 def command(directory: Path) -> None:
     """Serve validate, explain, plan, metrics and newest-good to agents, over standard input and output.
 
-    Speaks the Model Context Protocol, with its official SDK: pip install 'trainspec-validate[mcp]'.
+    Speaks the Model Context Protocol, with its official SDK: from a checkout, pip install '.[mcp]'.
 
     Tools read files below DIRECTORY alone and write nothing. Settings and own rules in it are not read, since own
     rules can be programs. Each call runs in a process of its own, for five minutes at most.
@@ -153,7 +153,7 @@ def command(directory: Path) -> None:
         from mcp.server.mcpserver import MCPServer  # noqa: PLC0415
         from mcp.server.mcpserver.exceptions import ToolError  # noqa: PLC0415
     except ImportError as error:
-        raise Failure(f"the SDK is not installed: pip install 'trainspec-validate[mcp]' ({error})") from error
+        raise Failure(f"the SDK is not installed: from a checkout, pip install '.[mcp]' ({error})") from error
     with tempfile.TemporaryDirectory(prefix="trainspec-mcp-") as empty:
         settings = Path(empty, "trainspec.toml")
         write_atomically(settings, "")

@@ -19,6 +19,8 @@ from trainspec_validate.telemetry.formats.native import Placed
 
 KIND = "MetricStream"
 _NATIVE = "metric-stream"
+_PRINTED_AT_START = "megatron-arguments"
+"""Format of a document that the program of a log prints before its first step."""
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -49,6 +51,9 @@ def found(
         document = is_document(name, inputs.head(path)) if kind and not kind.is_binary else ""
         if document and inputs.head(path).startswith(b"#!"):
             kind = None  # lines of a log in a script are comments or text of it
+        if kind and document == _PRINTED_AT_START:
+            click.echo(f"{path}: is read as {kind.name}; --format {document} reads its arguments", err=True)
+            document = ""
         if kind and document and explicit:
             raise click.UsageError(f"{path} fits several formats: {document}, {kind.name}; name one with --format")
         if kind and not document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trainspec_validate.performance.costs.eager import eager_layer_bytes
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.transformer import Shape
 
@@ -35,6 +36,8 @@ class ActivationPolicy:
     loss_bytes_per_logit: float = 6.0
     """A 16-bit logit and its fp32 copy (stas00/ml-engineering@744d01e1:training/performance/README.md). A loss
     that is not compiled needs 12 to 16, one that works on chunks less than 4: see benchmarks/score_memory.py."""
+    eager_bytes: int = 0
+    """Bytes of a number between layers that run operation by operation; 0 where kernels are fused."""
     expert_imbalance: float = 1.0
     """Tokens of the fullest rank over those of the mean one, in layers with experts."""
 
@@ -86,6 +89,8 @@ def _feed_forward_bytes(
 
 def _whole_layer_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy, *, expert: bool) -> float:
     tokens = layout.micro_batch_tokens
+    if policy.eager_bytes:
+        return tokens * eager_layer_bytes(shape, policy.eager_bytes, layout.tensor)
     attention = _attention_bytes(shape, layout, policy, tokens)
     return policy.implementation_factor * (
         attention + _feed_forward_bytes(shape, layout, policy, tokens, expert=expert)
@@ -222,7 +227,8 @@ def boundary_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy) -> fl
     2.0
     """
     split = layout.tensor if layout.sequence_parallel else 1
-    return layout.micro_batch_tokens * shape.hidden_size * policy.bytes_per_number / split
+    number = policy.eager_bytes or policy.bytes_per_number
+    return layout.micro_batch_tokens * shape.hidden_size * number / split
 
 
 def gathered_sequence_bytes(shape: Shape, layout: Layout, policy: ActivationPolicy) -> float:

@@ -54,6 +54,9 @@ class Overheads:
     """A 16-bit logit and its fp32 copy (stas00/ml-engineering@744d01e1:training/performance/README.md)."""
     cached_copy_bytes: float = 0.0
     """Bytes of one weight's cached low-precision copies, in addition to its weights where those are not sharded."""
+    optimizer_copies: float = 0.0
+    """Moments of the optimizer that its step has a second time, when activations are gone: one for `foreach` of
+    https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html, the root of all second moments."""
     offloaded_optimizer: float = 0.0
     """Share of the optimizer that lives on the host."""
     offloaded_activations: float = 0.0
@@ -64,7 +67,7 @@ class Overheads:
             *(self.context_bytes, self.communication_bytes, self.fragmentation),
             *(self.gathered_units, self.gathered_weight_bytes, self.gathered_table_bytes),
             *(self.gathered_gradient_bytes, self.accumulated_gradient_bytes, self.cached_copy_bytes),
-            *(self.loss_bytes_per_logit, self.offloaded_optimizer, self.offloaded_activations),
+            *(self.loss_bytes_per_logit, self.optimizer_copies, self.offloaded_optimizer, self.offloaded_activations),
         )
         if min(numbers) < 0 or max(self.offloaded_optimizer, self.offloaded_activations) > 1:
             raise ValueError(f"an overhead is negative, or an offloaded share exceeds 1: {self}")

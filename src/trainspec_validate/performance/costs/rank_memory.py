@@ -171,11 +171,15 @@ def _stage_memory(job: _Job, index: int) -> RankMemory:
     # The loss is done before the first layer goes backward: what the two need never lives together.
     logits = kept.logits if stage.output_tables and kept.logits >= kept.backward else 0.0
     around = kept.gathered_sequence + _kept_outputs(job, stage)
-    first = _moment(job, state, waiting + (0.0 if logits else kept.backward) + around, logits)
-    if not overheads.gradients_come_late or job.layout.num_micro_batches * job.layout.pipeline > 1:
-        return first
-    last = _moment(job, state, min(at_work, waiting) + kept.backward + around, 0.0)
-    return max(_moment(job, replace(state, gradients=0.0), first.activations, logits), last, key=_total)
+    moments = [_moment(job, state, waiting + (0.0 if logits else kept.backward) + around, logits)]
+    if overheads.gradients_come_late and job.layout.num_micro_batches * job.layout.pipeline == 1:
+        first = replace(state, gradients=0.0)
+        last = _moment(job, state, min(at_work, waiting) + kept.backward + around, 0.0)
+        moments = [_moment(job, first, moments[0].activations, logits), last]
+    if overheads.optimizer_copies and job.state.optimizer:
+        copies = overheads.optimizer_copies * job.state.moments / 2 / job.state.optimizer
+        moments.append(_moment(job, replace(state, optimizer=(1 + copies) * state.optimizer), 0.0, 0.0))
+    return max(moments, key=_total)
 
 
 def _total(memory: RankMemory) -> float:

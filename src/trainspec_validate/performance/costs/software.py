@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from trainspec_validate.performance.costs.eager import EAGER_LOSS_BYTES_PER_ENTRY
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel
 from trainspec_validate.performance.costs.kernel_traffic import LOSS_BYTES_PER_ENTRY, SEPARATE_LOSS_BYTES_PER_ENTRY
 
@@ -34,6 +35,8 @@ class Software:
     """Read and written for the loss, for each token and entry of the vocabulary."""
     selective_keeps: Literal["selective", "alternate", "products"] = "selective"
     """Activations that selective activation checkpointing keeps, as `activations.ActivationPolicy` names them."""
+    eager: bool = False
+    """Whether dense layers, the loss and the optimizer run operation by operation, as `eager` counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,18 @@ RELEASES: tuple[Release, ...] = (
         "arXiv:2104.04473 section 5.2: ZeRO-3 of DeepSpeed in 2021",
     ),
     Release("deepspeed", (0, 9), Software(attention="flash-2"), "microsoft/Megatron-DeepSpeed: --use-flash-attn"),
+    Release(
+        "pytorch",
+        (),
+        Software(
+            attention="flash-2",
+            fused_accumulation=False,
+            loss_bytes_per_entry=EAGER_LOSS_BYTES_PER_ENTRY,
+            eager=True,
+        ),
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html "
+        "(FlashAttention-2), https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html (foreach)",
+    ),
     Release(
         "maxtext",
         (),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from trainspec_validate.performance.costs.eager import eager_layer_traffic, eager_weight_bytes
 from trainspec_validate.performance.costs.kernel_efficiency import (
     MEMORY_FRACTION,
     AttentionKernel,
@@ -104,6 +105,8 @@ class Work:
     """Whether products add the gradients of micro-batches up themselves, without a kernel of its own."""
     loss_bytes_per_entry: float = LOSS_BYTES_PER_ENTRY
     """Read and written for the loss, for each token and entry of the vocabulary."""
+    eager_bytes: int = 0
+    """Bytes of a number between layers that run operation by operation; 0 where kernels are fused."""
     data_stall_seconds: float = 0.0
     """Time that the step waits for input."""
     optimizer_bytes_per_parameter: float = 30.0
@@ -208,6 +211,9 @@ def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     )
     moved_forward = (1 + again) * _EXPERT_BYTES_FORWARD * held.experts + weights.forward * held.dense
     moved_backward = _EXPERT_BYTES_BACKWARD * held.experts + weights.backward * held.dense
+    if work.eager_bytes:
+        cast = eager_weight_bytes(work.eager_bytes) * held.dense
+        moved_forward, moved_backward = moved_forward + (1 + again) * cast, moved_backward + cast
     return tokens * forward + moved_forward / memory, tokens * backward + moved_backward / memory
 
 
@@ -244,6 +250,8 @@ def _product_parameters(shape: Shape, calibration: Calibration) -> float:
 def _traffic(work: Work) -> LayerTraffic:
     """Bytes of one token and layer that kernels without products move."""
     shape, layout = work.shape, work.layout
+    if work.eager_bytes:
+        return eager_layer_traffic(shape, work.eager_bytes, layout.tensor)
     count = fused_layer_traffic if work.tpu else layer_traffic
     parts = [count(shape, layout.tensor, sequence_parallel=layout.sequence_parallel)]
     if shape.num_experts:

@@ -9,6 +9,7 @@ from typing import Literal
 from trainspec_validate.performance.costs import collectives
 from trainspec_validate.performance.costs.activations import ActivationPolicy
 from trainspec_validate.performance.costs.collectives import Estimate
+from trainspec_validate.performance.costs.eager import EAGER_LOSS_BYTES_PER_LOGIT, foreach_bytes_per_parameter
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel, Generation
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.memory import ModelState
@@ -126,19 +127,35 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
 
 def memory_policy(model: ModelFacts, settings: Settings) -> tuple[ActivationPolicy, Overheads]:
     """Activations that are kept in every layout with these settings, and what an implementation adds to them."""
+    eager = eager_bytes(model, settings.software)
     policy = ActivationPolicy(
         settings.software.selective_keeps if settings.recompute == "selective" else settings.recompute,
         fused_attention=settings.fused_attention,
         implementation_factor=settings.implementation_factor,
-        loss_bytes_per_logit=settings.overheads.loss_bytes_per_logit,
+        loss_bytes_per_logit=EAGER_LOSS_BYTES_PER_LOGIT if eager else settings.overheads.loss_bytes_per_logit,
+        eager_bytes=eager,
     )
+    overheads = settings.overheads
+    if eager:
+        cached = 2.0 if eager > 2 else 0.0
+        overheads = replace(overheads, gradients_come_late=True, optimizer_copies=1.0, cached_copy_bytes=cached)
     overheads = replace(
-        settings.overheads,
+        overheads,
         gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
         offloaded_optimizer=settings.offloaded_optimizer,
         offloaded_activations=settings.offloaded_activations,
     )
     return policy, overheads
+
+
+def eager_bytes(model: ModelFacts, software: Software) -> int:
+    """Bytes of a number between layers that run operation by operation; 0 where no such count holds.
+
+    There is none for mixtures of experts, and none for products that are not of 16 bits.
+    """
+    if not software.eager or model.shape.num_experts or model.compute_formats[0] not in {"bf16", "fp16"}:
+        return 0
+    return 4 if model.state.weights > 2 else 2
 
 
 def overheads_of(accelerator: str) -> Overheads:
@@ -193,7 +210,10 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         overlap_gradients=settings.overlap_gradients,
         overlap_parameters=settings.overlap_parameters,
         data_stall_seconds=settings.data_stall_seconds,
-        optimizer_bytes_per_parameter=_optimizer_bytes(model.state),
+        optimizer_bytes_per_parameter=foreach_bytes_per_parameter(model.state)
+        if eager_bytes(model, software)
+        else _optimizer_bytes(model.state),
+        eager_bytes=eager_bytes(model, software),
         gradient_bytes=model.reduction_bytes,
         parameter_bytes=model.parameter_bytes,
     )

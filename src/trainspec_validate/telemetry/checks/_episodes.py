@@ -152,10 +152,10 @@ def episodes(run: RunView) -> Sequence[Episode]:
     """Every fault of the run with what followed, in order of detection.
 
     Raises:
-        NotApplicable: no fault was detected.
+        NotApplicable: no event reports a fault.
     """
     builder = _Builder(run)
-    return require([builder.episode(event) for event in run.events_named(FAULT)], "no fault was detected in the run")
+    return require([builder.episode(event) for event in run.events_named(FAULT)], "no event reports a fault")
 
 
 def recovered_episodes(run: RunView) -> Sequence[Episode]:

@@ -44,3 +44,5 @@ INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start"
 EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
 SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
 RESTORES = frozenset({"train.checkpoint.restore.begin", "train.checkpoint.restore.end"})
+PAUSES = frozenset({"train.telemetry.gap"})
+"""Of consoles whose lines have times: saves between two steps that their lines say."""

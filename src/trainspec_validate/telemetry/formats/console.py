@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats.items import Found
-from trainspec_validate.telemetry.formats.megatron import local_us
+from trainspec_validate.telemetry.formats.local_times import local_us
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript

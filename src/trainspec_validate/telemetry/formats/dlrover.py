@@ -10,7 +10,8 @@ from trainspec_validate.documents.types.stream import AttributeValue, Head, Hist
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
-from trainspec_validate.telemetry.formats.megatron import local_us, names
+from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.megatron import names
 from trainspec_validate.telemetry.formats.transcript import Transcript, producer
 
 _LINE = re.compile(

@@ -18,6 +18,7 @@ _FORMS: Final = (
     (_CANCELLED + rb" DUE TO NODE FAILURE[\w ]{0,60}", _NODE),
     (_CANCELLED + rb" DUE TO PREEMPTION[\w ]{0,60}", "attempt reason: preempted"),
     (_CANCELLED + rb" DUE TO TIME LIMIT[\w ]{0,60}", "attempt reason: time_limit"),
+    (_CANCELLED + rb" DUE TO [\w ]{1,60}", ""),
     (_CANCELLED + rb"[\w ]{0,60}", "attempt reason: operator"),
     (
         rb"srun: error: .{0,200}(?:Killed|Terminated|Out Of Memory|Segmentation fault|Exited with exit code [1-9]\d*)",
@@ -61,10 +62,11 @@ _NEEDLES: Final = (
 """Parts of the signs: a line has one of them where it has a sign."""
 _TRACEBACK, _FRAME = b"Traceback (most recent call last)", b'  File "'
 _EXCEPTION: Final = re.compile(
-    rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?)?(?P<said>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}"
-    rb"(?:Error|Exception|Exit|Expired|Timeout|Iteration|Interrupt)(?:: .{0,200}|\s*$))"
+    rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}?[ \t]{0,8}"
+    rb"(?P<said>(?:[A-Za-z_]\w{0,80}\.){0,12}(?:Exception|"
+    rb"[A-Za-z_]\w{0,80}(?:Error|Exception|Exit|Expired|Timeout|Iteration|Interrupt))(?:: .{0,200}|\s*$))"
 )
-"""The last line of a traceback, behind the rank that a launcher wrote before it."""
+"""The last line of a traceback, behind the host and the ranks that launchers wrote before it, or indented by one."""
 _HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in)")
 """Begins a traceback of an exception that did not end its program."""
 _CHAINED: Final = re.compile(rb"\b(?:During handling of the above|The above exception was the direct cause)")
@@ -172,6 +174,7 @@ class _Ends:
         if has_sign and (found := self._sign(raw)) and found.lastgroup:
             meaning = _FORMS[int(found.lastgroup.removeprefix("form"))][1]
             self._say(offset, found[0].strip(), "the log says: ", meaning)
+            self._exception = self._exception if self.has_end else None
             self._num_after, self._is_within = 0, False
         elif _TRACEBACK in raw:
             self._is_handled = _HANDLED.match(self._before) is not None

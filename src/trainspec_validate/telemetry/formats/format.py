@@ -292,7 +292,7 @@ _FORMATS = (
         _search(log_lines.MEGATRON_LINE),
         clock="local",
         metrics=carried.MEGATRON_METRICS,
-        events=frozenset(),
+        events=carried.PAUSES,
         has_rhythm=True,
         mark=b"iteration",
         module="megatron",
@@ -307,7 +307,7 @@ _FORMATS = (
         metrics=frozenset(
             {"train.step.count", "train.step.skipped", "train.learning_rate", "train.sample.rate", "train.token.rate"}
         ),
-        events=frozenset(),
+        events=carried.PAUSES,
         has_rhythm=True,
         is_of_engine=True,
         mark=b"[Rank 0] step=",
@@ -326,7 +326,7 @@ _FORMATS = (
                 "train.flops.utilization",
             }
         ),
-        events=frozenset(),
+        events=carried.PAUSES,
         has_rhythm=True,
         mark=b" - INFO - ",
         module="torchtitan_log",
@@ -400,7 +400,7 @@ _FORMATS = (
             *(name, form.title, _search(form.report.pattern, form.mark)),
             clock="local" if form.more else "none",
             metrics=form.names,
-            events=frozenset(),
+            events=carried.PAUSES if form.more else frozenset(),
             has_rhythm=True,
             mark=form.mark,
             module="printed_steps",

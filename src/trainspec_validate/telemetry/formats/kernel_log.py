@@ -12,7 +12,7 @@ from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
-from trainspec_validate.telemetry.formats.megatron import local_us
+from trainspec_validate.telemetry.formats.local_times import local_us
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 ERROR = "train.device.error"

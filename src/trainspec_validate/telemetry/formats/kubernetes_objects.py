@@ -8,7 +8,7 @@ from typing import Any
 
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
-from trainspec_validate.telemetry.formats.megatron import local_us
+from trainspec_validate.telemetry.formats.local_times import local_us
 
 _MAX_TEXT = 300
 _MAX_CONTAINERS = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from trainspec_validate.documents.types.stream import MetricValue, Sample
 from trainspec_validate.model.metrics import Alias
@@ -13,7 +13,9 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.iteration import Iterations
+from trainspec_validate.telemetry.formats.local_times import local_us
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
+from trainspec_validate.telemetry.formats.printed_saves import Save
 from trainspec_validate.telemetry.formats.row_copies import PastedRows
 from trainspec_validate.telemetry.formats.tally import Tally
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -49,6 +51,10 @@ _SOMETIMES = {
     "train.world.active": "the lines of this log have no world size",
 }
 """Required metrics that a log may lack, with the reason."""
+_DURATION = "train.step.duration"
+_SKIPPED = "train.step.skipped{train.skip.reason=overflow}"
+_LIKE_MEAN = 0.02
+"""Share of the first time by which twice the mean may differ from the sum of both."""
 _SECOND_US = 1_000_000
 _MAX_INTERVAL = 10_000
 _MAX_FIELDS = 1_000
@@ -60,22 +66,6 @@ def names(tally: Tally, quantities: dict[str, float]) -> Names:
     return Names(("megatron",), tally, quantities, BESIDE, _IMPLIED)
 
 
-def local_us(text: str, offset_seconds: int | None) -> int | None:
-    """A time in microseconds since 1970 UTC; one of no zone by the offset that was given. None where it is no time.
-
-    >>> local_us("1970-01-01 08:00:01", 8 * 3600), local_us("1970-01-01T02:00:01+02:00", 8 * 3600)
-    (1000000, 1000000)
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC) - timedelta(seconds=offset_seconds or 0)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return fit.time_us(since // timedelta(microseconds=1))
-
-
 @dataclass(slots=True)
 class _Line:
     """A line that reports an iteration."""
@@ -85,6 +75,8 @@ class _Line:
     match: re.Match[str]
     start: int | None
     """Iteration of the checkpoint that was loaded since the line before, as in `Reader`."""
+    save: Save | None = None
+    """Saves since the line before."""
 
 
 class Reader:
@@ -99,10 +91,18 @@ class Reader:
         self._held: list[Found] = []
         self._num_lines = 0
         self._last_step = -1
+        self._last_us = 0
+        """Time of the last line."""
         self._interval = 1
         self._attempt = transcript.given.attempt
         self._start: int | None = None
         """Iteration of the checkpoint that was loaded since the last line, -1 for a start that loads none."""
+        self._is_scaled = True
+        """Whether the loss of the first line has another scale than 1."""
+        self._is_first = True
+        """Whether no iteration of the attempt was reported."""
+        self._first_seconds: float | None = None
+        """Time of the first iteration, until the second one is reported."""
         self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
         self._lacks: dict[str, str] = {}
@@ -119,9 +119,9 @@ class Reader:
             self._note_start(text)
             self._transcript.lose("text", "text", "the file has lines that report no iteration, passed over", offset)
             return
-        start, self._start = self._start, None
+        start, self._start, saved = self._start, None, self._transcript.saves.pop()
         is_timed = "elapsed time per" in match["fields"] or _TIME.search(text[: match.start()]) is not None
-        free, copy = self._pasted.take(hash(text.strip()), _Line(offset, text, match, start), is_timed=is_timed)
+        free, copy = self._pasted.take(hash(text.strip()), _Line(offset, text, match, start, saved), is_timed=is_timed)
         for line in free:
             yield from self._report(line)
         if copy:
@@ -150,6 +150,7 @@ class Reader:
             yield offset, beyond(step, int(match["total"]))
         if step is not None:
             yield from self._follow(step, time_us, offset, line.start)
+            self._without_first(offset, time_us, values)
             values["train.step.count"] = float(step)
         if not self._started:
             self._started = True
@@ -161,7 +162,8 @@ class Reader:
         if rest:
             message = f"the line is cut off after {rest[:60]!r}"
             self._held.append((offset, Refusal(message, "the text before it is taken", "cut-off")))
-        self._held.append((offset, self._sample(time_us, values, step)))
+        self._held += self._gap(line, time_us)
+        self._held.append((offset, self._transcript.sample(time_us, values, step=step, **self._place())))
         if not self._first:
             yield from self._held
             self._held = []
@@ -223,7 +225,24 @@ class Reader:
         values: dict[str, MetricValue] = {}
         for name, value in pairs:
             self._names.take(name, value, offset, values)
+        if self._is_first and not self._last_us:
+            self._is_scaled = fit.number(dict(pairs).get("loss scale")) != 1.0
+        if not self._is_scaled and _SKIPPED in values:  # nothing is scaled that could overflow
+            values["train.step.skipped"] = values.pop(_SKIPPED)
         return values
+
+    def _without_first(self, offset: int, time_us: int, values: dict[str, MetricValue]) -> None:
+        """Leave out the time of a second report that is a mean with the first one, as its own time shows."""
+        now, first = values.get(_DURATION), self._first_seconds
+        self._first_seconds = now if isinstance(now, float) and self._is_first else None
+        self._is_first = False
+        if not isinstance(now, float) or first is None or self._transcript.clock == "none":
+            return
+        alone = (time_us - self._last_us) / _SECOND_US
+        if now > 2 * alone > 0 and abs(2 * now - first - alone) <= _LIKE_MEAN * first:
+            message = "the time of the second iteration is a mean with the first one; left out"
+            self._transcript.lose("meaning", _DURATION, message, offset)
+            del values[_DURATION]
 
     def _texts(self, pairs: list[tuple[str, str]]) -> Iterator[Refusal]:
         """The refusal of fields with a metric whose value is a text without any digit, such as N/A."""
@@ -240,12 +259,17 @@ class Reader:
         if samples and tokens and tokens % samples == 0 and "tokens_per_sample" not in self._given:
             self._names.quantities["tokens_per_sample"] = tokens // samples
 
-    def _sample(self, time_us: int, values: dict[str, MetricValue], step: int | None) -> Sample:
-        """The record of a line; its attempt is named once the file has more than one."""
-        if self._attempt == self._transcript.given.attempt:
-            return self._transcript.sample(time_us, values, step=step)
-        more = {"att": self._attempt, "emitter": self._transcript.emitter}
-        return self._transcript.sample(time_us, values, step=step, **more)
+    def _gap(self, line: _Line, time_us: int) -> Iterator[Found]:
+        """The event of a gap since the last line that saves explain."""
+        gap = line.save.within(self._last_us, time_us) if line.save and self._last_us else None
+        if gap:
+            yield line.offset, self._transcript.event(time_us, "train.telemetry.gap", a=gap, **self._place())
+        self._last_us = time_us
+
+    def _place(self) -> dict[str, Any]:
+        """Attempt and emitter of the next record, which are named once the file has more than one attempt."""
+        is_first = self._attempt == self._transcript.given.attempt
+        return {} if is_first else {"att": self._attempt, "emitter": self._transcript.emitter}
 
     def _note_start(self, text: str) -> None:
         """Note that the program started, and from which checkpoint."""
@@ -263,6 +287,7 @@ class Reader:
         if is_shown and (start != -1 or step <= self._last_step) and self._attempt < _MAX_ATTEMPTS:
             yield from self._begin(step) if self._first else ()
             self._attempt += 1
+            self._is_first = True
             self._iterations = Iterations()
             message = "the program starts again, as the log shows, which begins an attempt"
             self._transcript.lose("step", "attempt", message, offset)

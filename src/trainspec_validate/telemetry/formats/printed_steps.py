@@ -14,7 +14,7 @@ from trainspec_validate.documents.types.stream import AttributeValue, MetricValu
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.line_forms import DURATION, FORMS, NORM, RATE, TOKENS
-from trainspec_validate.telemetry.formats.megatron import local_us
+from trainspec_validate.telemetry.formats.local_times import local_us
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 

@@ -74,7 +74,7 @@ def read(
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
         if format.mark or format.module == "printed_steps":
             lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"))
-        entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, format.mark)
+        entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, transcript)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)
     offset = 0
@@ -101,8 +101,9 @@ def _of_records(pieces: Iterable[tuple[int, bytes | Refusal]], reader: BinaryRea
     yield from reader.end()
 
 
-def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, mark: bytes) -> Iterator[Found]:
+def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcript: Transcript) -> Iterator[Found]:
     offset = num_blank = 0
+    mark = transcript.format.mark
     try:
         for offset, raw in lines:
             text = raw if isinstance(raw, Refusal) else _text(raw, mark)
@@ -111,6 +112,8 @@ def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, mark: b
             elif text and not text.isspace():
                 num_blank = 0
                 yield from reader.line(offset, text)
+                if mark:
+                    transcript.saves.take(text)
             else:
                 num_blank += 1
                 _MOST_BLANK.check(num_blank)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Refusal
-from trainspec_validate.telemetry.formats.megatron import local_us
+from trainspec_validate.telemetry.formats.local_times import local_us
 
 _STATE = re.compile(r"[A-Z][A-Z_]{1,40}")
 _NUMBER = re.compile(r"\d{1,10}")

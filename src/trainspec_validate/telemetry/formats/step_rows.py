@@ -11,6 +11,7 @@ from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.printed_saves import Save
 from trainspec_validate.telemetry.formats.row_copies import PastedRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -35,6 +36,8 @@ class _Row:
     a: Mapping[str, AttributeValue] = field(default_factory=dict)
     is_restarted: bool = False
     """Whether the program was started again before it."""
+    save: Save | None = None
+    """Saves since the row of the step before."""
 
     @property
     def is_timed(self) -> bool:
@@ -97,6 +100,7 @@ class StepRows:
         `a` are attributes of the record.
         """
         row = _Row(offset, time_us, step, values, trained, a or {}, self._is_restarted)
+        row.save = self._transcript.saves.pop() if trained else None
         self._is_restarted = False
         if self._pasted is None:
             yield from self._write(row)
@@ -150,6 +154,11 @@ class StepRows:
         if not values:
             return
         yield from self._begin(offset, time_us)
+        gap = (
+            row.save.within(self._time_us, time_us) if row.save and row.time_us is not None and self._time_us else None
+        )
+        if gap:
+            yield offset, self._transcript.event(time_us, "train.telemetry.gap", a=gap, **self._place())
         self._time_us = time_us
         yield offset, self._transcript.sample(time_us, values, step=step, a=dict(row.a), **self._place())
 

@@ -11,6 +11,7 @@ from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.items import Clock, Given, Losses, LossReason, Stated
+from trainspec_validate.telemetry.formats.printed_saves import PrintedSaves
 from trainspec_validate.telemetry.formats.tally import Tally
 
 ORIGIN = "org.trainspec.import"
@@ -41,8 +42,14 @@ class Transcript:
     tally: Tally = field(default_factory=Tally)
     num_records: int = 0
     num_refusals: int = 0
+    saves: PrintedSaves = field(init=False)
+    """Saves that lines of a console say."""
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
     _stated: dict[str, Stated] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the times of lines as those of records."""
+        self.saves = PrintedSaves(self.given.utc_offset_seconds)
 
     @property
     def emitter(self) -> str:

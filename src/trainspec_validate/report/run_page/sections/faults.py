@@ -29,6 +29,10 @@ def fault_table(context: Context) -> Html:
     faults = context.view.events_named("train.fault.detected")
     answers = intervals(context.view, "train.recovery.begin")
     if not faults and not answers:
+        stated = [text for coverage in context.report.coverage for text in coverage.incidents]
+        if stated:
+            title = element("strong", "No event reports a fault or a recovery. The run states:")
+            return element("div", title, element("ul", [element("li", text) for text in stated]), class_="absent")
         return element(
             "p", element("strong", "No fault and no recovery "), "is reported in this stream.", class_="absent"
         )

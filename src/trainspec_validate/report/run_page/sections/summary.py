@@ -54,6 +54,7 @@ def header(context: Context) -> Html:
             " · it continues" if view.is_live else "",
         ),
         element("dl", [_card(name, value) for name, value in _figures(context)], class_="cards"),
+        _stated(context),
         _clock(context),
         _unread(context),
         _cut(context),
@@ -106,7 +107,8 @@ def _figures(context: Context) -> Iterator[tuple[str, str]]:
     ]
     faults = view.events_named("train.fault.detected")
     yield "saves", f"{len(saves):,}" if view.events else _NOT_MEASURED
-    yield "faults", f"{len(faults):,}" if view.events else _NOT_MEASURED
+    is_reported = any(not event.name.startswith("train.telemetry.") for event in view.events)
+    yield "faults", f"{len(faults):,}" if is_reported else _NOT_MEASURED
 
 
 def _files(context: Context) -> Html:
@@ -132,6 +134,16 @@ def _clock(context: Context) -> Html | None:
     """That times are no moments in UTC, where they are not."""
     words = _CLOCKS.get(clock_of(context.view))
     return element("p", element("strong", "Times: "), words, class_="absent") if words else None
+
+
+def _stated(context: Context) -> Html | None:
+    """What the streams themselves say went wrong, and what they lack of a whole run, as `validate` prints it."""
+    found = context.report.coverage
+    lacks = dict.fromkeys(lack for each in found for lack in each.lacks)
+    items = [element("li", text) for each in found for text in each.incidents]
+    items += [element("li", "incomplete: ", ", ".join(lacks))] if lacks else []
+    title = element("strong", "The run states:")
+    return element("div", title, element("ul", items), class_="absent") if items else None
 
 
 def _unread(context: Context) -> Html | None:
@@ -182,7 +194,14 @@ def _verdict_word(report: Report) -> tuple[str, str]:
     counts = severities(report)
     if counts[Severity.ERROR]:
         return "fails", "error"
+    if any(each.lacks or any(map(_is_end, each.incidents)) for each in report.coverage):
+        return "passes, incomplete", "warning"
     return ("passes with warnings", "warning") if counts[Severity.WARNING] else ("passes", "pass")
+
+
+def _is_end(incident: str) -> bool:
+    """Whether an incident is that a run ended before it was complete, rather than a fault that it recovered from."""
+    return incident.startswith(("the log ", "the run ended"))
 
 
 def _exit(report: Report) -> str:
