@@ -132,6 +132,26 @@ def test_documents_of_excluded_directories_belong_to_none() -> None:
     assert invoke("cluster.yaml", "--dependents").exit_code == 0
 
 
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_excluded_dependents_are_counted_with_their_pattern(quiet: list[str]) -> None:
+    shutil.copy("plan.yaml", "tests/plan.yaml")
+    put(SETTINGS)
+    result = invoke("cluster.yaml", "--dependents", *quiet)
+    assert "2 files excluded by exclude tests/** in trainspec.toml" in result.stdout
+    listed = invoke("cluster.yaml", "--dependents", "--list-files")
+    assert "left out: 2 files excluded by exclude tests/** in trainspec.toml" in listed.stderr
+    found = json.loads(invoke("cluster.yaml", "--dependents", "--format", "json").stdout)["passed_over"]
+    assert [(entry["words"], entry["num_files"]) for entry in found] == [(["tests/**"], 2)]
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_where_all_changed_files_are_excluded_the_pattern_is_named(quiet: list[str]) -> None:
+    put(SETTINGS)
+    result = invoke("tests/bad.yaml", "--dependents", *quiet)
+    assert result.exit_code == 0
+    assert "nothing to judge: 1 file excluded by exclude tests/** in trainspec.toml" in result.stderr
+
+
 def test_where_everything_is_excluded_nothing_passes() -> None:
     result = invoke(".", "--exclude", "*")
     assert result.exit_code == 2

@@ -74,6 +74,22 @@ def test_a_reference_that_leads_nowhere_is_told(directory: Path, reference: str,
     assert told(validate(["."])) == [(requirement, "plan.yaml", 6)]
 
 
+@pytest.mark.parametrize(("mark", "requirement"), [(".git", "TS-DOC-011"), ("", "TS-DOC-012")])
+def test_a_file_that_is_missing_in_the_repository_does_not_exist(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, mark: str, requirement: str
+) -> None:
+    """Outside of it, nothing is said on what there is."""
+    if mark:
+        (directory / mark).mkdir()
+    (directory / "jobs").mkdir()
+    shutil.move("plan.yaml", "jobs/plan.yaml")
+    monkeypatch.chdir("jobs")
+    change("plan.yaml", "cluster: {name: example-cluster}", "cluster: {file: ../clusters/old.yaml}")
+    (found,) = [finding for finding in validate(["plan.yaml"]).findings if finding.requirement.startswith("TS-DOC")]
+    assert found.requirement == requirement
+    assert ("does not exist" in found.message) is bool(mark)
+
+
 def test_a_file_that_is_judged_anyway_may_be_anywhere(
     directory: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

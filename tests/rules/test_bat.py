@@ -292,3 +292,8 @@ NOT_APPLICABLE = [
 @pytest.mark.parametrize(("requirement", "plan"), NOT_APPLICABLE)
 def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan: str) -> None:
     assert verdict(requirement, plan=plan) is Verdict.NOT_APPLICABLE
+
+
+def test_a_last_stage_that_grows_points_at_the_stage_before(helps: Callable[..., list[str]]) -> None:
+    (found,) = helps(plan=ramp(FIRST, LAST + ", transition: linear"), select=("TS-BAT-009",))
+    assert found == "set transition: step; to grow up to this stage, write transition: linear in stage 1, before it"

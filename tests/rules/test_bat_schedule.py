@@ -13,6 +13,7 @@ from trainspec_validate.model.requirements import load_index
 
 LENGTH = ("TS-BAT-033",)
 STEP_TOKENS = 4194304
+STABLE = {"kind": "warmup-stable-decay"}
 
 
 def plan(job: dict[str, Any] | None = None, batch: dict[str, Any] | None = None, **schedule: Any) -> dict[str, Any]:
@@ -49,6 +50,9 @@ def plan(job: dict[str, Any] | None = None, batch: dict[str, Any] | None = None,
         ({"num_steps": 20000}, {"total_steps": 20000, "kind": "warmup-stable-decay", "decay_steps": 100}, None),
         ({"num_steps": None, "num_tokens": 300e9}, {"decay_tokens": 260e9, "final": 6e-6}, None),
         ({"num_steps": None, "num_tokens": 300e9}, {"decay_tokens": 2.6e9, "final": 6e-6}, "decay_tokens"),
+        ({"num_steps": 20000}, {**STABLE, "warmup_steps": 18000, "decay_steps": 2000}, None),
+        ({"num_steps": 20000}, {**STABLE, "warmup_steps": 19900, "decay_steps": 2000}, "decay_steps"),
+        ({"num_steps": 20000}, {"warmup_steps": 19900, "decay_steps": 2000}, None),
     ],
 )
 def test_schedule_and_job(findings, job, schedule, key) -> None:

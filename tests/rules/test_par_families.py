@@ -310,3 +310,12 @@ def test_the_help_on_grouped_query_attention_leaves_out_both_ends(helps: Callabl
     """As many key and value heads as query heads are full attention, and one is multi-query."""
     (said,) = helps(plan="model: {num_key_value_heads: 64}", select=("TS-PAR-015",))
     assert said == "num_key_value_heads is then more than 1 and less than 64, a divisor of it"
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(21.743e9, False), (21.93e9, False), (21.453e9, True), (22.1e9, True)])
+def test_a_vision_transformer_without_its_classifier(findings, count, wrong) -> None:
+    """ViT-22B: arXiv:2302.05442, table 1."""
+    shape = {"num_layers": 48, "hidden_size": 6144, "num_attention_heads": 48, "head_size": 128}
+    image = {"size_pixels": 224, "patch_size_pixels": 14, "num_classes": 29593}
+    model = {**VIT_L, **shape, "ffn_hidden_size": 24576, "num_parameters": count, "image": image}
+    assert bool(findings(plan={"model": model}, select=COUNT)) is wrong

@@ -221,3 +221,32 @@ def test_experts_that_no_token_visits_take_no_operations(verdict: Callable[..., 
     plan = model + _plan(tokens_per_second_per_accelerator=8000, peak_flops_per_second=989e12)
     for requirement in ("TS-PAR-034", "TS-PAR-042"):
         assert verdict(requirement, plan=plan) is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("requirement", "rate", "wrong"),
+    [("TS-PAR-043", 10, False), ("TS-PAR-043", 2, True), ("TS-PAR-041", 1.5, False), ("TS-PAR-041", 0.1, True)],
+)
+def test_long_sequences_spend_their_operations_in_attention(
+    findings: Findings, requirement: str, rate: float, wrong: bool
+) -> None:
+    """Of 1,048,576 tokens the attention of 80 layers of 8,192 takes 8.2 TFLOP a token, next to 0.42 of parameters.
+
+    Rows of 262,144 tokens: pytorch/torchtitan@b5bcd76c6:benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md.
+    """
+    plan = _plan(tokens_per_second_per_accelerator=rate) + "\nmodel: {sequence_length: 1048576}"
+    found = findings(plan=plan + "\nbatch: {global_tokens: null}", select=(requirement,))
+    assert found == ({(requirement, "performance.tokens_per_second_per_accelerator")} if wrong else set())
+
+
+@pytest.mark.parametrize(
+    ("kind", "samples", "wrong"),
+    [
+        *(("published", 13, False), ("measured", 13, True), ("published", 12, True), ("published", 13.0001, True)),
+        *(("published", 14, False), ("published", 15, True)),
+    ],
+)
+def test_a_published_rate_may_be_cut_off(findings: Findings, kind: str, samples: float, wrong: bool) -> None:
+    """13.8 samples/s: mosaicml/llm-foundry@8c8dd48f7:scripts/train/benchmarking/README.md prints whole numbers."""
+    plan = _plan(kind, samples_per_second=samples, tokens_per_second=13.8 * 8192)
+    assert bool(findings(plan=plan, select=("TS-PAR-023",))) is wrong

@@ -62,6 +62,8 @@ def _run(request: Request) -> int:
     if request.dependents:
         paths, request = _without_left_out(request, paths)
         if not (paths or request.left_out):
+            for kept_out in passed_over():
+                terminal.tell(f"nothing to judge: {kept_out}")
             return terminal.OK
     tree = request.settings_from
     if tree is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainspec_validate.documents.load import LoadError
 from trainspec_validate.model.finding import Finding, Origin, Unjudged
+from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.engine import Member
 from trainspec_validate.pipeline.named import Absent, Trees
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_named
@@ -61,7 +62,8 @@ def complete(documents: DocumentSet, *, dependents: bool, named: Collection[str]
 
     Without it, what refers to the files that the user `named` is listed.
     """
-    trees, done = Trees(repository_of if dependents else tree_of), Completion(documents)
+    trees = Trees(repository_of, excluded.takes) if dependents else Trees(tree_of)
+    done = Completion(documents)
     pending: Iterable[Member] = documents.judged.values()
     while True:
         done = _with_referenced(done, pending, trees)

@@ -58,6 +58,8 @@ class Trees:
 
     tree_of: Callable[[str], Path] = tree_of
     """The directory that is searched for a document."""
+    is_excluded: Callable[[str | Path], bool] = excluded.covers
+    """Whether a file that was found is left out; `excluded.takes` also counts it."""
     _trees: dict[str, _Tree] = field(default_factory=dict)
     _wanted: dict[str, Mapping[tuple[str, str], list[Path]]] = field(default_factory=dict)
     _passed_over: dict[str, list[PassedOver]] = field(default_factory=dict)
@@ -163,7 +165,7 @@ class Trees:
             self._passed_over[key] = []
             try:
                 passed = passed_over(root, tree.read)
-                self._passed_over[key] += [entry for entry in passed if not excluded.covers(entry.path)]
+                self._passed_over[key] += [entry for entry in passed if not self.is_excluded(entry.path)]
             except OverLimitError as error:
                 tree.refusal = tree.refusal or str(error)
         return self._passed_over[key]
@@ -184,19 +186,19 @@ class Trees:
     def _searched(self, place: Path, *, deep: bool) -> _Tree:
         key = f"{_real(place)}{os.sep if deep else ''}"
         if key not in self._trees:
-            self._trees[key] = _search(place, deep=deep)
+            self._trees[key] = _search(place, self.is_excluded, deep=deep)
         return self._trees[key]
 
 
-def _search(place: Path, *, deep: bool) -> _Tree:
+def _search(place: Path, is_excluded: Callable[[str | Path], bool], *, deep: bool) -> _Tree:
     tree = _Tree()
     entries, num_bytes = Count(MAX_ENTRIES), Count(MAX_BYTES)
     climbs = ".." in place.parts
     try:
         for file in walk(place, is_document_name, entries.add, deep=deep):
-            if isinstance(file, UnreadableError) and not excluded.covers(file.name):
+            if isinstance(file, UnreadableError) and not is_excluded(file.name):
                 tree.unread.append((file.name, file.reason, file.help))
-            elif isinstance(file, Path) and not excluded.covers(file):
+            elif isinstance(file, Path) and not is_excluded(file):
                 _read(tree, Path(os.path.relpath(file)) if climbs else file, num_bytes)
     except OverLimitError as error:
         tree.refusal = str(error)

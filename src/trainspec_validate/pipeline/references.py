@@ -109,16 +109,23 @@ def _inside_tree(
         message = f"{_shown(file)} is no name of a file"
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, "write the path of a file in UTF-8")
     if not target.is_relative_to(os.path.realpath(tree(link.member.path))) and not is_given(target):
+        if target.is_relative_to(os.path.realpath(repository_of(link.member.path))) and not os.path.lexists(target):
+            return _missing(link, file, target)  # beyond the repository nothing says what there is
         message = f"{file!r} leads out of the tree that is being validated"
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
     if not os.path.isfile(target):  # noqa: PTH113 - Path.is_file raises for a name that is too long
-        exists = os.path.exists(target)  # noqa: PTH110 - so does Path.exists
-        message = f"{_shown(file)} is not a file" if exists else f"{_shown(file)} does not exist"
-        expected = f"expected the {link.kind.__name__} at {_cut((directory / file).as_posix())}"
-        help_text = f"name the file of the {link.kind.__name__}" if exists else _nearby(target) or expected
-        return ReferenceFailure(DANGLING, link.member.path, pointer, message, help_text)
+        return _missing(link, file, target)
     return Path(os.path.normpath(directory / file))
+
+
+def _missing(link: Link, file: str, target: Path) -> ReferenceFailure:
+    """The failure of a reference that leads to no file."""
+    exists = os.path.exists(target)  # noqa: PTH110 - Path.exists raises for a name that is too long
+    message = f"{_shown(file)} is not a file" if exists else f"{_shown(file)} does not exist"
+    expected = f"expected the {link.kind.__name__} at {_cut((Path(link.member.path).parent / file).as_posix())}"
+    help_text = f"name the file of the {link.kind.__name__}" if exists else _nearby(target) or expected
+    return ReferenceFailure(DANGLING, link.member.path, (link.key, "file"), message, help_text)
 
 
 def _shown(file: str) -> str:

@@ -94,7 +94,10 @@ def ramp_end(plan: TrainingPlan) -> Iterator[Violation]:
         )
     if last.transition == "linear":
         message = "the last stage grows linearly, but there is no next stage"
-        yield Violation(at(plan, "batch", "ramp", position, "transition"), message, "set transition: step")
+        remedy = "set transition: step"
+        if position:
+            remedy += f"; to grow up to this stage, write transition: linear in stage {position}, before it"
+        yield Violation(at(plan, "batch", "ramp", position, "transition"), message, remedy)
 
 
 @rule("TS-BAT-010")

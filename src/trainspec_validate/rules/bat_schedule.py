@@ -247,7 +247,9 @@ def _longer(
     _, most = _batch_tokens(plan)
     parts = [_least_steps(schedule, part, most) for part in ("warmup", "decay")]
     steps = sum(part for part in parts if part is not None)
-    if steps > whole * (MOST_OF_JOB if of == "the job" else 1 + LENGTH_TOLERANCE) + 1:
+    # A job may end before its decay does; after a stable phase the decay begins where it fits before the end.
+    may_outlast = of == "the job" and schedule.kind != "warmup-stable-decay"
+    if steps > whole * (MOST_OF_JOB if may_outlast else 1 + LENGTH_TOLERANCE) + 1:
         yield Violation(
             at(plan, "optimizer", "learning_rate", f"decay_{unit}"),
             f"warm-up and decay take {number(round(steps))} steps one after the other, and {of} {number(round(whole))}",

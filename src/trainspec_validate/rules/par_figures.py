@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import NamedTuple
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.types.hardware import Accelerator, NodeGroup
@@ -27,6 +29,41 @@ RECOMPUTE_BOUND = 4 / 3
 
 def _performance(plan: TrainingPlan) -> Performance:
     return require(plan.performance, "the plan gives no performance figures")
+
+
+class _Printed(NamedTuple):
+    """A figure with the least and the most that it may have been before it was printed."""
+
+    low: float
+    value: float
+    high: float
+
+    def times(self, other: _Printed | float) -> _Printed:
+        """The product with another figure, or with a count."""
+        factors = other if isinstance(other, _Printed) else (other, other, other)
+        return _Printed(*(one * factor for one, factor in zip(self, factors, strict=True)))
+
+    def differs(self, other: _Printed, tolerance: float) -> bool:
+        """Whether no numbers of the two agree."""
+        low, high = sorted((self, other))
+        return low.high < high.low and _differ(low.high, high.low, tolerance)
+
+
+def _printed(value: float, kind: str) -> _Printed:
+    """A rate as stated; a published one may have been rounded, or cut off, at the last digit that is printed.
+
+    Zeros before the decimal point count as digits.
+
+    >>> _printed(13.0, "published"), _printed(13.0, "measured")
+    (_Printed(low=12.5, value=13.0, high=14.0), _Printed(low=13.0, value=13.0, high=13.0))
+    """
+    exponent = int(Decimal(repr(value)).normalize().as_tuple().exponent)
+    unit = 10.0 ** min(exponent, 0) if kind == "published" else 0.0
+    return _Printed(value - unit / 2, value, value + unit)
+
+
+def _exact(value: float) -> _Printed:
+    return _Printed(value, value, value)
 
 
 def _differ(first: float, second: float, tolerance: float) -> bool:
@@ -78,14 +115,16 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
     if not (each and total) and not pairs:
         raise NotApplicable("the plan gives no two figures of its throughput")
     tolerance = TOLERANCE[performance.kind]
-    if each and total and _differ(each * ranks, total, tolerance):
+    if (each and total) and _printed(each, performance.kind).times(ranks).differs(
+        _printed(total, performance.kind), tolerance
+    ):
         yield Violation(
             at(plan, "performance", "tokens_per_second_per_accelerator"),
             f"{number(each)} tokens/s x {number(ranks)} ranks is {number(each * ranks)} tokens/s, "
             f"but the job does {number(total)}",
             f"{number(total)} tokens/s are {number(total / ranks)} for each rank",
         )
-    apart = [pair for pair in pairs if _differ(pair.value, pair.full, tolerance)]
+    apart = [pair for pair in pairs if pair.value.differs(pair.full, tolerance)]
     wrong = [pair for pair in apart if not pair.fits_a_stage(tolerance)]
     for pair in wrong:
         yield Violation(at(plan, "performance", pair.key), pair.message, pair.help)
@@ -98,8 +137,8 @@ class _Product:
     """A figure that two speeds give, the one at the full batch, and the range of the latter along the ramp."""
 
     key: str
-    value: float
-    full: float
+    value: _Printed
+    full: _Printed
     shares: tuple[float, float]
     message: str
     help: str
@@ -107,7 +146,8 @@ class _Product:
     def fits_a_stage(self, tolerance: float) -> bool:
         """True for a value of some batch of the job."""
         low, high = self.shares
-        return low * self.full * (1 - tolerance) <= self.value <= high * self.full * (1 + tolerance)
+        least, most = low * self.full.low * (1 - tolerance), high * self.full.high * (1 + tolerance)
+        return least <= self.value.high and self.value.low <= most
 
 
 def _of_no_stage(plan: TrainingPlan, key: str) -> Unresolved:
@@ -118,31 +158,49 @@ def _of_no_stage(plan: TrainingPlan, key: str) -> Unresolved:
 
 def _products(plan: TrainingPlan) -> Iterator[_Product]:
     """Pairs of speeds that give samples or tokens of a step, or of a second."""
-    performance, ranks, batches = _performance(plan), plan.parallelism.num_accelerators, batch_range(plan)
-    speed, tokens = _tokens_per_second(performance, ranks), tokens_per_step(plan)
-    samples, step, sequences = performance.samples_per_second, performance.step_seconds, plan.batch.global_sequences
+    performance, batches = _performance(plan), batch_range(plan)
+    figures, tokens = _figures(performance, plan.parallelism.num_accelerators), tokens_per_step(plan)
+    speed, samples, step = figures["speed"], figures["samples"], figures["step"]
+    sequences = plan.batch.global_sequences
     if samples and step:
         message = (
-            f"{number(samples)} samples/s for {seconds(step)} are {number(samples * step)} samples, "
-            f"but a step has {number(sequences)}"
+            f"{number(samples.value)} samples/s for {seconds(step.value)} are {number(samples.value * step.value)} "
+            f"samples, but a step has {number(sequences)}"
         )
-        remedy = f"at that speed a step takes {seconds(sequences / samples)}"
-        yield _Product("step_seconds", samples * step, sequences, batches.sequences, message, remedy)
+        remedy = f"at that speed a step takes {seconds(sequences / samples.value)}"
+        yield _Product("step_seconds", samples.times(step), _exact(sequences), batches.sequences, message, remedy)
     if speed and tokens and step:
         message = (
-            f"{number(speed)} tokens/s for {seconds(step)} are {number(speed * step)} tokens, "
+            f"{number(speed.value)} tokens/s for {seconds(step.value)} are {number(speed.value * step.value)} tokens, "
             f"but a step has {number(tokens)}"
         )
-        remedy = f"at that speed a step takes {seconds(tokens / speed)}"
-        yield _Product("step_seconds", speed * step, tokens, batches.tokens, message, remedy)
+        remedy = f"at that speed a step takes {seconds(tokens / speed.value)}"
+        yield _Product("step_seconds", speed.times(step), _exact(tokens), batches.tokens, message, remedy)
     if speed and tokens and samples and not step:
         each = tokens / sequences
         message = (
-            f"{number(samples)} samples/s of {number(each)} tokens are {number(samples * each)} "
-            f"tokens/s, but the job does {number(speed)}"
+            f"{number(samples.value)} samples/s of {number(each)} tokens are {number(samples.value * each)} "
+            f"tokens/s, but the job does {number(speed.value)}"
         )
-        remedy = f"{number(speed)} tokens/s are {number(speed / each)} samples/s"
-        yield _Product("samples_per_second", speed, samples * each, batches.tokens_per_sequence, message, remedy)
+        remedy = f"{number(speed.value)} tokens/s are {number(speed.value / each)} samples/s"
+        full = samples.times(each)
+        yield _Product("samples_per_second", speed, full, batches.tokens_per_sequence, message, remedy)
+
+
+def _figures(performance: Performance, num_ranks: int) -> dict[str, _Printed | None]:
+    """The speeds of the whole job that are stated, in tokens, in samples and by the time of a step."""
+    kind, total = performance.kind, performance.tokens_per_second
+    each, samples, step = (
+        performance.tokens_per_second_per_accelerator,
+        performance.samples_per_second,
+        performance.step_seconds,
+    )
+    by_rank = _printed(each, kind).times(num_ranks) if each else None
+    return {
+        "speed": _printed(total, kind) if total else by_rank,
+        "samples": _printed(samples, kind) if samples else None,
+        "step": _exact(step) if step else None,
+    }
 
 
 @rule("TS-PAR-024")

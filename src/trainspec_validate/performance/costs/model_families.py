@@ -39,7 +39,12 @@ def vision_parameters(shape: VisionShape) -> float:
     layer = 4 * h * h + 2 * h * f + 9 * h + f
     patches = shape.num_channels * shape.patch_size**2 * h + h
     tokens = h + shape.num_tokens * h
-    return float(shape.num_layers * layer + patches + tokens + 2 * h + (h + 1) * shape.num_classes)
+    return float(shape.num_layers * layer + patches + tokens + 2 * h + classifier_parameters(shape))
+
+
+def classifier_parameters(shape: VisionShape) -> float:
+    """Parameters of the linear classifier, which counts of makers leave out: arXiv:2302.05442, table 1."""
+    return float((shape.hidden_size + 1) * shape.num_classes)
 
 
 def vision_flops_per_sample(shape: VisionShape) -> float:

@@ -9,6 +9,7 @@ from trainspec_validate.performance.costs.model_families import (
     HybridShape,
     StateSpaceShape,
     VisionShape,
+    classifier_parameters,
     hybrid_parameters,
     mtp_parameters,
     vision_parameters,
@@ -135,12 +136,14 @@ def published_counts(model: Model) -> list[ShapeCount]:
     """The parameters of a shape by each convention of publications; empty where the shape is not counted.
 
     Embedding tables and layers for multi-token prediction are counted or left out; files of weights repeat the tables
-    in each such layer, as those of DeepSeek-V3 do.
+    in each such layer, as those of DeepSeek-V3 do. The classifier of a vision transformer is counted or left out.
     """
     implied, shape = implied_parameters(model), shape_of(model)
     if implied is None:
         return []
     base = ShapeCount(*implied)
+    if vision := vision_shape(model):
+        return [base, base.plus(-classifier_parameters(vision), "without the classifier")]
     if shape is None:
         return [base]
     tables, extra = parameters(shape).embeddings, least_mtp_parameters(model)

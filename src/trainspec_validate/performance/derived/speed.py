@@ -142,6 +142,26 @@ def least_flops_per_step(plan: TrainingPlan) -> float | None:
     return max(found) * trained if found else None
 
 
+def most_flops_per_second(plan: TrainingPlan) -> float | None:
+    """Operations per second that a rank does at most at the stated speed, attention counted in full."""
+    step, least = step_time(plan), least_flops_per_step(plan)
+    if step is None or least is None:
+        return None
+    most = (most_flops_per_token(plan) or 0.0) * (tokens_per_step(plan) or 0.0)
+    return max(least, most) / step.high / plan.parallelism.num_accelerators
+
+
+def most_flops_per_token(plan: TrainingPlan) -> float | None:
+    """Operations of a token by the convention that counts most, recomputation left out; None without a full shape."""
+    model = plan.model
+    stated = plan.performance.flops_per_token if plan.performance else None
+    if shape_of(model) is None or model.sequence_length is None or model.attention in {"linear", "none"}:
+        return stated
+    bounds = flops_bounds(model, None)
+    found = [value for value in (stated, bounds and bounds[1]) if value]
+    return max(found) if found else None
+
+
 def _products_per_token(model: Model) -> float:
     """Operations of a token with the parameters of a model that is no transformer; 0 where tables are not known."""
     visited = visited_parameters(model)
