@@ -10,9 +10,11 @@ from appendix_text import MIB, Formula, Given, digits, fixed, formulas, page, pe
 
 from benchmarks import score_memory, training_sets
 from trainspec_validate.performance.costs import (
+    eager,
     kernel_efficiency,
     kernel_traffic,
     layout,
+    memory,
     model_flops,
     step_compute,
     step_errors,
@@ -121,6 +123,48 @@ COMPUTE_FORMULAS = (
 )
 
 
+AUTOCAST = Given("autocast", memory.ModelState(4, 0, 4, 8), "weights, gradients and both moments of AdamW in fp32")
+LAYERS = "huggingface/transformers@00227283:src/transformers/models; the count is ours"
+EAGER_FORMULAS = (
+    Formula(
+        eager.eager_layer_traffic,
+        ("each operation reads its inputs and writes its output once", "bytes", LAYERS),
+        (LLAMA, 4),
+        taking=".forward",
+        printed=(1024, "KiB per token and layer"),
+    ),
+    Formula(
+        eager.eager_layer_traffic,
+        ("backward: the same of its operations, without those of attention", "bytes", LAYERS),
+        (LLAMA, 4),
+        taking=".backward",
+        printed=(1024, "KiB per token and layer"),
+    ),
+    Formula(
+        eager.eager_layer_bytes,
+        ("what each operation keeps for its gradient", "bytes", LAYERS),
+        (LLAMA, 4),
+        printed=(1024, "KiB per token and layer"),
+    ),
+    Formula(
+        eager.eager_weight_bytes,
+        ("cast of a weight, or its gradient back: 4 + 2 under autocast", "bytes", "the count is ours"),
+        (4,),
+        printed=(1, "bytes per weight and pass"),
+    ),
+    Formula(
+        eager.foreach_bytes_per_parameter,
+        (
+            "5 gradient + 4 weight + 14 moment + the copy of 16 bits",
+            "bytes",
+            "pytorch/pytorch:torch/optim/adamw.py; the count is ours",
+        ),
+        (AUTOCAST,),
+        printed=(1, "bytes per parameter"),
+    ),
+)
+
+
 HIDDEN = step_compute.CALIBRATION.hidden_communication
 STEP_FORMULAS = (
     Formula(
@@ -210,8 +254,8 @@ FLOPS_FORMULAS = (
 
 
 def step_formulas() -> list[Formula]:
-    """Computing, messages and operations, in this order."""
-    return [*COMPUTE_FORMULAS, *STEP_FORMULAS, *FLOPS_FORMULAS]
+    """Computing, layers without a compiler, messages and operations, in this order."""
+    return [*COMPUTE_FORMULAS, *EAGER_FORMULAS, *STEP_FORMULAS, *FLOPS_FORMULAS]
 
 
 RUNS = (
