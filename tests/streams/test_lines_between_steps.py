@@ -141,3 +141,28 @@ def test_a_console_with_its_arguments_is_imported_as_a_stream(tmp_path: Path) ->
     assert told.exit_code == 0, told.output
     assert '"train.step.count":4.0' in told.stdout
     assert "--format megatron-arguments" in told.stderr
+
+
+def test_two_jobs_in_one_console_are_not_compared(tmp_path: Path) -> None:
+    def log(total: int) -> str:
+        first = "".join(megatron(n, n, 1.0, total=5).replace("1.000000E-04", "4.000000E-04") for n in range(1, 6))
+        return first + "".join(megatron(n, 200 + n, 1.0, total=total) for n in range(1, 40))
+
+    told = output(tmp_path / "a.log", log(90))
+    assert "another job begins, of 90 iterations after 5" in told
+    assert "error[" not in told
+    assert "error[TS-TEL-024]" in output(tmp_path / "b.log", log(5).replace("/      90", "/       5"))
+
+
+@pytest.mark.parametrize(
+    ("first", "before", "is_warm"), [(15107, "", False), (15107, "Restoring.\n", True), (0, "", True)]
+)
+def test_an_excerpt_shows_no_warm_up(tmp_path: Path, first: int, before: str, is_warm: bool) -> None:
+    maxtext = "".join(
+        f"completed step: {n}, seconds: 2.5, TFLOP/s/device: 100.0, loss: 3.{n % 10}\n" for n in range(first, first + 5)
+    )
+    nanogpt = "".join(f"iter {n}: loss 3.{n % 10}, time 250.00ms, mfu 30.00%\n" for n in range(first, first + 5))
+    for name, lines in (("a.log", maxtext), ("b.log", nanogpt)):
+        (tmp_path / name).write_text(before + lines, encoding="utf-8")
+        made = CliRunner().invoke(toolbox, ["import", str(tmp_path / name)]).stdout
+        assert ("train.step.warmup" in made) is is_warm

@@ -292,7 +292,7 @@ _FORMATS = (
         _search(log_lines.MEGATRON_LINE),
         clock="local",
         metrics=carried.MEGATRON_METRICS,
-        events=carried.PAUSES,
+        events=carried.PAUSES | {"train.hyperparameter.changed"},
         has_rhythm=True,
         mark=b"iteration",
         module="megatron",

@@ -32,13 +32,16 @@ class Reader(Console):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript, beside=_MAXTEXT)
         self._last = -1
-        self._num = 0
+        self._num = _WARM
+        """Steps since the program started; an excerpt without any line before its steps shows no start."""
+        self._is_start = False
         transcript.clock = "none"
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
         match = _STEP.search(text)
         if match is None:
+            self._is_start = True
             self.passed(offset)
             return
         told = {field["name"]: field["value"] for field in _FIELD.finditer(match["fields"])}
@@ -50,7 +53,9 @@ class Reader(Console):
             return
         values, index = self.take(offset, told), int(match["step"])
         self.untimed(offset)
-        self._num = self._num + 1 if index > self._last else 1
+        if index <= self._last or (self._last < 0 and (self._is_start or index <= _WARM)):
+            self._num = 0
+        self._num += 1
         self._last = index
         lose = self.transcript.lose
         lose("step", "step", INDEX, offset)

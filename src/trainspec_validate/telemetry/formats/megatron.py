@@ -97,6 +97,7 @@ class Reader:
         self._attempt = transcript.given.attempt
         self._start: int | None = None
         """Iteration of the checkpoint that was loaded since the last line, -1 for a start that loads none."""
+        self._total = 0
         self._is_scaled = True
         """Whether the loss of the first line has another scale than 1."""
         self._is_first = True
@@ -149,7 +150,7 @@ class Reader:
             self._is_beyond = True
             yield offset, beyond(step, int(match["total"]))
         if step is not None:
-            yield from self._follow(step, time_us, offset, line.start)
+            yield from self._follow(step, time_us, line)
             self._without_first(offset, time_us, values)
             values["train.step.count"] = float(step)
         if not self._started:
@@ -281,21 +282,37 @@ class Reader:
         elif self._start is None and _STARTED.search(text):
             self._start = -1
 
-    def _follow(self, step: int, time_us: int, offset: int, start: int | None) -> Iterator[Found]:
+    def _follow(self, step: int, time_us: int, line: _Line) -> Iterator[Found]:
         """Begin another attempt where the log shows that the program started again before this line."""
+        offset, start, total = line.offset, line.start, int(line.match["total"])
         is_shown = start is not None and start <= self._last_step and start < step
-        if is_shown and (start != -1 or step <= self._last_step) and self._attempt < _MAX_ATTEMPTS:
-            yield from self._begin(step) if self._first else ()
-            self._attempt += 1
-            self._is_first = True
-            self._iterations = Iterations()
+        is_new = step <= self._interval and step < self._last_step and start in {None, -1}
+        before, self._total = self._total, total
+        is_other = is_new and total != before
+        if is_other and self._transcript.clock != "none" and self._attempt < _MAX_ATTEMPTS:
+            message = f"another job begins, of {total:,} iterations after {before:,}, which is no restart"
+            self._transcript.lose("incident", "job", message, offset)
+            yield from self._again(step, time_us - 1, offset, message)
+            changed = {"train.change.key": "train_iters", "train.change.before": before, "train.change.after": total}
+            a = {name: str(value) for name, value in changed.items()}
+            event = self._transcript.event(time_us - 1, "train.hyperparameter.changed", a=a, **self._place())
+            self._held.append((offset, event))
+        elif is_shown and (start != -1 or step <= self._last_step) and self._attempt < _MAX_ATTEMPTS:
             message = "the program starts again, as the log shows, which begins an attempt"
-            self._transcript.lose("step", "attempt", message, offset)
-            yield offset, self._transcript.head(time_us, ("job",), att=self._attempt, unsupported=self._lacks)
+            yield from self._again(step, time_us, offset, message)
         elif step < self._last_step:
             message = "iteration falls: a restart or another run in the same file; attempts are not distinguished"
             self._transcript.lose("step", "iteration", message, offset)
         self._last_step = step
+
+    def _again(self, step: int, time_us: int, offset: int, message: str) -> Iterator[Found]:
+        """The head of what begins with this line."""
+        yield from self._begin(step) if self._first else ()
+        self._attempt += 1
+        self._is_first = True
+        self._iterations = Iterations()
+        self._transcript.lose("step", "attempt", message, offset)
+        yield offset, self._transcript.head(time_us, ("job",), att=self._attempt, unsupported=self._lacks)
 
     def end(self) -> Iterator[Found]:
         """Records that wait for a second line, or until they are known to be no copy."""

@@ -26,6 +26,8 @@ _START = re.compile(r"(?<![^\s\]:|>])(?:iter \d{1,12}: loss|step \d{1,12}: train
 _LOSS = "train.loss.mean{train.loss.name=total}"
 _EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
 _DURATION = "train.step.duration"
+_NEAR_START = 10
+"""Iterations up to which a first one is of the start of the program; an excerpt can begin with any."""
 _EXAMPLE = "iter 10: loss 3.0, time 250.00ms, mfu 30.00%"
 
 
@@ -37,6 +39,8 @@ class Reader:
         self._rows = StepRows(transcript, is_console=True)
         self._num_completed = 0
         self._is_first = True
+        self._has_other = False
+        """Whether a line was read that reports nothing, as a program prints them when it starts."""
         self._has_evaluated = False
         """Whether an evaluation was reported since the last iteration, whose time is in that of the next one."""
         transcript.clock = "none"
@@ -52,6 +56,7 @@ class Reader:
         elif _REPORT.match(text):
             yield offset, Refusal("the line has no step, loss or time", _EXAMPLE, "value")
         else:
+            self._has_other = True
             self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
 
     def _iteration(self, offset: int, match: re.Match[str]) -> Iterator[Found]:
@@ -70,7 +75,8 @@ class Reader:
             lose("meaning", _DURATION, "the time of an iteration has that of the evaluation before it", offset)
         else:
             values[_DURATION] = milliseconds / 1000
-        warm: dict[str, AttributeValue] = {"train.step.warmup": True} if self._is_first else {}
+        is_start = self._is_first and (self._has_other or index <= _NEAR_START)
+        warm: dict[str, AttributeValue] = {"train.step.warmup": True} if is_start else {}
         self._is_first = self._has_evaluated = False
         self._num_completed = index + 1
         yield from self._rows.row(offset, None, index + 1, values, trained=True, a=warm)
@@ -97,7 +103,7 @@ class Reader:
         if step < self._num_completed:
             message = "an evaluation of an earlier step; inferred: a restart, which begins an attempt"
             self._rows.restart(offset, message)
-            self._is_first = True
+            self._is_first = self._has_other = True
         yield from self._rows.row(offset, None, step, losses, trained=False)
 
     def end(self) -> Iterator[Found]:
