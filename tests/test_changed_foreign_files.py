@@ -51,7 +51,13 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(command, ["--dependents", *arguments], prog_name=PROGRAM)
 
 
-@pytest.mark.parametrize("name", [*FILES, "module"])
+def test_a_log_without_a_word_of_a_run_is_passed_over() -> None:
+    for arguments in (("build.log",), ("build.log", "cluster.yaml"), ("build.log", *UNJUDGED)):
+        result = invoke(*arguments)
+        assert (result.exit_code, result.output.count("passed over: build.log: no TrainSpec document")) == (0, 1)
+
+
+@pytest.mark.parametrize("name", [*sorted(FILES.keys() - {"build.log"}), "module"])
 def test_it_is_named_and_no_wrong_use(name: str) -> None:
     result = invoke(name, "cluster.yaml")
     assert (result.exit_code, f"{name}: not judged: " in result.output) == (0, True), result.output

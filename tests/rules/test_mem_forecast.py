@@ -239,7 +239,9 @@ UNTIMED = {"job": {"planned_seconds": None}}
 def test_the_step_of_a_policy() -> None:
     place = ("interval", "step_seconds")
     assert places("TS-CKP-062", plan(UNTIMED), cluster(), policy(step_seconds=30)) == []
-    assert places("TS-CKP-062", plan(UNTIMED), cluster(), policy(step_seconds=10)) == [place]
+    assert places("TS-CKP-062", plan(UNTIMED), cluster(), policy(step_seconds=20)) == [place]
+    with pytest.raises(NotApplicable, match="TS-CKP-112"):
+        violations("TS-CKP-062", plan(UNTIMED), cluster(), policy(step_seconds=10))
     (found,) = violations("TS-CKP-062", plan(UNTIMED), cluster(), policy(step_seconds=300))
     assert found.place.pointer == place
     assert "60 steps are" in found.message
