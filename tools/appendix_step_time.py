@@ -135,7 +135,7 @@ EAGER_FORMULAS = (
     ),
     Formula(
         eager.eager_layer_traffic,
-        ("backward: the same of its operations, without those of attention", "bytes", LAYERS),
+        ("backward: the same of its operations", "bytes", LAYERS),
         (LLAMA, 4),
         taking=".backward",
         printed=(1024, "KiB per token and layer"),

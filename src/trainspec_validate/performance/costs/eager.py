@@ -26,11 +26,9 @@ EAGER_LOSS_BYTES_PER_LOGIT = 12.0
 def eager_layer_traffic(shape: Shape, wide: int, tensor: int = 1) -> LayerTraffic:
     """Bytes of one token and layer; under autocast with h = a = 2,048 and f = 5,504 some three times the fused ones.
 
-    Backward leaves out what attention moves, 2q + 2a numbers of 16 bits, which forward and `layer_traffic` count.
-
     >>> llama = Shape(24, 2048, 16, 16, 128, 5504, 32000, gated_ffn=True)
     >>> eager_layer_traffic(llama, 4).forward / 2048, eager_layer_traffic(llama, 4).backward / 2048
-    (245.0, 510.625)
+    (245.0, 526.625)
     """
     h, a, f = shape.hidden_size, shape.attention_width / tensor, shape.ffn_hidden_size / tensor
     q = a + 2 * shape.num_key_value_heads * shape.head_size / tensor
@@ -38,7 +36,7 @@ def eager_layer_traffic(shape: Shape, wide: int, tensor: int = 1) -> LayerTraffi
     cast = _cast(wide)
     # Products and attention; residual sums, backward with the gradient of the branch widened and both added up.
     forward = 2 * (4 * h + 2 * q + 2 * a + into + f) + 2 * (2 * wide + 2) * h
-    backward = 4 * (4 * h + 2 * q + 2 * a + into + f) - 2 * (2 * q + 2 * a) + 2 * (cast + 3 * wide) * h
+    backward = 4 * (4 * h + 2 * q + 2 * a + into + f) + 2 * (cast + 3 * wide) * h
     more_forward, more_backward = _gated(h, (a + q) / 2, f, wide) if shape.gated_ffn else _plain(h, q, f, wide)
     return LayerTraffic(forward + more_forward, backward + more_backward)
 

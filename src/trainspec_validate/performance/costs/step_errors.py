@@ -44,7 +44,7 @@ BANDS: dict[str, ErrorBand] = {
     "amd, dense, 16-bit": ErrorBand(0.939, 1.471, 0.225, 4, 2),
     "amd, dense, below 16 bits": ErrorBand(0.866, 1.356, 0.092, 9, 3),
     "dense, 16-bit, large scale": ErrorBand(0.866, 1.34, 0.117, 108, 11),
-    "dense, 16-bit, small scale": ErrorBand(0.819, 1.198, 0.075, 269, 10),
+    "dense, 16-bit, small scale": ErrorBand(0.818, 1.198, 0.075, 269, 10),
     "dense, below 16 bits": ErrorBand(0.815, 1.318, 0.119, 120, 6),
     "mixture of experts, 16-bit": ErrorBand(0.921, 1.562, 0.238, 47, 4),
     "mixture of experts, below 16 bits": ErrorBand(0.759, 1.474, 0.137, 100, 2),
