@@ -52,7 +52,7 @@ def found(
         if document and inputs.head(path).startswith(b"#!"):
             kind = None  # lines of a log in a script are comments or text of it
         if kind and document == _PRINTED_AT_START:
-            click.echo(f"{path}: is read as {kind.name}; --format {document} reads its arguments", err=True)
+            terminal.tell(f"{path}: is read as {kind.name}; --format {document} reads its arguments")
             document = ""
         if kind and document and explicit:
             raise click.UsageError(f"{path} fits several formats: {document}, {kind.name}; name one with --format")
