@@ -12,9 +12,9 @@ from trainspec_validate.cli.validate import command
 START = "2026-01-05 10:00:00 INFO loading the tokenizer for torch\n"
 TRACE = (
     "Traceback (most recent call last):\n"
-    '  File "/work/train.py", line 9, in <module>\n'
+    '  File "/srv/job/train.py", line 9, in <module>\n'
     "    main()\n"
-    '  File "/work/train.py", line 5, in main\n'
+    '  File "/srv/job/train.py", line 5, in main\n'
     "    lr = config['lr']\n"
 )
 STEP = "iter {}: loss 2.5, time 250.00ms, mfu 30.00%\n"
