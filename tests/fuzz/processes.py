@@ -71,8 +71,13 @@ def _start(made: Case, place: Path, **streams_of: int) -> subprocess.Popen[bytes
     kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **streams_of}
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        _command(made), cwd=place, env={**os.environ, "PYTHONPATH": path}, **kept
+        _command(made), cwd=place, env={**os.environ, "PYTHONPATH": path}, preexec_fn=_heed_signals, **kept
     )
+
+
+def _heed_signals() -> None:
+    """Let a signal end the process also where the fuzzer runs in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def whole(made: Case, place: Path, _dice: random.Random) -> Ended:

@@ -162,6 +162,7 @@ class Follower:
         seen = {path.as_posix(): path for path in paths}
         self.headless = {name: path for name, path in self.headless.items() if name in seen}
         fresh = [path for name, path in seen.items() if name not in self.followed and name not in self.refused]
+        fresh = [path for path in fresh if not self._was_renamed(path)]
         self.run = self.run or _newest_run(fresh)
         for path in fresh:
             self._begin(path)
@@ -220,6 +221,11 @@ class Follower:
                     yield name, _REPLACED
                 elif one.was_changed():
                     yield name, "what was read of it has been changed since; judge it again without --follow"
+
+    def _was_renamed(self, path: Path) -> bool:
+        """Whether a file was followed under another name that is not its own any more; its records were read."""
+        before = self.name_of(path)
+        return before is not None and not _is_at(self.followed[before].file.path, self.followed[before].status)
 
     def name_of(self, path: Path) -> str | None:
         """The name under which a file was followed that has another name by now."""
@@ -303,6 +309,14 @@ def _status(path: Path) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise SourceError("this is not a regular file")
     return status
+
+
+def _is_at(path: Path, status: os.stat_result) -> bool:
+    """Whether a path still leads to a file."""
+    try:
+        return os.path.samestat(path.stat(), status)
+    except OSError:
+        return False
 
 
 def _pieces(opened: BinaryIO, num_bytes: int) -> Iterator[bytes]:
