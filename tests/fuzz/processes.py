@@ -71,13 +71,8 @@ def _start(made: Case, place: Path, **streams_of: int) -> subprocess.Popen[bytes
     kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **streams_of}
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        _command(made), cwd=place, env={**os.environ, "PYTHONPATH": path}, preexec_fn=_heed_signals, **kept
+        _command(made), cwd=place, env={**os.environ, "PYTHONPATH": path}, **kept
     )
-
-
-def _heed_signals() -> None:
-    """Let a signal end the process also where the fuzzer runs in the background of a shell, which ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def whole(made: Case, place: Path, _dice: random.Random) -> Ended:
@@ -190,6 +185,10 @@ def one(seed: int, number: int) -> Ended:
 
 def table(seed: int, numbers: range) -> tuple[str, list[str]]:
     """How the processes of a range of numbers ended, in lines, and what is wrong with some."""
+    if (
+        numbers and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     found = [(number, one(seed, number)) for number in numbers]
     counts = Counter((ended.kind, ended.code) for _, ended in found)
     lines = [f"process, {kind:26} exit {code:4} {num:5}" for (kind, code), num in sorted(counts.items())]

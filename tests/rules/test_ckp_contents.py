@@ -115,7 +115,9 @@ def test_a_full_store_takes_nothing(findings: Findings) -> None:
     assert findings(cluster={"storage_targets": [store]}, select=BOTH) == {("TS-CKP-022", "tiers.1.num_kept")}
 
 
-@pytest.mark.parametrize(("kept", "requirement"), [(363, ""), (364, "TS-CKP-113"), (403, "TS-CKP-113"), (404, "TS-CKP-022")])
+@pytest.mark.parametrize(
+    ("kept", "requirement"), [(363, ""), (364, "TS-CKP-113"), (403, "TS-CKP-113"), (404, "TS-CKP-022")]
+)
 def test_more_than_fits_is_an_error_and_a_nearly_full_store_a_warning(
     findings: Findings, kept: int, requirement: str
 ) -> None:
