@@ -1,4 +1,4 @@
-"""No stream check falls silent because there is one more attempt, host, rank, device, series or file next to a fault."""
+"""No stream check falls silent because there is one more attempt, host, rank, device or series next to a fault."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ APART_US = 3 * 3_600_000_000
 SUBJECTS = ("host", "device", "rank")
 NAMES = ("train.checkpoint.id", "train.fault.id", "train.restore.source", "train.fault.component")
 Record = dict[str, Any]
+Documents = dict[type[Document], Document]
 Streams = dict[str, list[Record]]
 Change = Callable[[Streams, Streams, bool], Streams | None]
 
@@ -227,13 +228,13 @@ def base(file: str) -> Any:
     return load_text((BASE / file).read_text(encoding="utf-8"), file).data
 
 
-def documents_of(examples: tuple[Example, ...]) -> dict[type[Document], Document]:
-    found: dict[type[Document], Document] = {}
+def documents_of(examples: tuple[Example, ...]) -> Documents:
+    found: Documents = {}
     for example in examples:
         if example.file in DOCUMENTS:
             text = re.sub(rf"  {MARK.pattern}", "", example.text, flags=MARK.flags)
             data = overlay(base(example.file), load_text(text, example.file).data)
-            kind = DOCUMENTS[example.file]
+            kind: Any = DOCUMENTS[example.file]
             found[kind] = msgspec.convert(data, kind)
     return found
 
