@@ -115,15 +115,15 @@ class _Followed:
                 summed.update(piece)
         return end, summed
 
-    def was_changed(self) -> bool:
-        """Whether the part that was read does not hold any more what was read of it.
+    def was_changed(self, path: Path | None = None) -> bool:
+        """Whether the part that was read does not hold any more what was read of it; of another file with a path.
 
         Raises:
             OSError: the file cannot be read any more.
         """
         now = blake2b(digest_size=16)
         num_bytes, summed = self.read
-        with open_regular(self.file.path) as opened:
+        with open_regular(path or self.file.path) as opened:
             for piece in _pieces(opened, num_bytes):
                 now.update(piece)
         return bool(now.digest() != summed.digest())
@@ -150,6 +150,8 @@ class Follower:
     """Events that the run waits for as of the last look, by the part that stays the same as long as the wait lasts."""
     headless: dict[str, Path] = field(default_factory=dict)
     """Files whose first line has no end yet."""
+    renamed: set[str] = field(default_factory=set)
+    """New names of files that were followed; they are not read again."""
     refused: dict[str, str] = field(default_factory=dict)
     """Files that cannot be followed, or not any further, and why; what was read of them still counts."""
 
@@ -223,9 +225,19 @@ class Follower:
                     yield name, "what was read of it has been changed since; judge it again without --follow"
 
     def _was_renamed(self, path: Path) -> bool:
-        """Whether a file was followed under another name that is not its own any more; its records were read."""
-        before = self.name_of(path)
-        return before is not None and not _is_at(self.followed[before].file.path, self.followed[before].status)
+        """Whether a file was followed under another name that is not its own any more; its records were read.
+
+        A new file can have the number of one that is gone, so what was read of that one has to be in it.
+        """
+        name, before = path.as_posix(), self.name_of(path)
+        if before is None or _is_at(self.followed[before].file.path, self.followed[before].status):
+            return False
+        if name not in self.renamed:
+            one = self.followed[before]
+            with suppress(OSError, SourceError):  # what cannot be read is refused as a new file
+                if one.offset and path.stat().st_size >= one.offset and not one.was_changed(path):
+                    self.renamed.add(name)
+        return name in self.renamed
 
     def name_of(self, path: Path) -> str | None:
         """The name under which a file was followed that has another name by now."""
