@@ -76,7 +76,16 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
         f"2026-01-05 10:00:00,1 INFO MainThread:7 [wandb_setup.py:_flush():79] epoch\n{TRACE}OSError: no route\n",
         "This page says what torch prints:\n> Killed\n",
     ],
-    ids=["goes-on", "handled", "steps-go-on", "tests", "continuous-integration", "example", "client-of-a-logger", "quotation"],
+    ids=[
+        "goes-on",
+        "handled",
+        "steps-go-on",
+        "tests",
+        "continuous-integration",
+        "example",
+        "client-of-a-logger",
+        "quotation",
+    ],
 )
 def test_a_log_that_goes_on_is_no_crash(tmp_path: Path, text: str) -> None:
     code, told = output(tmp_path / "a.log", text)

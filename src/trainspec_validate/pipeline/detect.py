@@ -46,8 +46,6 @@ _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
 _OUTPUT = re.compile(r"\.(?:log|out|err|stdout|stderr|txt|[oe])(?:[.-]?\d{1,9})?$|(?:^|/)(?:stdout|stderr|log|nohup)$")
 """What programs print is called so, with a number where logs are rotated, or by PBS."""
-_LOGS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt", ".md", ".rst")
-"""Ends of names of logs, which nobody gives to a document."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
 LOOKS_LIKE_LOG = "looks like a training log, and is of no known format"
@@ -350,7 +348,8 @@ def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
         raise InputError(f"{file.name}: {words}")
     if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
         raise InputError(f"{file.name}: {_table_words(start)}")
-    if (file.name.lower().endswith(_LOGS) or _is_output(file.name)) and start.strip() and not _DOCUMENT_KEY.search(start):
+    is_log = file.name.lower().endswith((".md", ".rst")) or _is_output(file.name)
+    if is_log and start.strip() and not _DOCUMENT_KEY.search(start):
         raise InputError(f"{file.name}: {_log_words()}")
     names_us = b'"apiVersion"' in start or b'"kind"' in start
     is_lines = _JSON_LINES.match(start) and not names_us  # metrics.json of Detectron2 is JSON Lines

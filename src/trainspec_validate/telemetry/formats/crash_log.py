@@ -18,7 +18,7 @@ class Reader:
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """Nothing; the line is counted as text."""
         del text
-        self._transcript.lose("text", "text", "the file has lines that are not read, as its program is not known", offset)
+        self._transcript.lose("text", "text", "the program of the log is not known, its lines are not read", offset)
         return iter(())
 
     def end(self) -> Iterator[Found]:

@@ -81,7 +81,8 @@ _ORIGINAL: Final = b"Original Traceback"
 _MOST_AFTER: Final = 60
 """Lines after a sign of an end with which a log still ends: launchers report what came of it."""
 _OF_TRAINING: Final = re.compile(
-    rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train|\bloss\b[\"']?[ :=(]{1,4}\d",
+    rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train"
+    rb"|\bloss\b[\"']?[ :=(]{1,4}\d",
     re.IGNORECASE,
 )
 _BYTES_AT_ONCE: Final = 16_384
