@@ -90,7 +90,8 @@ _END_BYTES: Final = 262_144
 """Bytes of the end of a text that show whether it has one: more than the lines after a sign take."""
 _OF_TESTS: Final = re.compile(
     rb"##\[(?:(?:end)?group|error|section)\]"
-    rb"|^[ \t]{0,8}(?:\S{10,40}Z )?(?:=+ (?:FAILURES|ERRORS|short test summary)|FAILED \((?:failures|errors)=|(?:ERROR|FAIL): test|Ran \d{1,9} tests? in "
+    rb"|^[ \t]{0,8}(?:\S{10,40}Z )?(?:=+ (?:FAILURES|ERRORS|short test summary)"
+    rb"|FAILED \((?:failures|errors)=|(?:ERROR|FAIL): test|Ran \d{1,9} tests? in "
     rb"|(?:error: |\xc3\x97 )?(?:subprocess-exited-with-error|metadata-generation-failed))",
     re.MULTILINE,
 )

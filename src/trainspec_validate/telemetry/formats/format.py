@@ -461,7 +461,7 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
     """
     crash = FORMATS["crash-log"]
     marked = [entry for entry in _FORMATS if entry.mark and entry is not crash]
-    found, last, num_pieces = None if found is crash else found, b"", 0
+    found, last = None if found is crash else found, b""
     for piece in pieces:
         before = marked[: marked.index(found)] if found else marked
         fits = next((entry for entry in before if entry.mark in piece and entry.looks_like(piece)), None)
