@@ -103,7 +103,7 @@ def _is_torchtitan(head: bytes) -> bool:
 
 
 def _is_trainer_state(head: bytes) -> bool:
-    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head):
+    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head) or _IS_SWIFT_ROW(head):
         return False
     return _IS_OF_TRAINER(head) or _TRAINER_ENTRY.search(head) is not None
 
@@ -115,6 +115,23 @@ _IS_REPORT_OF_LLAMA_FACTORY = _search(
 
 def _is_llamafactory(head: bytes) -> bool:
     return not _is_native(head) and _IS_REPORT_OF_LLAMA_FACTORY(head)
+
+
+_IS_SWIFT_ROW = _search(r'\A\s{0,8}\{[^\n]{0,20000}"global_step/max_steps"\s{0,8}:\s{0,8}"\d')
+_IS_ROW_OF_STEP = _search(
+    r'\A\s{0,8}\{(?=[^\n]{0,20000}"(?:train[_/])?(?:global_?)?(?:step|iteration|iter)s?"\s{0,8}:\s{0,8}\d)'
+    r'(?=[^\n]{0,20000}"(?:\w{1,20}[_/])?loss"\s{0,8}:\s{0,8}(?:-?\d|NaN|-?Infinity|null))'
+    r"[^\n]{0,100000}\}[ \t\r]{0,8}\n\{"
+)
+_HOLDS_LOG = _search(r'"(?:log_history|_step)"\s{0,8}:')
+
+
+def _is_swift(head: bytes) -> bool:
+    return not _is_native(head) and _IS_SWIFT_ROW(head)
+
+
+def _is_own_rows(head: bytes) -> bool:
+    return _IS_ROW_OF_STEP(head) and not _is_native(head) and not _HOLDS_LOG(head.lstrip().split(b"\n", 1)[0])
 
 
 _IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
@@ -278,6 +295,22 @@ _FORMATS = (
         has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
+    ),
+    StreamFormat(
+        *("swift-log", "logging.jsonl of ms-swift", _is_swift),
+        clock="none",
+        metrics=carried.TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        module="json_rows",
+    ),
+    StreamFormat(
+        *("json-rows", "JSON Lines of a training loop of its own, objects with a step and a loss", _is_own_rows),
+        metrics=carried.SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="json_rows",
     ),
     StreamFormat(
         *(PANEL, "exported chart of Weights & Biases, CSV with RUN - METRIC", _is_panel),
