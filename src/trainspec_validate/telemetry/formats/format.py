@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainspec_validate.telemetry.formats import carried, log_lines
-from trainspec_validate.telemetry.formats.ends import says_end
+from trainspec_validate.telemetry.formats.ends import is_printed, says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
@@ -118,16 +118,8 @@ def _is_llamafactory(head: bytes) -> bool:
 
 
 _IS_SWIFT_ROW = _search(r'\A\s{0,8}\{[^\n]{0,20000}"global_step/max_steps"\s{0,8}:\s{0,8}"\d')
-_IS_ROW_OF_STEP = _search(
-    r'\A\s{0,8}\{(?=[^\n]{0,20000}"(?:train[_/])?(?:global_?)?(?:step|iteration|iter)s?"\s{0,8}:\s{0,8}\d)'
-    r'(?=[^\n]{0,20000}"(?:\w{1,20}[_/])?loss"\s{0,8}:\s{0,8}(?:-?\d|NaN|-?Infinity|null))'
-    r"[^\n]{0,100000}\}[ \t\r]{0,8}\n\{"
-)
+_IS_ROW_OF_STEP = _search(log_lines.ROW_OF_STEP)
 _HOLDS_LOG = _search(r'"(?:log_history|_step)"\s{0,8}:')
-
-
-def _is_swift(head: bytes) -> bool:
-    return not _is_native(head) and _IS_SWIFT_ROW(head)
 
 
 def _is_own_rows(head: bytes) -> bool:
@@ -185,17 +177,8 @@ def _is_accounting(head: bytes) -> bool:
     return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
 
 
-_IS_JSON = re.compile(rb'\s{0,64}\{\s{0,64}["}]')
-_CONTROLS = bytes({*range(32), 127} - {0, *b"\b\t\n\r\f\x1b"})
-_MOST_CONTROLS = 0.01
-"""Share of control characters that a text has at most; NUL is where a file system lost what was written."""
-
-
 def _is_crash(head: bytes) -> bool:
-    if _IS_JSON.match(head) or _IS_RECORD(head) or not says_end(head):
-        return False
-    num_controls = len(head) - len(head.translate(None, _CONTROLS))
-    return num_controls <= _MOST_CONTROLS * (len(head) - head.count(b"\0"))
+    return not _IS_RECORD(head) and is_printed(head) and says_end(head)
 
 
 _ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
@@ -297,7 +280,7 @@ _FORMATS = (
         module="scalar_table",
     ),
     StreamFormat(
-        *("swift-log", "logging.jsonl of ms-swift", _is_swift),
+        *("swift-log", "logging.jsonl of ms-swift", _IS_SWIFT_ROW),
         clock="none",
         metrics=carried.TRAINER_METRICS,
         events=frozenset(),
