@@ -195,6 +195,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     if other:
         _leave_open(draft, other)
     _correct(draft, sums)
+    _leave_library_open(draft)
     write_nemo(draft)
     if (setting := _lacking(origins.values())) is not None:
         why = f"NeMo's own programs read {setting}, which the file lacks: another program reads it, or completes it"
@@ -211,6 +212,13 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     mark_usual(draft)
     return draft
+
+
+def _leave_library_open(draft: Draft) -> None:
+    """The collective library where the accelerators are none of NVIDIA, whose library is the default."""
+    accelerator = draft.word("trainer.accelerator")
+    if accelerator not in {None, "gpu", "cuda", "auto"}:
+        draft.drop([("communication", "library", "name")], f"trainer.accelerator is {accelerator[:40]}")
 
 
 def _lacking(names: Collection[str]) -> str | None:
