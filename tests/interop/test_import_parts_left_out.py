@@ -6,7 +6,7 @@ import pytest
 from plan_files import at, how, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers import hwloc, maxtext, megatron
+from trainspec_validate.interop.readers import huggingface, hwloc, maxtext, megatron
 from trainspec_validate.interop.readers.nemo import read_nemo
 
 SHAPE = "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 512 --max-position-embeddings 512"
@@ -84,3 +84,15 @@ def test_whether_adam_of_another_program_decouples_weight_decay_is_unknown() -> 
     assert "optimizer.name" in unknown_keys(fragment)
     assert at(script(f"{options} --tensor-model-parallel-size 2", "train.py"), "optimizer", "name") == "adamw"
     assert at(script(f"{options}w", "examples/tune.py"), "optimizer", "name") == "adamw"
+
+
+def test_autocast_of_pytorch_is_not_that_of_neuron_devices() -> None:
+    command = "torchrun --nproc_per_node 32 tune.py --per_device_train_batch_size 1 --learning_rate 8e-4 --bf16"
+    command += " --gradient_accumulation_steps 8 --output_dir out --do_train"
+    kept = ("precision", "high_precision_operations")
+    plain, neuron = (
+        huggingface.read_trainer(ForeignText("tune.sh", f"{command} {more}\n")) for more in ("", "--zero_1")
+    )
+    assert at(plain, *kept) == ["softmax", "normalization", "loss"]
+    assert at(neuron, *kept) is None
+    assert ".".join(kept) in unknown_keys(neuron)

@@ -195,7 +195,6 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     if other:
         _leave_open(draft, other)
     _correct(draft, sums)
-    _leave_library_open(draft)
     write_nemo(draft)
     if (setting := _lacking(origins.values())) is not None:
         why = f"NeMo's own programs read {setting}, which the file lacks: another program reads it, or completes it"
@@ -334,6 +333,7 @@ def _correct(draft: Draft, sums: str) -> None:
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
             draft.put(("precision", key), "fp32", why)
+    _leave_library_open(draft)
     drop_defaults(draft)
 
 
