@@ -221,7 +221,14 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
         (("nowhere.yaml", "--model", "llama3-8b"), "nowhere.yaml"),
         (("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "65"), "65 ranks are asked for"),
         (("cluster.yaml", "--model", "llama3-8b", "--node-group", "west"), "no node group 'west'"),
-        (("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"), "fits into"),
+        (
+            ("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"),
+            "of a rank; use more --num-ranks, or a shorter",
+        ),
+        (
+            ("cluster.yaml", "--model", "deepseek-v3", "--num-ranks", "64"),
+            "all 64 ranks of the node group are in use: use a",
+        ),
         (
             ("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"),
             "no layout divides 1",

@@ -109,4 +109,9 @@ def nothing_fits(request: Request, ranking: Ranking) -> str:
             "pipelines busy; choose other --num-ranks or more --global-sequences"
         )
     memory = bytes_(request.goal.memory_budget_bytes)
-    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; use more --num-ranks"
+    more = "use more --num-ranks, or a shorter --sequence-length"
+    if request.goal.num_ranks >= request.nodes.num_ranks:
+        more = (
+            f"all {number(request.nodes.num_ranks)} ranks of the node group are in use: use a shorter --sequence-length"
+        )
+    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; {more}"

@@ -266,11 +266,11 @@ class _Batch:
 
 
 def _software(goal: Goal) -> Iterator[str]:
-    """The release whose kernels are taken where a framework is asked for without a version."""
+    """The release whose kernels are taken for the framework that is asked for."""
     framework = goal.framework
-    if framework is not None and framework.version is None:
-        release = release_of(framework.name, None)
-        yield f"software: kernels and overlap of {release}; set --framework {framework.name}==VERSION"
+    if framework is not None:
+        version = f"for {framework.version}" if framework.version else f"set --framework {framework.name}==VERSION"
+        yield f"software: kernels and overlap of {release_of(framework.name, framework.version)}; {version}"
 
 
 def _indivisible(goal: Goal) -> Iterator[str]:
