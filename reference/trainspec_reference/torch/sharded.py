@@ -29,7 +29,7 @@ class ShardedExchange:
 
     def __init__(self, context: ContextSplit) -> None:
         self._context = context
-        self._seconds, self._measures_noise, self._loss_scale = 0.0, False, 1.0
+        self._seconds, self._measures_noise, self.loss_scale = 0.0, False, 1.0
         self._squared_norms: list[torch.Tensor] = []
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -54,7 +54,7 @@ class ShardedExchange:
 
     def begin(self, _: int, loss_scale: float, *, measures_noise: bool) -> None:
         """Start a step."""
-        self._seconds, self._measures_noise, self._loss_scale = 0.0, measures_noise, loss_scale
+        self._seconds, self._measures_noise, self.loss_scale = 0.0, measures_noise, loss_scale
         self._squared_norms = []
 
     def next_micro_batch(self) -> None:
@@ -71,7 +71,7 @@ class ShardedExchange:
     @property
     def squared_norms(self) -> list[float]:
         """Of the gradient of each micro-batch, loss scale removed."""
-        return [float(norm) / self._loss_scale**2 for norm in self._squared_norms]
+        return [float(norm) / self.loss_scale**2 for norm in self._squared_norms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,8 @@ class ShardedReplica:
     def squared_norm(self) -> torch.Tensor:
         """Contribution of this rank to the squared norm of the global gradient; removes the loss scale first."""
         gradients = [gradient for _, gradient in self._gradients()]
-        torch._foreach_div_(gradients, self.exchange._loss_scale)
+        for gradient in gradients:
+            gradient.div_(self.exchange.loss_scale)
         return squared_norm(gradients)
 
     def _gradients(self) -> Iterator[tuple[Share, torch.Tensor]]:
