@@ -5,11 +5,11 @@ The library takes a second to load, and a worker that replaces another trains be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from trainspec_reference.torch.parts import plain_shape
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
     from torch.distributed.checkpoint.planner import WriteItem
+
+    from trainspec_reference.torch.replica import Replica
+    from trainspec_reference.torch.sharded import ShardedReplica
 
 UPDATES, NUM_RANKS = "optimizer/count", "layout/num_ranks"
 """Names of the steps that the moments hold, and of the number of ranks that wrote the checkpoint."""
@@ -92,28 +95,9 @@ def library() -> ModuleType:
 _WORDS = {4: torch.int32, 8: torch.int64}
 
 
-class Digested(Protocol):
-    """The state of a rank, as far as a digest needs it."""
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer steps that the moments hold."""
-        ...
-
-    def whole_tensors(self) -> Iterable[tuple[str, Box]]:
-        """State that is replicated on every rank of the formation."""
-        ...
-
-    def split_tensors(self) -> Mapping[str, Box]:
-        """Of what no rank need hold whole: the boxes that this rank, and no other, answers for."""
-        ...
-
-    def split_kinds(self) -> tuple[str, ...]:
-        """Kinds of tensor that are split."""
-        ...
-
-
-def digest(state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype) -> str:
+def digest(
+    state: Replica | ShardedReplica, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype
+) -> str:
     """State digest, of whole tensors from this rank's own copies, and of split ones from the boxes of all ranks.
 
     `shapes` are those of all global parameters, in the same order on every rank.
@@ -127,7 +111,11 @@ def digest(state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Group
 
 
 def global_tensors(
-    kind: str, state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype
+    kind: str,
+    state: Replica | ShardedReplica,
+    shapes: Mapping[str, tuple[int, ...]],
+    groups: Groups,
+    dtype: torch.dtype,
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Global tensors of a kind, by the name of the parameter, in host memory; all ranks call it."""
     if kind not in state.split_kinds():

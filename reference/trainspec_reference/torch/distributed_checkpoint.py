@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError
+from trainspec_reference.common.checkpoints import sync
 from trainspec_reference.torch.checkpoint import Box, HostSnapshot
 from trainspec_reference.torch.groups import peers_needed
 
@@ -126,11 +126,7 @@ def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | No
         if all(isinstance(cause, PeerLostError) for cause in causes.values()):
             raise PeerLostError(words) from error
         raise OSError(words) from error
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(directory)
 
 
 def names_in(directory: Path) -> frozenset[str]:
