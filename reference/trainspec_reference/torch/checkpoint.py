@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from trainspec_reference.common.weights import state_digest, tensor_digest
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import plain_shape
 
 if TYPE_CHECKING:
-    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
-    from torch.distributed.checkpoint.planner import WriteItem
-
     from trainspec_reference.torch.replica import Replica
     from trainspec_reference.torch.sharded import ShardedReplica
 
@@ -33,37 +31,18 @@ PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS = "parameters", "optimizer/first", "op
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A piece of a global tensor, in host memory; PyTorch's planners ask it for its place by these three names."""
+    """A piece of a global tensor; PyTorch's checkpoints take it as a DTensor where ranks of a group hold the others."""
 
     tensor: torch.Tensor
     whole_shape: tuple[int, ...]
     offsets: tuple[int, ...]
+    group: dist.ProcessGroup | None = None
+    """Ranks that divide the tensor along one axis; None where this rank holds it whole."""
 
     @classmethod
     def whole(cls, tensor: torch.Tensor) -> Box:
         """A tensor that one rank holds alone."""
         return cls(tensor, tuple(tensor.shape), (0,) * tensor.ndim)
-
-    def size(self) -> torch.Size:
-        """Shape of the global tensor."""
-        return torch.Size(self.whole_shape)
-
-    def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        from torch.distributed.checkpoint.metadata import ChunkStorageMetadata  # noqa: PLC0415 - as below
-
-        return [ChunkStorageMetadata(offsets=torch.Size(self.offsets), sizes=self.tensor.shape)]
-
-    def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
-        from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties  # noqa: PLC0415
-        from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType  # noqa: PLC0415
-
-        data = TensorWriteData(
-            chunk=self.__create_chunk_list__()[0],
-            properties=TensorProperties.create_from_tensor(self.tensor),
-            size=self.size(),
-        )
-        index = MetadataIndex(name, torch.Size(self.offsets))
-        return [WriteItem(index=index, type=WriteItemType.SHARD, tensor_data=data)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,7 @@ class ShardedReplica:
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies in host memory of this rank's shares."""
-        return {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in self._boxes()}
+        return {name: replace(box, tensor=host_copy(box.tensor)) for name, box in self._boxes()}
 
     def restore(self, directory: Path) -> None:
         """Read this rank's shares.
@@ -191,7 +191,7 @@ class ShardedReplica:
             CheckpointUnreadableError: the checkpoint is damaged, or of another model.
         """
         boxes = dict(self._boxes())
-        hosted = {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in boxes.items()}
+        hosted = {name: replace(box, tensor=host_copy(box.tensor)) for name, box in boxes.items()}
         library().read(hosted, directory)
         for name, box in boxes.items():
             box.tensor.copy_(hosted[name].tensor)
@@ -221,4 +221,10 @@ class ShardedReplica:
             if share.tensor.numel():
                 kinds = zip((PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS), (share.tensor, *share.moments), strict=True)
                 for kind, tensor in kinds:
-                    yield f"{kind}/{share.region.name}", Box(tensor, share.region.whole_shape, share.offsets)
+                    yield f"{kind}/{share.region.name}", self._box(share, tensor)
+
+    @staticmethod
+    def _box(share: Share, tensor: torch.Tensor) -> Box:
+        whole_shape = share.region.whole_shape
+        group = share.sharded.device_mesh.get_group() if tensor.shape != whole_shape else None
+        return Box(tensor, whole_shape, share.offsets, group)
