@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainspec_reference.torch.sharded import ShardedExchange
 
 Exchange: TypeAlias = "GradientExchange | ShardedExchange"
-"""What has to know when backward passes begin and end."""
+"""Listener for the begin and the end of backward passes."""
 
 Fed = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets on the device."""
