@@ -10,8 +10,9 @@ from tests.planner_makers import make
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.software import RELEASES, software_of
 from trainspec_validate.planner.frameworks import ABILITIES, abilities_of
-from trainspec_validate.planner.request import Impossible, no_slice
+from trainspec_validate.planner.request import Impossible
 from trainspec_validate.planner.search import search
+from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import layouts, shardings
 
 TPU = ("google-tpu-v5p-pod", "llama3-70b")

@@ -19,6 +19,8 @@ from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.performance.forecast.facts import MachineFacts, is_tpu, machine_facts, model_facts
+from trainspec_validate.planner.constraints import FREE, Constraints
+from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
@@ -35,14 +37,6 @@ _USUAL_UTILISATION = 0.25
 _TOKENS_PER_PARAMETER = 20
 _MAX_LAYERS = 10_000
 """Splits of layers over stages are written out; the deepest published model has fewer than 200."""
-_CUBE = 64
-_CUBED = ("google-tpu-v4", "google-tpu-v5p", "google-tpu-v7x")
-"""Tori in three dimensions: up to half a cube of 4 x 4 x 4 chips, then whole cubes.
-Source: https://docs.cloud.google.com/tpu/docs/v4, v5p, tpu7x."""
-_SMALL_CUBED = (4, 8, 16, 32)
-_FLAT = ("google-tpu-v5e", "google-tpu-v6e")
-_FLAT_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
-"""Meshes in two dimensions. Source: https://docs.cloud.google.com/tpu/docs/v5e, v6e."""
 
 
 class Impossible(Exception):  # noqa: N818 - an answer, not an error
@@ -62,6 +56,8 @@ class Wishes:
     reserve_bytes: float | None = None
     framework: str | None = None
     """Name of the training framework, with `==` and its version where that is known."""
+    constraints: Constraints = FREE
+    price_per_accelerator_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +73,7 @@ class Request:
     num_tokens: float
     assumptions: tuple[str, ...]
     """Facts that were neither in the documents nor asked for, in words."""
+    price_per_accelerator_hour: float | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -107,7 +104,7 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
     asked = (num_ranks, sequences, sequence_length, reserve, _framework(wishes.framework))
-    goal = Goal(facts, machine, *asked)
+    goal = Goal(facts, machine, *asked, constraints=wishes.constraints)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
         goal = _divisible(goal)
@@ -118,7 +115,8 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         raise Impossible(
             f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
         )
-    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
+    price = wishes.price_per_accelerator_hour
+    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions), price)
 
 
 def model_of(plan: TrainingPlan) -> Model:
@@ -318,27 +316,3 @@ def precision_of(number_format: NumberFormat, *, routed: bool = False) -> Precis
         high_precision_operations=("softmax", "normalization", "loss", "reduction", *(("router",) if routed else ())),
         nonfinite_action="skip-step",
     )
-
-
-def no_slice(accelerator: str, num_chips: int, domain: int) -> str | None:
-    """Why so many chips are neither a slice nor several slices of the domain; None where they are.
-
-    >>> no_slice("google-tpu-v5p", 100, 8960)
-    '100 chips are no slice of google-tpu-v5p; the nearest are 64 and 128; set --num-ranks'
-    >>> no_slice("google-tpu-v5p", 512, 8960), no_slice("google-tpu-v6e", 512, 256), no_slice("my-own", 100, 100)
-    (None, None, None)
-    """
-    if not accelerator.startswith(_CUBED + _FLAT) or _is_slice(accelerator, num_chips):
-        return None
-    if domain and num_chips > domain and num_chips % domain == 0 and _is_slice(accelerator, domain):
-        return None
-    lower = next((size for size in range(num_chips - 1, 0, -1) if _is_slice(accelerator, size)), None)
-    higher = next((size for size in range(num_chips + 1, num_chips + 2 * _CUBE) if _is_slice(accelerator, size)), None)
-    near = " and ".join(number(size) for size in (lower, higher) if size is not None)
-    return f"{number(num_chips)} chips are no slice of {accelerator}; the nearest are {near}; set --num-ranks"
-
-
-def _is_slice(accelerator: str, num_chips: int) -> bool:
-    if accelerator.startswith(_FLAT):
-        return num_chips in _FLAT_SIZES
-    return num_chips in _SMALL_CUBED or num_chips % _CUBE == 0
