@@ -1,13 +1,12 @@
-"""Reads what `torch.save` writes: zip containers around a pickle, and old bare pickles."""
+"""Reads what `torch.save` writes: zip containers around a pickle, the programs in them, and old bare pickles."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
-from trainspec_validate.checkpoints.archived_code import programs_in
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.formats import keras
@@ -63,6 +62,14 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 # Magic number, protocol version, system, state, keys of storages: torch/serialization.py, _legacy_save.
 _LEGACY_PICKLES = 5
 _LEGACY_STATE = 3
+_KINDS: Final = (
+    (re.compile(r"(?:^|/)code/|(?:^|/)constants\.pkl$", re.IGNORECASE), "the code of TorchScript in it"),
+    (re.compile(r"\.(?:pyc?|so|pyd|dll|dylib)$|(?:^|/)\.data/extern_modules$", re.IGNORECASE), "a program in it"),
+    (re.compile(r"(?:^|/)(?:archive_format|serialized_exported_program\.json)$"), "the program of torch.export in it"),
+)
+"""Entries by which loaders take a container for one with a program: torch.load gives those of TorchScript to torch.jit,
+which runs `__setstate__`; torch.package imports modules; torch.export evaluates the sizes of its graph as text."""
+_CONTAINER: Final = b"PK\x03\x04"
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -252,7 +259,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
 
 
 def _programs(container: Zip) -> list[str]:
-    return [*programs_in(container), *keras.programs_in(container)]
+    return [*_programs_in(container), *keras.programs_in(container)]
 
 
 def _note_empty(checkpoint: Checkpoint, path: str, content: Content) -> None:
@@ -296,3 +303,16 @@ def state_of(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
 def _tell_names(checkpoint: Checkpoint, path: str, container: Zip) -> None:
     for name, why in container.unsafe_names():
         checkpoint.report("paths", path, f"the entry {name!r} {why}", "do not unpack this container")
+
+
+def _programs_in(container: Zip) -> Iterator[str]:
+    """Programs and inner containers, each in words with the name of one entry, that loaders run or unpickle."""
+    names = container.names()
+    for pattern, words in _KINDS:
+        if name := next(filter(pattern.search, names), ""):
+            yield f"{words} ({name})"
+    for name in container.unnamed():
+        with container.stream(name) as file:
+            if file.read(len(_CONTAINER)) == _CONTAINER:
+                yield f"the pickles of a container in it ({name})"
+                return
