@@ -233,6 +233,9 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
             ("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"),
             "no layout divides 1",
         ),
+        (("cluster.yaml", *QUICK, "--tensor", "3"), "keeps to --tensor 3; leave one of them out"),
+        (("cluster.yaml", *QUICK, "--tensor", "8", "--max-tensor", "4"), "8 tensor ranks are asked for, and at most 4"),
+        (("cluster.yaml", "--predict", "plan.yaml", "--max-tensor", "4"), "leave out --max-tensor"),
         (("cluster.yaml", *QUICK, "--tokens", "nan"), "nan is not a finite number"),
         pytest.param(
             ("cluster.yaml", *QUICK, "--tokens", "1e15", "--output", "run"),
