@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from made_runs import Made, digest
 from msgspec.structs import replace
-from trainspec_conformance.records import Entry
+from trainspec_conformance.records import Applied, Entry
 
 from trainspec_validate.documents.types.conformance import Claims
 from trainspec_validate.documents.types.scenario import Scenario
@@ -133,7 +133,7 @@ def offset(scenario: Scenario) -> list[Entry]:
 
 
 def changed_values(scenario: Scenario) -> list[Entry]:
-    """The newest checkpoint gets a new manifest, and then other values."""
+    """The newest checkpoint gets a new manifest, and then other values, also while the job runs."""
     made = begun(scenario, 34)
     made.stop()
     made.change("resealed", 30)
@@ -144,6 +144,16 @@ def changed_values(scenario: Scenario) -> list[Entry]:
     made.shift = 0.2
     made.start(30, resume=True)
     made.train(31, 33)
+    made.stop()
+    made.change("scaled-tensor", 30, 1.04)
+    made.start(30, resume=True)
+    made.train(31, 44)
+    made.inject("stop", 44)
+    made.change("scaled-values", 40, 1.06)
+    made.inject("kill", 44)
+    made.shift = 0.4
+    made.recover(40)
+    made.train(41, 44)
     return made.close()
 
 
@@ -165,6 +175,15 @@ def overfitted(scenario: Scenario) -> list[Entry]:
         else one
         for one in calm(scenario)
     ]
+
+
+def stored(scenario: Scenario) -> list[Entry]:
+    """The suite computes rate and gradient of the last optimizer steps from their checkpoints."""
+    *entries, end = calm(scenario)
+    values = {"rates": (0.01, 0.01), "correction": 0.9, "squared_norm": 1.0, "dot": 0.1, "squared_values": 100.0}
+    steps = range(scenario.job.num_steps - 6, scenario.job.num_steps + 1)
+    applied = [Applied(checkpoint=f"step-{step}", step=step, **values) for step in steps]
+    return [*entries, *(Entry(seconds=end.seconds, record=one) for one in applied), end]
 
 
 def slower(scenario: Scenario) -> list[Entry]:

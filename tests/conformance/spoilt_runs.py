@@ -26,14 +26,17 @@ from made_stories import (
     skipping,
     slowed,
     slower,
+    stored,
     struck,
     waiting,
 )
 from trainspec_conformance.records import (
+    Applied,
     Damaged,
     Ended,
     Entry,
     Exited,
+    Injected,
     Listed,
     Orphans,
     Started,
@@ -150,6 +153,26 @@ def repeated(num: int) -> Change:
     return change
 
 
+def restored_late(one: Restore) -> bool:
+    """Of the last attempt, which recovers after a change of values while the job runs."""
+    return one.attempt == 4
+
+
+def repeats_losses(entries: list[Entry]) -> list[Entry]:
+    """The last attempt has the losses of the attempt before."""
+    before = {one.record.step: one.record.loss for one in entries if _is_step_of(one, 3)}
+    return [
+        msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, loss=before[one.record.step]))
+        if _is_step_of(one, 4) and one.record.step in before
+        else one
+        for one in entries
+    ]
+
+
+def _is_step_of(one: Entry, attempt: int) -> bool:
+    return isinstance(one.record, StepDone) and one.record.attempt == attempt
+
+
 def at_any_rank(step: int) -> Callable[[StepDone], bool]:
     return lambda one: one.step == step
 
@@ -178,6 +201,7 @@ ROWS = [
     Row("not-from-nothing", "kill-rank", struck, changed(Restore, later, source="initial"), "initial state"),
     Row("faults-reported", "kill-rank", struck, added(FAULT), "2 faults were reported, 1 happened"),
     Row("fault-kind", "livelock", hung, changed(FaultSeen, kind="storage"), "reported as storage"),
+    Row("blames-no-other-rank", "rank-to-blame", struck, changed(FaultSeen, rank=0), "rank 0 is blamed"),
     Row("blamed-rank", "slow-rank", slowed, changed(FaultSeen, rank=0), "rank 0 is blamed"),
     Row("blamed-rank", "livelock", hung, changed(FaultSeen, rank=0), "rank 0 is blamed"),
     Row("one-attempt", "slow-rank", slowed, changed(StepDone, at_step(40), attempt=1), "2 attempts"),
@@ -288,6 +312,20 @@ ROWS = [
     Row("samples-as-seen", "samples-told", calm, told("train.token.count", 2, at_step(9, None)), "tokens, and"),
     Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of step 1 is"),
     Row("losses-as-seen", "losses-told", calm, told("train.learning_rate", 2), "train.learning_rate of step 1 is"),
+    Row("steps-as-applied", "losses-told", stored, changed(Applied, rates=(0.001, 0.001)),
+        "0.01 as reported, 0.001 by"),
+    Row("steps-as-applied", "losses-told", stored, changed(Applied, rates=(0.02, 0.001)), "rates from 0.001 to 0.02"),
+    Row("steps-as-applied", "losses-told", stored, changed(Applied, resting=("embedding",)),
+        "the moments of embedding"),
+    Row("steps-as-applied", "losses-told", stored, changed(StepDone, at_any_rank(38), gradient_norm=0.5),
+        "step 38 is 0.5 as reported, 1 by the moments"),
+    Row("steps-as-applied", "losses-told", stored, changed(Applied, lambda one: one.step == 38, squared_norm=0.25),
+        "step 38 is 1 as reported, 0.5 by the moments"),
+    Row("recovery-follows-values", "changed-values", changed_values, repeats_losses, "after the recovery, "),
+    Row("recovery-follows-values", "changed-values", changed_values, changed(Restore, restored_late, source="peer"),
+        "was not judged: it continued from step 40"),
+    Row("recovery-follows-values", "changed-values", changed_values, dropped(Injected), "no process was killed"),
+    Row("steps-as-applied", "losses-told", stored, dropped(Applied), "was not judged: no checkpoints of such steps"),
     Row("saves-as-seen", "saves-told", calm,
         dropped(Streamed, lambda one: one.name == "train.checkpoint.commit" and one.step == 20), "[10, 30, 40]"),
     Row("saves-as-seen", "saves-told", calm, told("train.checkpoint.step", 0), "never says 40"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainspec_validate.telemetry.formats import carried, log_lines
-from trainspec_validate.telemetry.formats.ends import says_end
+from trainspec_validate.telemetry.formats.ends import is_printed, says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
@@ -103,7 +103,7 @@ def _is_torchtitan(head: bytes) -> bool:
 
 
 def _is_trainer_state(head: bytes) -> bool:
-    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head):
+    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head) or _IS_SWIFT_ROW(head):
         return False
     return _IS_OF_TRAINER(head) or _TRAINER_ENTRY.search(head) is not None
 
@@ -115,6 +115,15 @@ _IS_REPORT_OF_LLAMA_FACTORY = _search(
 
 def _is_llamafactory(head: bytes) -> bool:
     return not _is_native(head) and _IS_REPORT_OF_LLAMA_FACTORY(head)
+
+
+_IS_SWIFT_ROW = _search(r'\A\s{0,8}\{[^\n]{0,20000}"global_step/max_steps"\s{0,8}:\s{0,8}"\d')
+_IS_ROW_OF_STEP = _search(log_lines.ROW_OF_STEP)
+_HOLDS_LOG = _search(r'"(?:log_history|_step)"\s{0,8}:')
+
+
+def _is_own_rows(head: bytes) -> bool:
+    return _IS_ROW_OF_STEP(head) and not _is_native(head) and not _HOLDS_LOG(head.lstrip().split(b"\n", 1)[0])
 
 
 _IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
@@ -169,7 +178,7 @@ def _is_accounting(head: bytes) -> bool:
 
 
 def _is_crash(head: bytes) -> bool:
-    return not _starts_with_brace(head) and b"\0" not in head and not _IS_RECORD(head) and says_end(head)
+    return not _IS_RECORD(head) and is_printed(head) and says_end(head)
 
 
 _ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
@@ -269,6 +278,22 @@ _FORMATS = (
         has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
+    ),
+    StreamFormat(
+        *("swift-log", "logging.jsonl of ms-swift", _IS_SWIFT_ROW),
+        clock="none",
+        metrics=carried.TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        module="json_rows",
+    ),
+    StreamFormat(
+        *("json-rows", "JSON Lines of a training loop of its own, objects with a step and a loss", _is_own_rows),
+        metrics=carried.SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="json_rows",
     ),
     StreamFormat(
         *(PANEL, "exported chart of Weights & Biases, CSV with RUN - METRIC", _is_panel),
@@ -423,7 +448,7 @@ _FORMATS = (
         module="minibatch",
     ),
     StreamFormat(
-        *("crash-log", "console log of a program that ended before its first step", _is_crash),
+        *("crash-log", "console log of a program that is not known, for why it ended", _is_crash),
         clock="none",
         is_of_engine=True,
         mark=b"\n",
@@ -450,14 +475,17 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
     >>> detect_beyond([b"+ shift" + bytes([10]) * 9, b':::MLLOG {"key": "init_start"}']).name
     'mllog'
     """
-    marked = [entry for entry in _FORMATS if entry.mark]
+    crash = FORMATS["crash-log"]
+    marked = [entry for entry in _FORMATS if entry.mark and entry is not crash]
+    found, last = None if found is crash else found, b""
     for piece in pieces:
         before = marked[: marked.index(found)] if found else marked
         fits = next((entry for entry in before if entry.mark in piece and entry.looks_like(piece)), None)
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
-    return found
+        last = last[-HEAD_BYTES:] + piece
+    return found or (crash if crash.looks_like(last) else None)
 
 
 def detect(head: bytes) -> StreamFormat | None:
