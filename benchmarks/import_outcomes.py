@@ -31,7 +31,7 @@ _REASONS = (
 
 
 def outcome(result: Result) -> tuple[str, str]:
-    """What became of one file, and its format or the kind of the reason."""
+    """Outcome of one file, with its format or the kind of reason."""
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return "crashed", type(result.exception).__name__
     stream = result.stdout.startswith("{")
