@@ -17,7 +17,8 @@ from trainspec_validate import Finding, InputError, Report, Severity, validate
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 
 NAMES = [
-    *("CheckpointPolicy", "ClusterProfile", "Coverage", "DocumentSummary", "Dumps", "Evidence", "Exported", "Finding"),
+    *("CheckpointPolicy", "ClusterProfile", "Constraints", "Coverage", "DocumentSummary", "Dumps", "Evidence"),
+    *("Exported", "Finding"),
     *("Input", "InputError", "InvalidDocumentError", "LeftOut", "NamedText", "NoPlanError", "NotExpressible"),
     *("Outcome", "PartialInputError", "PlanSearch", "PlannedJob", "Related", "Report", "Selection", "Severity"),
     *("Span", "Suppressed", "SuppressionKind", "TrainingPlan", "Unjudged", "UnreadableError", "Verdict"),

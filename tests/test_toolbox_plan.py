@@ -221,11 +221,21 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
         (("nowhere.yaml", "--model", "llama3-8b"), "nowhere.yaml"),
         (("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "65"), "65 ranks are asked for"),
         (("cluster.yaml", "--model", "llama3-8b", "--node-group", "west"), "no node group 'west'"),
-        (("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"), "fits into"),
+        (
+            ("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"),
+            "of a rank; use more --num-ranks, or a shorter",
+        ),
+        (
+            ("cluster.yaml", "--model", "deepseek-v3", "--num-ranks", "64"),
+            "all 64 ranks of the node group are in use: use a",
+        ),
         (
             ("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"),
             "no layout divides 1",
         ),
+        (("cluster.yaml", *QUICK, "--tensor", "3"), "keeps to --tensor 3; leave one of them out"),
+        (("cluster.yaml", *QUICK, "--tensor", "8", "--max-tensor", "4"), "8 tensor ranks are asked for, and at most 4"),
+        (("cluster.yaml", "--predict", "plan.yaml", "--max-tensor", "4"), "leave out --max-tensor"),
         (("cluster.yaml", *QUICK, "--tokens", "nan"), "nan is not a finite number"),
         pytest.param(
             ("cluster.yaml", *QUICK, "--tokens", "1e15", "--output", "run"),

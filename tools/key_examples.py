@@ -74,7 +74,7 @@ MACHINES: dict[str, dict[str, Any]] = {
     },
     # aws/aws-ofi-nccl@2daf7d30, topology/: p4d has two accelerators and a NIC on each upstream link of PCIe 3 x16.
     "HostLink": {"num_devices_per_upstream_link": 3, "upstream_bandwidth_bytes_per_second": 15.75e9},
-    "NodeGroup": {"description": "DGX H100 nodes, each with 8 ConnectX-7 adapters for computation."},
+    "NodeGroup": {"description": "DGX H100 nodes, each with 8 ConnectX-7 NICs for computation."},
     # Orion, the file system of Frontier: 450 object storage servers.
     # https://blocksandfiles.com/2022/06/04/the-dummies-guide-to-hpe-cray-frontiers-parallel-file-system-storage/
     "StorageTarget": {"num_stripe_targets": 450},

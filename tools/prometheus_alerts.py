@@ -158,7 +158,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[1h])) > 0""",
         "max by (<run>, <host>) (<train.host.memory.pressure>) > 0.1",
     ),
     Alert(
-        *("TrainUncorrectedErrors", CRITICAL, "", "TS-CKP-038"),
+        *("TrainUncorrectedErrors", CRITICAL, "", "TS-TEL-087"),
         "Component {{ $labels.<device> }} on {{ $labels.<host> }} has {{ $value }} new uncorrected errors",
         "It fires on the change: a count that is high and stays is an old story. Take the device out and test it.",
         """

@@ -132,9 +132,38 @@ def one_batch() -> None:
 
 
 @mutant("made-up-rate", "TS-CNF-318", "Trains with a constant learning rate, and reports the schedule.",
-        also={"TS-CNF-320": "the learning rate is changed there too"})  # fmt: skip
+        also={"TS-CNF-306": "checkpoints show the rate", "TS-CNF-320": "it is changed there too"})  # fmt: skip
 def made_up_rate() -> None:
     other_updates(lambda backend, _, clip_norm: backend.update(CONSTANT_RATE, clip_norm))
+
+
+@mutant("tenth-of-rate", "TS-CNF-306", "Updates parameters with a tenth of the learning rate that it reports.")
+def tenth_of_rate() -> None:
+    other_updates(lambda backend, rate, clip_norm: backend.update(rate / 10, clip_norm))
+
+
+@mutant("frozen-layers", "TS-CNF-306", "Trains the last of its parameters alone, and keeps moments of all.",
+        also={"TS-CNF-316": "its optimizer steps are not those that it declares"})  # fmt: skip
+def frozen_layers() -> None:
+    def last(backend: Any, learning_rate: float, clip_norm: float | None) -> None:
+        parameters = backend._parameters
+        *kept, _ = [(views, views.copy()) for views in parameters.named.values()]
+        backend.update(learning_rate, clip_norm)
+        for views, before in kept:
+            views[...] = before
+
+    other_updates(last)
+
+
+@mutant("made-up-norm", "TS-CNF-306", "Reports a smooth norm of the gradient.")
+def made_up_norm() -> None:
+    gradients = Trainer._gradients
+
+    def other(self: Trainer, loaded: Loaded, arrived: Callable[[], None]) -> Gradients:
+        found = gradients(self, loaded, arrived)
+        return replace(found, norm=0.3 * found.loss + 0.01) if found.is_finite else found
+
+    Trainer._gradients = other  # type: ignore[method-assign]
 
 
 def _with_own_seed(task: Task) -> Task:

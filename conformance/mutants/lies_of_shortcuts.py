@@ -58,7 +58,8 @@ def shrinks_weights() -> None:
     other_losses(mean)
 
 
-@mutant("frozen-half", "TS-CNF-316", "Applies optimizer steps to the first half of its parameters.")
+@mutant("frozen-half", "TS-CNF-316", "Applies optimizer steps to the first half of its parameters.",
+        also={"TS-CNF-306": "the moments of the other half change"})  # fmt: skip
 def frozen_half() -> None:
     def half(backend: Any, learning_rate: float, clip_norm: float | None) -> None:
         vector = backend._parameters.vector

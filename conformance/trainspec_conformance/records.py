@@ -87,6 +87,28 @@ class Stored(_Record, frozen=True, kw_only=True, tag="stored"):
     """Of these values."""
 
 
+class Applied(_Record, frozen=True, kw_only=True, tag="applied"):
+    """Rates and gradient of an optimizer step, as the suite computed them from the checkpoints before and after it."""
+
+    checkpoint: str
+    """The one after it."""
+    step: int
+    rates: tuple[float, ...] = ()
+    """Rates of the parameters that moved as Adam moves them, with its correction of the bias of the moments."""
+    correction: float = 1.0
+    """Factor by which the rates are without that correction."""
+    resting: tuple[str, ...] = ()
+    """Parameters that did not move, while their moments did."""
+    others: tuple[str, ...] = ()
+    """Tensors that changed and have no moments."""
+    squared_norm: float = 0.0
+    """Of the gradient that the moments took."""
+    dot: float = 0.0
+    """Product of this gradient and the parameters."""
+    squared_values: float = 0.0
+    """Sum of squares of these parameters."""
+
+
 class Unread(_Record, frozen=True, kw_only=True, tag="unread"):
     """The suite cannot read the values of checkpoints."""
 
@@ -189,7 +211,21 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     reason: End
 
 
-Act = Started | Exited | Injected | Damaged | Stored | Unread | Listed | Waited | Orphans | Probed | Streams | Ended
+Act = (
+    Started
+    | Exited
+    | Injected
+    | Damaged
+    | Stored
+    | Applied
+    | Unread
+    | Listed
+    | Waited
+    | Orphans
+    | Probed
+    | Streams
+    | Ended
+)
 """Actions and observations of the suite, a few times in a trial."""
 SuiteRecord = Act | Malformed | Streamed | Load
 

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,6 +35,8 @@ _NUMPY = {np.dtype(kind): name for name, kind in _TYPES.items() if name != "BF16
 _HEADER_BYTES = 65_536
 """Of an array of NumPy, at most."""
 _BLOCK_BYTES = 1 << 24
+MAX_TENSOR_BYTES = 1 << 28
+"""Of all tensors of a checkpoint of which the suite looks at single values."""
 
 
 class NoValuesError(Exception):
@@ -77,6 +79,34 @@ def values_of(path: Path) -> Values:
         num_bytes += len(floats)
     _require(found, checkpoint)
     return Values("sha256:" + hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest(), num_bytes)
+
+
+def tensors_of(path: Path) -> dict[str, npt.NDArray[np.float64]]:
+    """Floating-point tensors of a checkpoint by their names; of shards of one name, each has its number behind it.
+
+    Raises:
+        NoValuesError: there are none that the suite reads, or more than it takes into memory.
+        UnreadableError: a file cannot be read.
+    """
+    checkpoint = opened_checkpoint(path)
+    pieces = sorted(_pieces(checkpoint)[0], key=lambda one: (one.name, one.path, one.offset))
+    _require(pieces, checkpoint)
+    if sum(piece.num_bytes for piece in pieces) > MAX_TENSOR_BYTES:
+        raise NoValuesError(f"the tensors of {checkpoint.label} have more than {MAX_TENSOR_BYTES:,} bytes")
+    found: dict[str, npt.NDArray[np.float64]] = {}
+    for piece in pieces:
+        with open_file(checkpoint.root / piece.path) as file:
+            content = b"".join(_blocks(file, piece))
+        names = (f"{piece.name}#{number}" if number else piece.name for number in count())
+        found[next(name for name in names if name not in found)] = _numbers(content, piece.dtype)
+    return found
+
+
+def _numbers(content: bytes, dtype: str) -> npt.NDArray[np.float64]:
+    bits: npt.NDArray[Any] = np.frombuffer(content, _TYPES[dtype])
+    if dtype == "BF16":
+        bits = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return bits.astype(np.float64)
 
 
 def tensor_values_of(path: Path) -> Values:

@@ -187,8 +187,9 @@ def _trial(order: Order, scenario: Scenario, number: int, control: Control | Non
     directory = order.out / scenario.metadata.name / f"trial-{number}"
     began = time.monotonic()
     as_run = drawn(scenario, order.seed, number)
-    reads_values = any(one.check == "values-follow-seed" for one in scenario.criteria)
-    setting = Setting(order.stack, order.base, as_run, directory, seed, reads_values)
+    checks = {one.check for one in scenario.criteria}
+    reads = {"reads_values": "values-follow-seed" in checks, "reads_steps": "steps-as-applied" in checks}
+    setting = Setting(order.stack, order.base, as_run, directory, seed, **reads)
     entries = ended_trial(setting) if order.is_resumed else None
     seconds = entries[-1].seconds if entries else 0.0
     entries = entries or run_trial(setting)

@@ -6,8 +6,10 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
+from trainspec_conformance.applied_steps import applied_step
 from trainspec_conformance.damage import NothingToDamageError, damage
 from trainspec_conformance.drawing import changed_job, new_name
 from trainspec_conformance.history import History, Watcher
@@ -20,7 +22,18 @@ from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
 from trainspec_conformance.processes import describe, end_all, marked, new_mark
-from trainspec_conformance.records import SOUND_KINDS, End, Ended, Entry, Listed, Orphans, Stored, Unread, Waited
+from trainspec_conformance.records import (
+    SOUND_KINDS,
+    Applied,
+    End,
+    Ended,
+    Entry,
+    Listed,
+    Orphans,
+    Stored,
+    Unread,
+    Waited,
+)
 from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.stored_values import NoValuesError, tensor_values_of, values_of
 from trainspec_conformance.streams import read_streams
@@ -69,6 +82,8 @@ class Setting:
     """Of every random choice of the suite."""
     reads_values: bool = False
     """Whether the values of checkpoints are digested at the end."""
+    reads_steps: bool = False
+    """Whether it is computed at the end what optimizer steps did, by checkpoints that are one step apart."""
 
 
 def run_trial(setting: Setting) -> list[Entry]:
@@ -236,6 +251,19 @@ class _Trial:
         except (NoValuesError, UnreadableError, OSError) as error:
             self._history.tell(Unread(reason=str(error)[:1000]))
 
+    def _tell_applied_steps(self) -> None:
+        """What the optimizer steps between committed checkpoints did, or why this is not known."""
+        found = self._store.limited_to(self._committed).checkpoints()
+        near = [(one, other) for one, other in pairwise(found) if other.step == one.step + 1]
+        reason = "no two committed checkpoints are left that are one optimizer step apart"
+        for one, other in near:
+            try:
+                self._history.tell(applied_step(one.path, other.path, other.step))
+            except (NoValuesError, UnreadableError, OSError) as error:
+                reason = str(error)[:1000]
+        if not any(True for _ in self._view.of(Applied)):
+            self._history.tell(Unread(reason=reason))
+
     def _tell_values(self) -> None:
         """Digests of the values of all checkpoints, from their bytes."""
         for one in self._store.checkpoints():
@@ -311,6 +339,8 @@ class _Trial:
         self._list()
         if self._setting.reads_values:
             self._tell_committed_values()
+        if self._setting.reads_steps:
+            self._tell_applied_steps()
         self._read_streams()
         self._temporary.close()
         self._means.close(self._setting.directory / "store")

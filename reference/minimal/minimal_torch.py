@@ -82,6 +82,8 @@ class Trainer:
         model, optimizer = get_state_dict(self._model, self._optimizer, options=options)
         named = {**model, **optimizer, "counts": self._counts}
         self._state = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        for name in [name for name in self._state if name.endswith(".step")]:
+            self._state[name].zero_()  # `get_state_dict` makes the moments by a step without gradients, and counts it
         self._saves = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)  # for saves, which overlap with training
         self._thread = ThreadPoolExecutor(1)
         self._last_save = self._thread.submit(lambda: None)

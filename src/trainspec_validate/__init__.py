@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from trainspec_validate.pipeline.planning import NoPlanError, PlannedJob, PlanSearch, plan
     from trainspec_validate.pipeline.runs import judge_run
     from trainspec_validate.pipeline.validation import PartialInputError, validate
+    from trainspec_validate.planner.constraints import Constraints
     from trainspec_validate.report import render
     from trainspec_validate.system.boundary import InputError, UnreadableError
 
 __all__ = [
     "CheckpointPolicy",
     "ClusterProfile",
+    "Constraints",
     "Coverage",
     "DocumentSummary",
     "Dumps",
@@ -90,6 +92,7 @@ __all__ = [
 _HOMES = {
     "CheckpointPolicy": "documents.types",
     "ClusterProfile": "documents.types",
+    "Constraints": "planner.constraints",
     "Coverage": "model.finding",
     "DocumentSummary": "model.finding",
     "Dumps": "pipeline.inputs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from made_runs import Made, digest
 from msgspec.structs import replace
-from trainspec_conformance.records import Entry
+from trainspec_conformance.records import Applied, Entry
 
 from trainspec_validate.documents.types.conformance import Claims
 from trainspec_validate.documents.types.scenario import Scenario
@@ -165,6 +165,15 @@ def overfitted(scenario: Scenario) -> list[Entry]:
         else one
         for one in calm(scenario)
     ]
+
+
+def stored(scenario: Scenario) -> list[Entry]:
+    """The suite computes rate and gradient of the last optimizer steps from their checkpoints."""
+    *entries, end = calm(scenario)
+    values = {"rates": (0.01, 0.01), "correction": 0.9, "squared_norm": 1.0, "dot": 0.1, "squared_values": 100.0}
+    steps = range(scenario.job.num_steps - 6, scenario.job.num_steps + 1)
+    applied = [Applied(checkpoint=f"step-{step}", step=step, **values) for step in steps]
+    return [*entries, *(Entry(seconds=end.seconds, record=one) for one in applied), end]
 
 
 def slower(scenario: Scenario) -> list[Entry]:

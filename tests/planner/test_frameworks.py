@@ -55,6 +55,11 @@ def test_megatron_without_a_version_is_the_present_one() -> None:
     assert any("megatron-core 0.10 and later" in words for words in told)
 
 
+def test_the_release_taken_for_a_version_is_told() -> None:
+    asked = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=8, framework="megatron-core==99.9")
+    assert "software: kernels and overlap of megatron-core 0.10 and later; for 99.9" in asked.assumptions
+
+
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [

@@ -1,4 +1,4 @@
-"""A run with JAX that loses its rank 0: the other rank leaves in order, as it does when any other rank is lost."""
+"""A run with JAX that loses its rank 0, with which JAX ends all ranks: it goes on as after the loss of any other."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
 
 
 @pytest.mark.long
-def test_no_rank_ends_with_rank_0(runs: tuple[Run, Run]) -> None:
+def test_a_run_goes_on_after_rank_0(runs: tuple[Run, Run]) -> None:
     whole, lost = runs
     assert (whole.run(), lost.run()) == (0, 0)
-    log = (lost.directory / "log").read_text()
-    assert "Terminating process because the JAX distributed service" not in log
     (fault,) = lost.records("fault")
     assert (fault["kind"], fault["rank"]) == ("process", 0)
     assert lost.losses() == whole.losses()

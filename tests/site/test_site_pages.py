@@ -15,6 +15,7 @@ import pytest
 import yaml
 from site_visit import ROOT
 from trainspec_site import (
+    alert_page,
     as_files,
     changes,
     document_pages,
@@ -370,6 +371,21 @@ def test_the_verdicts_on_stacks_are_a_page_that_others_lead_to(tmp_path: Path) -
     assert '```yaml title="examples/plans/deepseek-v3-gb200.yaml"' in excerpt
     for name in ("00-introduction", "00-contract", "14-faults"):
         assert "](../reference/stacks.md)" in (tmp_path / "pages" / "v1" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_the_alerts_are_a_page_with_their_conditions_and_the_files_that_programs_load(tmp_path: Path) -> None:
+    stage.stage(ROOT, tmp_path / "pages", "")
+    page = (tmp_path / "pages" / "reference" / "alerts.md").read_text(encoding="utf-8")
+    rules = yaml.safe_load((ROOT / "integrations/prometheus/alert-rules.yaml").read_text(encoding="utf-8"))
+    alerts = [alert for group in rules["groups"] for alert in group["rules"]]
+    missing = [alert["alert"] for alert in alerts if f"### {alert['alert']} " not in page or alert["expr"] not in page]
+    assert alerts
+    assert missing == []
+    assert "](../reference/alerts.md)" in (tmp_path / "pages" / "guide" / "dashboards.md").read_text(encoding="utf-8")
+    for name in alert_page.FILES:
+        copy = tmp_path / "pages" / "integrations" / name
+        assert copy.read_bytes() == (ROOT / "integrations" / name).read_bytes()
+        assert f'"../integrations/{name}"' in (tmp_path / "pages" / "downloads.md").read_text(encoding="utf-8")
 
 
 def test_the_mark_is_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""A log of a program that ended before its first step is the log of a run that failed, and says why it ended."""
+"""A log of a program that is not known, or that reported no step, is the log of a run that failed; why is reported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ TRACE = (
     '  File "/srv/job/train.py", line 5, in main\n'
     "    lr = config['lr']\n"
 )
+OTHER = "epoch 1 step {} loss 2.5\n"
+"""A step of a program that is not known."""
 STEP = "iter {}: loss 2.5, time 250.00ms, mfu 30.00%\n"
 
 
@@ -50,9 +52,10 @@ def test_a_log_with_nothing_but_a_crash_is_a_run_that_failed(tmp_path: Path, nam
     code, told = output(tmp_path / "d" / name, START * 3 + text)
     assert words in told
     assert "incomplete: no completed step, 0 readable metrics" in told.splitlines()[-1]
-    assert code == 0
-    done = CliRunner().invoke(command, [str(tmp_path / "d"), "--color", "never", "--fail-on", "unjudged"])
-    assert words in done.output
+    assert code == 1
+    done = CliRunner().invoke(command, [str(tmp_path / "d"), "--color", "never", "--format", "concise"])
+    found = next(line for line in done.output.splitlines() if "error[TS-TEL-003]" in line)
+    assert words in found
     assert done.exit_code == 1
 
 
@@ -66,16 +69,65 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
     [
         f"{TRACE}KeyError: 'lr'\n{START * 200}",
         f"{START}Exception ignored in: <function f at 0x7f>\n{TRACE}ImportError: no triton\n",
-        "epoch 1 step 10 loss 2.5\nepoch 1 step 20 loss 2.4\nKilled\n",
+        f"{OTHER.format(10)}{TRACE}KeyError: 'lr'\n{OTHER.format(20) * 200}",
+        f"{START}{TRACE}KeyError: 'lr'\n\nRan 5 tests in 0.1s\n\nFAILED (errors=1)\n",
+        f"build\trun\t2026-01-05T10:00:00.1Z ##[group]Run it\n{START}{TRACE}KeyError: 'lr'\n",
+        "The epoch of training, by example:\n\n>>> train()\nTraceback (most recent call last):\nKeyError: 'lr'\n",
         f"2026-01-05 10:00:00,1 INFO MainThread:7 [wandb_setup.py:_flush():79] epoch\n{TRACE}OSError: no route\n",
         "This page says what torch prints:\n> Killed\n",
     ],
-    ids=["goes-on", "handled", "steps-of-another-program", "client-of-a-logger", "quotation"],
+    ids=[
+        "goes-on",
+        "handled",
+        "steps-go-on",
+        "tests",
+        "continuous-integration",
+        "example",
+        "client-of-a-logger",
+        "quotation",
+    ],
 )
 def test_a_log_that_goes_on_is_no_crash(tmp_path: Path, text: str) -> None:
     code, told = output(tmp_path / "a.log", text)
     assert code == 2
     assert "the run states" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (f"{OTHER.format(1)}{OTHER.format(2)}Killed\n", 3, "the log says: Killed (fault class: process)"),
+        (f"{OTHER.format(1)}{OTHER.format(2)}{TRACE}KeyError: 'lr'\n", 8, "the log ends with: KeyError: 'lr'"),
+        (f"{OTHER.format(1)}{OTHER.format(2)}\0\0\0\n{TRACE}KeyError: 'lr'\n", 9, "the log ends with: KeyError: 'lr'"),
+        ("\0" * 4_000 + f"Killed\n{START}", 1, "the log says: Killed (fault class: process)"),
+        ("train:  4%|#| 1/28 [00:02<00:08, 5.0it/s]Killed\n", 1, "the log says: Killed (fault class: process)"),
+        (f"train:  4%|#| 1/28\rtrain:  8%|#| 2/28{TRACE}ValueError: no\n", 6, "the log ends with: ValueError: no"),
+        ("{'loss': 2.5, 'step': 4}\nsegmentation fault (core dumped)\n", 2, "says: segmentation fault (core dumped)"),
+        (
+            "Epoch 1/1\nmpirun noticed that process rank 7 with PID 5 on node n1 exited on signal 9 (Killed).\n",
+            *(2, "mpirun noticed that process rank 7 with PID 5 on node n1 exited on signal 9"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.log", "job.e1234567", "train.log.1", "stderr"])
+def test_the_end_of_a_program_that_is_not_known_is_a_finding(
+    tmp_path: Path, name: str, text: str, line: int, words: str
+) -> None:
+    code, told = output(tmp_path / name, text, "--format", "concise")
+    found = [each for each in told.splitlines() if "error[" in each]
+    assert len(found) == 1
+    assert f"{name}:{line}:1: error[TS-TEL-003] " in found[0]
+    assert words in found[0]
+    assert "no metric of this log is judged" in found[0]
+    assert code == 1
+
+
+def test_the_end_of_a_long_log_is_that_of_its_last_lines(tmp_path: Path) -> None:
+    many = OTHER.format(1) * 400_000  # beyond one piece of a search
+    code, told = output(tmp_path / "a.log", f"{many}{TRACE}KeyError: 'lr'\n", "--format", "concise")
+    assert "a.log:400006:1: error[TS-TEL-003] the log ends with: KeyError: 'lr'" in told
+    code, told = output(tmp_path / "b.log", f"{many[:8_000_000]}\n{TRACE}KeyError: 'lr'\n{many}")
+    assert (code, "KeyError" in told) == (2, False)
 
 
 def test_a_log_of_steps_states_the_exception_that_it_ends_with(tmp_path: Path) -> None:

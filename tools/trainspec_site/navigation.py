@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from trainspec_site import document_pages
+from trainspec_site import alert_page, document_pages
 
 GROUPS = {
     "00": "Overview",
@@ -36,12 +36,12 @@ SECTIONS = {
     },
     "reference": {
         "Formulas": ("collectives", "memory", "step-time", "reliability", "batch", "energy", "scale", "blueprints"),
-        "Metrics": ("metrics", "events", "metric-names"),
+        "Metrics": ("metrics", "events", "metric-names", "alerts"),
         "Evidence": ("scenarios", "stacks", "public-logs"),
     },
 }
 """Groups of the pages of a folder; a page of none of them comes before the groups."""
-MADE = ("reference/stacks.md",)
+MADE = (alert_page.PAGE, "reference/stacks.md")
 """Pages that are made with the site, from files elsewhere."""
 APPENDIX = "9"
 """First digit of the numbers of appendices; informative all."""

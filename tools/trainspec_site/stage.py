@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import checked_by, document_pages, downloads, rule_pages, source_links, term_links
+from trainspec_site import alert_page, checked_by, document_pages, downloads, rule_pages, source_links, term_links
 from trainspec_site.redirects import redirects, write_script
 
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
@@ -28,6 +28,8 @@ INDEX = "requirements.json"
 VERDICTS = "conformance/results/verdicts.md"
 STACKS = "reference/stacks.md"
 """The page with the verdicts on stacks, and its place on the site."""
+PLACES = {VERDICTS: STACKS, alert_page.RULES: alert_page.PAGE}
+"""Pages of the site that are made from files of the repository, by the file."""
 
 
 class BrokenLinkError(Exception):
@@ -48,11 +50,15 @@ def stage(root: Path, target: Path, repository: str) -> None:
     meanings = term_links.definitions((root / "spec" / "v1" / "00-terms.md").read_text(encoding="utf-8"))
     for page in sorted(target.rglob("*.md")):
         source = root / "spec" / page.relative_to(target)
-        text = with_stacks_links(page.read_text(encoding="utf-8"), source, root)
+        text = with_links_to_made_pages(page.read_text(encoding="utf-8"), source, root)
         text = with_repository_links(text, source, root, repository)
         text = outside_fences(text, lambda part: source_links.with_source_links(part, repository))
         text = EXCERPT.sub(r'\1title="', term_links.with_tooltips(text, meanings))
         page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
+    for name in alert_page.FILES:
+        copy = target / alert_page.FOLDER / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / alert_page.FOLDER / name, copy)
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:
         table = yaml.safe_load((root / "spec" / "v1" / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -67,7 +73,8 @@ def stage(root: Path, target: Path, repository: str) -> None:
 def built_pages(root: Path) -> dict[str, str]:
     """Text of the pages that only the site has, by their path below the pages."""
     documents = document_pages.pages(root, requirements(root))
-    pages = rule_pages_of(root) | {f"documents/{name}": text for name, text in documents.items()}
+    pages = rule_pages_of(root) | {alert_page.PAGE: alert_page.page(root)}
+    pages |= {f"documents/{name}": text for name, text in documents.items()}
     verdicts = (root / VERDICTS).read_text(encoding="utf-8")
     return pages | {STACKS: LINK.sub(rf"](../../{posixpath.dirname(VERDICTS)}/\g<target>\g<rest>)", verdicts)}
 
@@ -93,13 +100,13 @@ def _compact_json(table: Any) -> str:
     return json.dumps(table, ensure_ascii=False, separators=(",", ":"), default=str) + "\n"
 
 
-def with_stacks_links(text: str, page: Path, root: Path) -> str:
-    """The text of this page with links to the verdicts on stacks that lead to their page."""
+def with_links_to_made_pages(text: str, page: Path, root: Path) -> str:
+    """The text of this page with links to files that the site makes a page of, which lead to that page."""
+    places = {root / file: root / "spec" / place for file, place in PLACES.items()}
 
     def follow(link: re.Match[str]) -> str:
-        if (page.parent / link["target"]).resolve() != root / VERDICTS:
-            return link[0]
-        return f"]({posixpath.relpath(root / 'spec' / STACKS, page.parent)}{link['rest'] or ''})"
+        place = places.get((page.parent / link["target"]).resolve())
+        return f"]({posixpath.relpath(place, page.parent)}{link['rest'] or ''})" if place else link[0]
 
     return outside_fences(text, lambda part: LINK.sub(follow, part))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from trainspec_reference.common.controller import Controller
 from trainspec_reference.common.crew import LEASE, Clock, Crew, Worker
@@ -154,7 +153,7 @@ class HostsRecovery(Recovery):
 
 
 class HostsController(Controller):
-    """The controller of a run on hosts; rank 0 serves each formation, at an address that all others have reached."""
+    """The controller of a run on hosts; rank 0 serves each formation at an address that all others have reached."""
 
     recovery = HostsRecovery
 
@@ -162,7 +161,7 @@ class HostsController(Controller):
         self, job: Job, settings: Settings, command: Sequence[str], *, places: Mapping[str, Place], address: str
     ) -> None:
         self._places, self._address = places, address
-        super().__init__(job, replace(settings, rendezvous=()), command)
+        super().__init__(job, settings, command)
 
     def _make_crew(self, command: Sequence[str]) -> Crew:
         return HostsCrew(Clock(), command, self._settings.environment, self._places, self._address)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,8 +35,6 @@ class Formation:
     """`host:port` at which rank 0 of this formation may listen; no two formations share one."""
     timeout_seconds: float
     """Longest wait of a collective operation for a peer."""
-    is_served: bool = False
-    """Whether a process apart from all ranks listens at the address already, for a backend that asks for one."""
 
     @property
     def num_ranks(self) -> int:
@@ -188,13 +185,6 @@ class PeerLostError(RuntimeError):
 
 class CheckpointUnreadableError(RuntimeError):
     """A checkpoint cannot be loaded; the message names the file and the reason."""
-
-
-def rendezvous_command(name: str, device: str) -> tuple[str, ...]:
-    """Command of a process that serves the formations of a backend; none where their rank 0 does."""
-    if name != "jax" or device != "cpu":
-        return ()
-    return (sys.executable, "-m", "trainspec_reference.jax.coordination")
 
 
 def make(name: str, job: Job) -> Backend:

@@ -47,9 +47,9 @@ def name_of(step: int) -> str:
     return f"step-{step:08}"
 
 
-def sync_directory(path: Path) -> None:
-    """Make what was created, renamed or removed in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make the content of a file durable, or what was created, renamed or removed in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -91,7 +91,7 @@ class Vault:
                     continue
             if path.name.startswith((_STAGED, _REPLACED, _REMOVED)) or path.name == f"{POINTER}.tmp":
                 remove(path)
-        sync_directory(self.root)
+        sync(self.root)
 
     def stage(self, save_id: str) -> Path:
         """An empty directory for the files of a save.
@@ -124,7 +124,7 @@ class Vault:
         sealed = [*files, _file(TRAINER_FILE, facts.trainer)]
         seal.write(staging, _manifest(facts, sealed))
         for folder, _, _ in os.walk(staging):
-            sync_directory(Path(folder))
+            sync(Path(folder))
         self._put(staging, name)
         self._point(name)
         self._refused.discard(name)
@@ -137,7 +137,7 @@ class Vault:
         if home.exists() or home.is_symlink():
             home.rename(aside)
         staging.rename(home)
-        sync_directory(self.root)
+        sync(self.root)
         remove(aside)
 
     def _point(self, name: str) -> None:
@@ -148,7 +148,7 @@ class Vault:
         if pointer.is_dir() and not pointer.is_symlink():
             remove(pointer)
         new.replace(pointer)
-        sync_directory(self.root)
+        sync(self.root)
 
     def names(self) -> list[str]:
         """Directories that are named after a step, the newest first."""

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import ClassVar
 
 from trainspec_reference.common import messages as say
-from trainspec_reference.common.backend import PROGRAMS_DIRECTORY, rendezvous_command
+from trainspec_reference.common.backend import PROGRAMS_DIRECTORY
 from trainspec_reference.common.channel import Channel, ChannelError
 from trainspec_reference.common.crew import Clock, Crew, Worker
 from trainspec_reference.common.job import Job
@@ -224,10 +224,7 @@ def launch(
     path = settings.directory / ASSIGNMENT
     assignment.write(path)
     told = {PROGRAMS_DIRECTORY: str(settings.programs_directory.resolve()), **settings.environment}
-    rendezvous = rendezvous_command(assignment.backend, assignment.job.device)
-    if rendezvous:
-        rendezvous = (*rendezvous, str(settings.directory))  # which tells whose it is where processes are listed
-    settings = replace(settings, environment=told, rendezvous=rendezvous)
+    settings = replace(settings, environment=told)
     return controller(assignment.job, settings, (*command, str(path))).run()
 
 

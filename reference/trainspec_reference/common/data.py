@@ -149,6 +149,15 @@ class Samples:
         return (pattern_BP + noise_BP).reshape(axes), class_B.astype(np.int64)
 
 
+def uncounted(shape: ModelShape, num_samples: int) -> MicroBatch:
+    """A micro-batch that the loss does not count, where all ranks have to take part in a pass."""
+    if shape.family == "convolution":
+        axes = (num_samples, shape.image_channels, shape.image_size, shape.image_size)
+        return MicroBatch(np.zeros(axes, np.float32), np.full(num_samples, NOT_COUNTED, np.int64), ())
+    tokens = np.zeros((num_samples, shape.sequence_length), np.int64)
+    return MicroBatch(tokens, np.full_like(tokens, NOT_COUNTED), ())
+
+
 def _centred(words: Words) -> npt.NDArray[np.float32]:
     """Words as numbers of 24 bits between -1 and 1, which float32 holds exactly."""
     return ((words >> np.uint64(40)).astype(np.float32) - np.float32(2**23)) * np.float32(2**-23)

@@ -203,7 +203,6 @@ class Form(Message, frozen=True, kw_only=True, tag="form"):
     start: Start
     save_first: bool = False
     """Save before the first step: the save of this state was given up."""
-    is_served: bool = False
 
 
 class Leave(Message, frozen=True, kw_only=True, tag="leave"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
@@ -100,7 +101,8 @@ class Recovery:
         members = self._members
         if worker in members:
             episode = self._fault(Episode(worker.kind, reason, members.index(worker)))
-            episode.lost_hosts.append(worker.host or "")
+            if worker.process.returncode != -signal.SIGABRT:  # by which JAX ends a rank on any host, with rank 0
+                episode.lost_hosts.append(worker.host or "")
 
     def blame(self, numbers: Iterable[int], reason: str) -> None:
         """Workers are of no use any more, although they have a process: end it."""

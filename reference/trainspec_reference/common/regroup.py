@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -57,65 +53,6 @@ class Attempts:
         return number
 
 
-_ANSWER_SECONDS = 30.0
-"""Longest wait for a meeting point; the process loads its libraries beside the workers that load theirs."""
-
-
-class Rendezvous:
-    """A process that serves for the whole run; it ends with the controller."""
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._command, self._environment = list(command), dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start the process, unless it runs, or formations do without.
-
-        Raises:
-            OSError: the command cannot be run.
-        """
-        if self._command and (self._process is None or self._process.poll() is not None):
-            self.close()
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                self._command, env=self._environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-
-    def serve(self, address: str, num_ranks: int, timeout_seconds: float) -> bool:
-        """Have a formation served at `host:port`; whether it is, and not by its rank 0."""
-        if not self._command:
-            return False
-        self.start()
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            return False
-        try:
-            process.stdin.write(f"{address} {num_ranks} {int(max(10, 2 * timeout_seconds))}\n".encode())
-            process.stdin.flush()
-        except OSError:
-            return self._has_failed()
-        end = time.monotonic() + _ANSWER_SECONDS
-        is_there = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
-        if not is_there or not process.stdout.readline():
-            return self._has_failed()
-        return True
-
-    def _has_failed(self) -> bool:
-        self.close()
-        self._command = []
-        print("no rendezvous process outside the workers: rank 0 serves it", file=sys.stderr)  # noqa: T201 - the answer
-        return False
-
-    def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
-
-
 _COLLECTIVE_SECONDS = 30.0
 _KEPT = 3
 
@@ -154,7 +91,6 @@ class Regroup:
         self._job, self._settings, self._crew, self._trace, self._limits = job, settings, crew, tell, limits
         self._vault = Vault(settings.checkpoint_directory, job.policy.retention.num_kept if job.policy else _KEPT)
         self._num_standby_allowed = 0
-        self._rendezvous = Rendezvous(settings.rendezvous, settings.environment)
         self._restarts = decisions.RestartLimits(job.policy)
         self.source = StateSource(job, self._vault, tell)
         self.attempts = Attempts(settings.directory / "attempt", settings.first_attempt)
@@ -167,7 +103,6 @@ class Regroup:
             OSError: programs of an earlier start cannot be removed.
         """
         self._forget_programs()
-        self._rendezvous.start()
         members = [self._crew.start(host) for host in self._settings.hosts]
         self._vault.tidy()
         choice = self.source.checkpoint()
@@ -183,7 +118,6 @@ class Regroup:
 
     def tidy(self) -> None:
         """Clear up after the last worker; what cannot be removed now is removed at the next start."""
-        self._rendezvous.close()
         with contextlib.suppress(OSError):
             self._vault.tidy()
 
@@ -257,8 +191,7 @@ class Regroup:
         return found
 
     def form(self, planned: Planned, address: str) -> Team:
-        """Have the workers join, at an address of the first one or one that is served, and train."""
-        is_served = self._rendezvous.serve(address, len(planned.members), self._collective_seconds)
+        """Have the workers join, at an address of the first one, and train."""
         number = self.attempts.take()
         hosts = tuple(member.host or "" for member in planned.members)
         start = planned.choice.start(planned.members)
@@ -275,7 +208,6 @@ class Regroup:
                 timeout_seconds=self._collective_seconds,
                 start=start,
                 save_first=planned.choice.save_first,
-                is_served=is_served,
             )
             member.tell(message)
         return Team(number, planned.members, watch, saves)

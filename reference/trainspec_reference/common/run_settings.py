@@ -67,8 +67,6 @@ class Settings:
     """Reaction to lost workers; None for the policy's."""
     num_standby: int = 0
     """Standby workers, with all libraries loaded."""
-    rendezvous: tuple[str, ...] = ()
-    """Command of a process that serves formations; none where their rank 0 does."""
 
     @property
     def programs_directory(self) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from pathlib import Path
@@ -14,7 +13,7 @@ from trainspec_reference.common import messages as say
 from trainspec_reference.common import telemetry
 from trainspec_reference.common.backend import Backend, PeerLostError, Snapshot
 from trainspec_reference.common.channel import Link
-from trainspec_reference.common.checkpoints import name_of
+from trainspec_reference.common.checkpoints import name_of, sync
 from trainspec_reference.common.ports import Surroundings
 from trainspec_reference.common.state import TrainerState
 from trainspec_validate.checkpoints.hashing import digests
@@ -131,11 +130,7 @@ def _read_back(directory: Path, paths: tuple[str, ...]) -> tuple[say.File, ...]:
         OSError: a file cannot be read.
     """
     for path in paths:
-        descriptor = os.open(directory / path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(directory / path)
     found = []
     for path, digest in digests(directory, paths).items():
         if isinstance(digest, OSError):

@@ -133,18 +133,19 @@ class Saves:
             save.asked[number] = tuple(paths)
             self._members[number].tell(Hash(checkpoint=save.name, paths=tuple(paths)))
 
-    def hashed(self, worker: int, message: Hashed) -> tuple[str, int] | None:
-        """A rank has read its share; with the last one the save is committed, and its name and step given back."""
+    def hashed(self, worker: int, message: Hashed) -> None:
+        """A rank has read its share; with the last one the save is committed."""
         save = self._of(message.checkpoint)
         if save is None or worker not in save.asked:
-            return None
+            return
         if {file.path for file in message.files} != set(save.asked[worker]):
             self.give_up("a rank has read other files than it was asked for")
-            return None
+            return
         save.hashed[worker] = message.files
-        return self._commit(save) if len(save.hashed) == len(self._members) else None
+        if len(save.hashed) == len(self._members):
+            self._commit(save)
 
-    def _commit(self, save: _Save) -> tuple[str, int] | None:
+    def _commit(self, save: _Save) -> None:
         first = save.begun[next(iter(self._members))]  # rank 0 alone knows what the recorder has counted
         try:
             name, size_bytes = self._vault.commit(
@@ -152,11 +153,10 @@ class Saves:
             )
         except (OSError, ValueError) as error:
             self.give_up(f"the save cannot be committed: {_reason(error)}")
-            return None
+            return
         self._save = None
         self._trace.tell(trace.Save, checkpoint=name, step=first.step, stage="committed", digest=first.digest)
         self._end(SaveEnded(checkpoint=save.name, size_bytes=size_bytes))
-        return name, first.step
 
     def _facts(self, save: _Save, first: Begun) -> SaveFacts:
         return SaveFacts(

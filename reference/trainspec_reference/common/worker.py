@@ -166,7 +166,7 @@ class WorkerProcess:
     def _train(self, form: say.Form) -> None:
         if self._ports is None or self._saver is None or self._over >= form.formation:
             raise PeerLostError("the formation is over")
-        formation = Formation(form.formation, form.rank, form.hosts, form.address, form.timeout_seconds, form.is_served)
+        formation = Formation(form.formation, form.rank, form.hosts, form.address, form.timeout_seconds)
         self._introduce(formation)
         self._backend.join(formation)
         self._recorder = telemetry.begin(self._job, formation, self._assignment.documents)

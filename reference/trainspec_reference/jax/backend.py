@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ class JaxBackend:
             raise ValueError("optimizer step without a gradient: call gradients first")
         norm = float(found.norm[0])
         factor = clip_norm / norm if clip_norm is not None and norm > clip_norm else 1.0
-        state = self._state.changed(residual=found.carried.residual, basis=found.carried.basis)
+        state = replace(self._state, residual=found.carried.residual, basis=found.carried.basis)
         self._state = self._processes.wait(lambda: self._programs.update(state, found.gradient, learning_rate, factor))
         self._exchanged = None
 

@@ -1,4 +1,8 @@
-"""Forms and leaves the group of JAX processes, and bounds every wait for a peer."""
+"""Forms and leaves the group of JAX processes, and bounds every wait for a peer.
+
+Rank 0 serves the group, so that JAX ends all ranks where it is lost; the controller starts all of them anew, whichever
+rank was lost. Source: https://docs.jax.dev/en/latest/fault_tolerance.html
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,11 @@ from typing import Any
 import jax
 
 from trainspec_reference.common.backend import Formation, PeerLostError
-from trainspec_reference.jax import coordination
-from trainspec_reference.jax.coordination import CONNECT_SECONDS
 
+CONNECT_SECONDS = 60.0
+"""Longest wait for all peers to appear; they start one after the other and import their libraries first."""
+HEARTBEAT_SECONDS = 10
+SHUTDOWN_SECONDS = 1
 LOST_EXIT_CODE = 75
 """Exit of a process that leaves after it lost a peer, where nothing else ends it before the interpreter does."""
 BUILD_SECONDS = 300.0
@@ -49,8 +55,7 @@ class Processes:
         # Without it the loss of a peer ends this process, too. https://docs.jax.dev/en/latest/fault_tolerance.html
         jax.config.update("jax_enable_recoverability", True)
         jax.config.update("jax_enable_preemption_service", False)
-        connect = self._initialize if not formation.is_served else coordination.connect
-        self.wait(lambda: connect(formation), CONNECT_SECONDS)
+        self.wait(lambda: self._initialize(formation), CONNECT_SECONDS)
         self._is_connected = True
 
     def leave(self) -> None:
@@ -60,7 +65,7 @@ class Processes:
         elif self._is_connected:
             ended = threading.Thread(target=_shut_down, daemon=True)
             ended.start()
-            ended.join(coordination.SHUTDOWN_SECONDS)
+            ended.join(SHUTDOWN_SECONDS)
             if ended.is_alive():
                 atexit.register(os._exit, 0)
         self._is_connected = False
@@ -107,9 +112,14 @@ class Processes:
             formation.rank,
             local_device_ids=local_devices(formation),
             initialization_timeout=int(CONNECT_SECONDS),
-            heartbeat_timeout_seconds=coordination.heartbeat_seconds(formation),
-            shutdown_timeout_seconds=coordination.SHUTDOWN_SECONDS,
+            heartbeat_timeout_seconds=_heartbeat_seconds(formation),
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
+
+
+def _heartbeat_seconds(formation: Formation) -> int:
+    """Silence after which a peer counts as lost; closed connections reveal a lost peer much sooner."""
+    return max(HEARTBEAT_SECONDS, int(2 * formation.timeout_seconds))
 
 
 def local_devices(formation: Formation) -> list[int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.batch_schedule import micro_sequences, shares
+from trainspec_reference.common.data import NOT_COUNTED, uncounted
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import all_reduce_algorithm
 from trainspec_reference.common.ranks import own_positions
@@ -32,8 +34,6 @@ def keep_programs(directory: str | None) -> None:
     if directory is None:
         return
     jax.config.update("jax_compilation_cache_dir", directory)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 class Programs:
@@ -112,7 +112,7 @@ class Programs:
     def warm(self, state: State) -> None:
         """Compile the step for the planned micro-batches, and connect to all peers, with samples that count nothing."""
         plan = self._job.plan.batch
-        batch = self._nothing(micro_sequences(plan, plan.global_sequences, self._ranks.num_data))
+        batch = uncounted(self._job.model, micro_sequences(plan, plan.global_sequences, self._ranks.num_data))
         sums, _ = self.backward(state, [batch] * self._num_together, 1.0, measured=False)
         self.exchange(state, sums, 1.0)
 
@@ -124,14 +124,6 @@ class Programs:
             return 1
         own = shares(batch, batch.global_sequences, num_data)[self._ranks.data_rank]
         return -(-own // micro_sequences(batch, batch.global_sequences, num_data))
-
-    def _nothing(self, num_samples: int) -> MicroBatch:
-        model = self._job.model
-        if model.family == "convolution":
-            images = np.zeros((num_samples, model.image_channels, model.image_size, model.image_size), np.float32)
-            return MicroBatch(images, np.full(num_samples, -1), ())
-        tokens = np.zeros((num_samples, model.sequence_length), np.int64)
-        return MicroBatch(tokens, np.full(tokens.shape, -1), ())
 
     def backward(
         self, state: State, batches: Sequence[MicroBatch], weight: float, measured: bool
@@ -148,7 +140,7 @@ class Programs:
                 state.parameters, sums, inputs, self._number(weight), self._norm_weights
             )
             squares.append(square)
-        found: tuple[Sums, list[jax.Array]] = complete((sums, squares))
+        found: tuple[Sums, list[jax.Array]] = jax.block_until_ready((sums, squares))
         return found
 
     def forward(self, state: State, batches: Sequence[MicroBatch], weight: float) -> float:
@@ -162,28 +154,22 @@ class Programs:
         """Total of all ranks' sums, complete when the call returns."""
         carried = Carried(state.residual, state.basis)
         scale = self._number(loss_scale)
-        found: Exchanged = complete(self._exchange(sums, carried, state.count, scale, self._norm_weights))
+        found: Exchanged = jax.block_until_ready(self._exchange(sums, carried, state.count, scale, self._norm_weights))
         return found
 
     def update(self, state: State, gradient: jax.Array, learning_rate: float, clip_factor: float) -> State:
         """The state after one step of AdamW."""
         held = Trained(state.parameters, state.first, state.second, state.count)
         rate = Rate(self._number(learning_rate), self._number(clip_factor))
-        changed, key = complete(self._update(held, state.key, gradient, self._is_decayed, rate))
-        return state.changed(
-            parameters=changed.parameters,
-            first=changed.first,
-            second=changed.second,
-            count=changed.count,
-            key=key,
-        )
+        changed, key = jax.block_until_ready(self._update(held, state.key, gradient, self._is_decayed, rate))
+        return replace(state, key=key, **changed._asdict())
 
     def padded(self, batches: Sequence[MicroBatch], count: int, num_samples: int) -> list[MicroBatch]:
         """As many micro-batches of as many samples, filled up with samples that count nothing."""
         found = []
         for index in range(count):
-            batch = batches[index] if index < len(batches) else self._nothing(0)
-            spare = self._nothing(num_samples - len(batch.inputs))
+            batch = batches[index] if index < len(batches) else uncounted(self._job.model, 0)
+            spare = uncounted(self._job.model, num_samples - len(batch.inputs))
             positions = batch.inputs.shape[1:]
             if len(batch.inputs) and spare.inputs.shape[1:] != positions:
                 spare = MicroBatch(spare.inputs[:, : positions[0]], spare.targets[:, : positions[0]], ())
@@ -211,7 +197,7 @@ class Programs:
 
     def _batch(self, inputs: Any, targets: Any, numbers: Any, state: State) -> Batch:
         own = self._ranks.everyone.own
-        inputs, targets = self._shared(inputs, 0), self._shared(targets, -1)
+        inputs, targets = self._shared(inputs, 0), self._shared(targets, NOT_COUNTED)
         inputs = inputs if inputs.dtype.kind == "f" else inputs.astype(np.int32)
         rank, numbers = own(np.int32(self._ranks.data_rank)), own(np.asarray(numbers, np.int32))
         return Batch(own(inputs), own(targets.astype(np.int32)), state.key, rank, numbers)
@@ -225,8 +211,3 @@ class Programs:
 
     def _number(self, value: float) -> Any:
         return self._ranks.everyone.own(np.asarray(value, self._formats.wide))
-
-
-def complete(found: Any) -> Any:
-    """The same, once all of it is computed."""
-    return jax.block_until_ready(found)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import jax
@@ -45,10 +45,6 @@ class State:
     def arrays(self) -> Arrays:
         """Copies in host memory."""
         return {field.name: np.array(getattr(self, field.name)[0]) for field in fields(self)}
-
-    def changed(self, **blocks: jax.Array) -> State:
-        """The state with some blocks replaced."""
-        return replace(self, **blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainspec_reference.common.backend import CheckpointUnreadableError
+from trainspec_reference.common.checkpoints import sync
 from trainspec_reference.common.job import Job
 from trainspec_reference.jax.layout import Part, Piece, Shape, kept
 from trainspec_reference.jax.state import Arrays, State, StateMaker
@@ -77,9 +78,9 @@ def write(snapshot: JaxSnapshot, directory: Path) -> None:
     (home / INDEX).write_text(json.dumps(index), encoding="utf-8")
     for folder, _, files in os.walk(home, topdown=False):
         for file in files:
-            _sync(Path(folder, file))
-        _sync(Path(folder))
-    _sync(directory)
+            sync(Path(folder, file))
+        sync(Path(folder))
+    sync(directory)
 
 
 class Saved:
@@ -212,14 +213,6 @@ def _checkpointer() -> Any:
     options = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
     handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=options, type_handler_registry=registry)
     return ocp.Checkpointer(handler, multiprocessing_options=options)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 SHARED = ("parameters", "first", "second")

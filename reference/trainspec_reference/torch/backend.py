@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, Snapshot, Weights
+from trainspec_reference.common.data import uncounted
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
@@ -24,7 +25,7 @@ from trainspec_reference.torch.models.blocks import keeper
 from trainspec_reference.torch.models.transformer import TransformerModel
 from trainspec_reference.torch.parallel import ContextSplit, ExpertSplit
 from trainspec_reference.torch.parts import plain_shape
-from trainspec_reference.torch.passes import Passes, blank
+from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import (
     generator_states,
     parameter_dtype,
@@ -222,7 +223,7 @@ class TorchBackend:
         if isinstance(self._replica, Replica) and self._joined().part.expert_degree == 1:
             return micro_batches
         counts = self._joined().all_of(torch.tensor(float(len(micro_batches)), device=self._device))
-        return [*micro_batches, *[blank(self._job.model)] * (int(counts.max()) - len(micro_batches))]
+        return [*micro_batches, *[uncounted(self._job.model, 1)] * (int(counts.max()) - len(micro_batches))]
 
     def _seed(self) -> None:
         place, num_updates = self._joined().place, self._built().num_updates

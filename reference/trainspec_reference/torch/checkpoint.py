@@ -5,22 +5,23 @@ The library takes a second to load, and a worker that replaces another trains be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from trainspec_reference.common.weights import state_digest, tensor_digest
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import plain_shape
 
 if TYPE_CHECKING:
-    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
-    from torch.distributed.checkpoint.planner import WriteItem
+    from trainspec_reference.torch.replica import Replica
+    from trainspec_reference.torch.sharded import ShardedReplica
 
 UPDATES, NUM_RANKS = "optimizer/count", "layout/num_ranks"
 """Names of the steps that the moments hold, and of the number of ranks that wrote the checkpoint."""
@@ -30,37 +31,18 @@ PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS = "parameters", "optimizer/first", "op
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A piece of a global tensor, in host memory; PyTorch's planners ask it for its place by these three names."""
+    """A piece of a global tensor; PyTorch's checkpoints take it as a DTensor where ranks of a group hold the others."""
 
     tensor: torch.Tensor
     whole_shape: tuple[int, ...]
     offsets: tuple[int, ...]
+    group: dist.ProcessGroup | None = None
+    """Ranks that divide the tensor along one axis; None where this rank holds it whole."""
 
     @classmethod
     def whole(cls, tensor: torch.Tensor) -> Box:
         """A tensor that one rank holds alone."""
         return cls(tensor, tuple(tensor.shape), (0,) * tensor.ndim)
-
-    def size(self) -> torch.Size:
-        """Shape of the global tensor."""
-        return torch.Size(self.whole_shape)
-
-    def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        from torch.distributed.checkpoint.metadata import ChunkStorageMetadata  # noqa: PLC0415 - as below
-
-        return [ChunkStorageMetadata(offsets=torch.Size(self.offsets), sizes=self.tensor.shape)]
-
-    def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
-        from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties  # noqa: PLC0415
-        from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType  # noqa: PLC0415
-
-        data = TensorWriteData(
-            chunk=self.__create_chunk_list__()[0],
-            properties=TensorProperties.create_from_tensor(self.tensor),
-            size=self.size(),
-        )
-        index = MetadataIndex(name, torch.Size(self.offsets))
-        return [WriteItem(index=index, type=WriteItemType.SHARD, tensor_data=data)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +74,9 @@ def library() -> ModuleType:
 _WORDS = {4: torch.int32, 8: torch.int64}
 
 
-class Digested(Protocol):
-    """The state of a rank, as far as a digest needs it."""
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer steps that the moments hold."""
-        ...
-
-    def whole_tensors(self) -> Iterable[tuple[str, Box]]:
-        """State that is replicated on every rank of the formation."""
-        ...
-
-    def split_tensors(self) -> Mapping[str, Box]:
-        """Of what no rank need hold whole: the boxes that this rank, and no other, answers for."""
-        ...
-
-    def split_kinds(self) -> tuple[str, ...]:
-        """Kinds of tensor that are split."""
-        ...
-
-
-def digest(state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype) -> str:
+def digest(
+    state: Replica | ShardedReplica, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype
+) -> str:
     """State digest, of whole tensors from this rank's own copies, and of split ones from the boxes of all ranks.
 
     `shapes` are those of all global parameters, in the same order on every rank.
@@ -127,7 +90,11 @@ def digest(state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Group
 
 
 def global_tensors(
-    kind: str, state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype
+    kind: str,
+    state: Replica | ShardedReplica,
+    shapes: Mapping[str, tuple[int, ...]],
+    groups: Groups,
+    dtype: torch.dtype,
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Global tensors of a kind, by the name of the parameter, in host memory; all ranks call it."""
     if kind not in state.split_kinds():

@@ -210,7 +210,7 @@ class Feedback:
         """
         if groups.grid.num_ranks != groups.num_copies:
             raise ValueError("compression requires ranks that hold the whole model")
-        self._rank, num_ranks = groups.copy, groups.num_copies
+        self._groups, self._rank, num_ranks = groups, groups.copy, groups.num_copies
         if self._num_ranks not in (0, num_ranks):
             if self._plan.residual_on_resize == "refuse":
                 raise ValueError(f"the plan refuses {num_ranks} data ranks for the residuals of {self._num_ranks}")
@@ -225,6 +225,7 @@ class Feedback:
     def disconnect(self) -> None:
         """Send no more; what was learnt stays."""
         self._learnt, self.compressor = self.factors, None
+        del self._groups
 
     def reduce(self, bucket: Bucket, total: Sum) -> None:
         """Replace the bucket's gradient by the sum of what all ranks sent, or by the sum before the first such step."""
@@ -271,7 +272,7 @@ class Feedback:
     def copied_boxes(self) -> dict[str, Box]:
         """Copies of this rank's residual, and of what all ranks have learnt alike from the first of them."""
         spans = self._state.spans if self._plan.error_feedback else ()
-        boxes = dict(boxes_of(f"{RESIDUAL}/{self._rank}", host_copy(self.residual), 0, spans))
+        boxes = dict(boxes_of(f"{RESIDUAL}/{self._rank}", host_copy(self.residual), 0, spans, self._groups))
         if self._rank == 0:
             boxes |= {f"{FACTOR}/{name}": Box.whole(host_copy(factor)) for name, factor in self.factors.items()}
         return boxes
@@ -287,7 +288,7 @@ class Feedback:
         self.forget()
         for writer in self._inherited(writers, directory):
             found = torch.zeros_like(self.residual, device="cpu")
-            library().read(dict(boxes_of(f"{RESIDUAL}/{writer}", found, 0, self._state.spans)), directory)
+            library().read(dict(boxes_of(f"{RESIDUAL}/{writer}", found, 0, self._state.spans, self._groups)), directory)
             self.residual += found.to(self.residual.device)
         found_factors = {
             f"{FACTOR}/{name}": factor for name, factor in self.factors.items() if f"{FACTOR}/{name}" in names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -12,49 +11,31 @@ from typing import Any, BinaryIO
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.default_planner import (
-    DefaultLoadPlanner,
-    DefaultSavePlanner,
-    create_default_local_load_plan,
-)
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
-from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 
 from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError
+from trainspec_reference.common.checkpoints import sync
 from trainspec_reference.torch.checkpoint import Box, HostSnapshot
 from trainspec_reference.torch.groups import peers_needed
 
 
-class _SavePlanner(DefaultSavePlanner):
-    def lookup_object(self, index: MetadataIndex) -> Any:
-        return self.state_dict[index.fqn].tensor
+def _tensors(boxes: Mapping[str, Box]) -> dict[str, Any]:
+    """The boxes as tensors that the library divides and joins by itself."""
+    return {name: box.tensor if box.group is None else _shard(box, box.group) for name, box in boxes.items()}
 
 
-class _LoadPlanner(DefaultLoadPlanner):
-    """PyTorch's planner would look into each value for tensors, and for names of older releases."""
-
-    def set_up_planner(
-        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
-    ) -> None:
-        self.state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
-
-    def create_local_plan(self) -> LoadPlan:
-        if self.metadata is None:
-            raise ValueError("the checkpoint has no index")
-        return create_default_local_load_plan(self.state_dict, self.metadata)
-
-    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
-        tensor: torch.Tensor = self.state_dict[index.fqn].tensor
-        return tensor
-
-    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
-        tensor = self.lookup_tensor(read_item.dest_index)
-        for axis, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
-            tensor = tensor.narrow(axis, start, length)
-        return tensor
+def _shard(box: Box, group: dist.ProcessGroup) -> DTensor:
+    """A box of a tensor that the ranks of a group divide along the axis in which the box is shorter."""
+    axis = next(axis for axis, size in enumerate(box.whole_shape) if size != box.tensor.shape[axis])
+    mesh = DeviceMesh.from_group(group, "cpu")
+    strides = torch.empty(box.whole_shape, device="meta").stride()
+    return DTensor.from_local(box.tensor, mesh, [Shard(axis)], shape=torch.Size(box.whole_shape), stride=strides)
 
 
 class _IndexUnpickler(pickle.Unpickler):
@@ -114,23 +95,18 @@ def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | No
         PeerLostError: a rank is gone.
     """
     writer = FileSystemWriter(directory, single_file_per_rank=True, sync_files=True)
-    planner = _SavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         with peers_needed():
-            save(
-                dict(snapshot.boxes), storage_writer=writer, planner=planner, process_group=group, no_dist=group is None
-            )
+            tensors, is_alone = _tensors(snapshot.boxes), group is None
+            save(tensors, storage_writer=writer, planner=planner, process_group=group, no_dist=is_alone)
     except CheckpointException as error:  # no Exception in PyTorch, and it hides what each rank met
         causes = {rank: failure[0] for rank, failure in error.failures.items()}
         words = "; ".join(f"rank {rank}: {cause}" for rank, cause in sorted(causes.items()))
         if all(isinstance(cause, PeerLostError) for cause in causes.values()):
             raise PeerLostError(words) from error
         raise OSError(words) from error
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(directory)
 
 
 def names_in(directory: Path) -> frozenset[str]:
@@ -151,10 +127,10 @@ def read(boxes: Mapping[str, Box], directory: Path) -> None:
     Raises:
         CheckpointUnreadableError: a file is missing, damaged or of another model.
     """
-    planner = _LoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # it is so by intention
-        load(dict(boxes), storage_reader=IndexReader(directory), planner=planner, no_dist=True)
+        load(_tensors(boxes), storage_reader=IndexReader(directory), planner=planner, no_dist=True)
     except CheckpointException as error:
         causes = "; ".join(str(failure[0]) for failure in error.failures.values())
         raise CheckpointUnreadableError(f"{directory}: {causes}") from error

@@ -10,6 +10,7 @@ from torch import nn
 
 from trainspec_reference.common.job import Rates
 from trainspec_reference.torch.checkpoint import Box
+from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import Region
 
 ALIGNMENT = 64
@@ -141,8 +142,12 @@ def squared_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(norms).square().sum() if norms else torch.zeros((), dtype=torch.float64)
 
 
-def boxes_of(kind: str, buffer: torch.Tensor, origin: int, spans: Sequence[Span]) -> Iterator[tuple[str, Box]]:
+def boxes_of(
+    kind: str, buffer: torch.Tensor, origin: int, spans: Sequence[Span], groups: Groups
+) -> Iterator[tuple[str, Box]]:
     """Boxes of a buffer that begins at `origin`, named after a kind of state and the parameter."""
     for span in spans:
-        piece = buffer[span.start - origin : span.stop - origin].view(span.region.shape)
-        yield f"{kind}/{span.region.name}", Box(piece, span.region.whole_shape, span.region.offsets)
+        region, piece = span.region, buffer[span.start - origin : span.stop - origin].view(span.region.shape)
+        dividing = groups.experts.group if region.is_of_experts else groups.tensor
+        group = dividing if region.shape != region.whole_shape else None
+        yield f"{kind}/{region.name}", Box(piece, region.whole_shape, region.offsets, group)

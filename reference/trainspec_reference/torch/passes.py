@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
@@ -15,23 +14,21 @@ from torch import nn
 
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.data import NOT_COUNTED
-from trainspec_reference.common.job import Job, ModelShape
+from trainspec_reference.common.job import Job
 from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_reference.torch.parallel import ContextSplit
 from trainspec_reference.torch.precision import computing, parameter_dtype
 from trainspec_validate.documents.types.memory import Memory
 
+if TYPE_CHECKING:
+    from trainspec_reference.torch.exchange import GradientExchange
+    from trainspec_reference.torch.sharded import ShardedExchange
+
+Exchange: TypeAlias = "GradientExchange | ShardedExchange"
+"""Listener for the begin and the end of backward passes."""
+
 Fed = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets on the device."""
-
-
-def blank(shape: ModelShape) -> MicroBatch:
-    """A micro-batch of one sample that the loss does not count."""
-    if shape.family == "convolution":
-        image = (1, shape.image_channels, shape.image_size, shape.image_size)
-        return MicroBatch(np.zeros(image, np.float32), np.full(1, NOT_COUNTED, np.int64), ())
-    text = (1, shape.sequence_length)
-    return MicroBatch(np.zeros(text, np.int64), np.full(text, NOT_COUNTED, np.int64), ())
 
 
 class Feed:
@@ -75,18 +72,6 @@ class Feed:
         return fed
 
 
-class Watcher(Protocol):
-    """Listener for the begin and the end of backward passes."""
-
-    def next_micro_batch(self) -> None:
-        """A backward pass is about to begin."""
-        ...
-
-    def end_micro_batch(self) -> None:
-        """It has ended."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """A micro-batch between its two passes on this stage."""
@@ -114,7 +99,7 @@ class Passes:
         self._outgoing: list[dist.P2POp] = []
         self._sent: list[dist.Work] = []
 
-    def train(self, micro_batches: Sequence[MicroBatch], factor: float, watcher: Watcher) -> torch.Tensor:
+    def train(self, micro_batches: Sequence[MicroBatch], factor: float, exchange: Exchange) -> torch.Tensor:
         """Sum of the losses, in float64; gradients are those of the sum times `factor`."""
         total, flying = torch.zeros((), dtype=torch.float64, device=self._device), deque[InFlight]()
         num_ahead = len(micro_batches) if self._is_gpipe else self._part.num_stages - 1 - self._part.stage
@@ -124,12 +109,12 @@ class Passes:
                 if self._part.is_last:
                     total += flying[-1].left.detach().double()
                 if len(flying) > num_ahead:
-                    self._backward(flying.popleft(), factor, watcher)
+                    self._backward(flying.popleft(), factor, exchange)
                 else:
                     self._push()
             while flying:
                 self._push()
-                self._backward(flying.popleft(), factor, watcher)
+                self._backward(flying.popleft(), factor, exchange)
             self._finish_sending()
         return total
 
@@ -158,8 +143,8 @@ class Passes:
         self._send(left.detach().contiguous(), self._part.stage + 1)
         return InFlight(inputs, left)
 
-    def _backward(self, flight: InFlight, factor: float, watcher: Watcher) -> None:
-        watcher.next_micro_batch()
+    def _backward(self, flight: InFlight, factor: float, exchange: Exchange) -> None:
+        exchange.next_micro_batch()
         if self._part.is_last:
             (flight.left * factor).backward()  # type: ignore[no-untyped-call]
         else:
@@ -171,7 +156,7 @@ class Passes:
             if entered_gradient is None:
                 raise RuntimeError("a stage did not use what it received")
             self._send(entered_gradient.contiguous(), self._part.stage - 1)
-        watcher.end_micro_batch()
+        exchange.end_micro_batch()
 
     def _send(self, tensor: torch.Tensor, stage: int) -> None:
         sent = tensor.cpu() if self._is_by_host else tensor

@@ -118,7 +118,7 @@ class Replica:
             SECOND_MOMENTS: host_copy(state.second_moments[start - state.origin : stop - state.origin]),
         }
         spans = self._answered(state.spans[first:last])
-        boxes = {name: box for kind, buffer in buffers.items() for name, box in boxes_of(kind, buffer, start, spans)}
+        boxes = {name: box for kind, buffer in buffers.items() for name, box in self._boxes(kind, buffer, start, spans)}
         return boxes | (self.feedback.copied_boxes() if self.feedback else {})
 
     def restore(self, directory: Path) -> None:
@@ -137,7 +137,7 @@ class Replica:
         boxes = {
             name: box
             for empty, kind, _, origin, spans in hosted
-            for name, box in boxes_of(kind, empty.zero_(), origin, spans)
+            for name, box in self._boxes(kind, empty.zero_(), origin, spans)
         }
         library().read(boxes, directory)
         for filled, _, buffer, _, _ in hosted:
@@ -173,12 +173,15 @@ class Replica:
         return self._groups.part.num_parts > 1
 
     def _parameters(self) -> Iterator[tuple[str, Box]]:
-        yield from boxes_of(PARAMETERS, self.state.parameters, 0, self._answered(self.state.spans))
+        yield from self._boxes(PARAMETERS, self.state.parameters, 0, self._answered(self.state.spans))
 
     def _moments(self) -> Iterator[tuple[str, Box]]:
         spans = self._answered(self.state.owned)
-        yield from boxes_of(FIRST_MOMENTS, self.state.first_moments, self.state.origin, spans)
-        yield from boxes_of(SECOND_MOMENTS, self.state.second_moments, self.state.origin, spans)
+        yield from self._boxes(FIRST_MOMENTS, self.state.first_moments, self.state.origin, spans)
+        yield from self._boxes(SECOND_MOMENTS, self.state.second_moments, self.state.origin, spans)
+
+    def _boxes(self, kind: str, buffer: torch.Tensor, origin: int, spans: Sequence[Span]) -> Iterator[tuple[str, Box]]:
+        return boxes_of(kind, buffer, origin, spans, self._groups)
 
     @staticmethod
     def _answered(spans: Sequence[Span]) -> list[Span]:

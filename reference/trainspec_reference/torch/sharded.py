@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class ShardedExchange:
 
     def __init__(self, context: ContextSplit) -> None:
         self._context = context
-        self._seconds, self._measures_noise, self._loss_scale = 0.0, False, 1.0
+        self._seconds, self._measures_noise, self.loss_scale = 0.0, False, 1.0
         self._squared_norms: list[torch.Tensor] = []
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -54,7 +54,7 @@ class ShardedExchange:
 
     def begin(self, _: int, loss_scale: float, *, measures_noise: bool) -> None:
         """Start a step."""
-        self._seconds, self._measures_noise, self._loss_scale = 0.0, measures_noise, loss_scale
+        self._seconds, self._measures_noise, self.loss_scale = 0.0, measures_noise, loss_scale
         self._squared_norms = []
 
     def next_micro_batch(self) -> None:
@@ -71,7 +71,7 @@ class ShardedExchange:
     @property
     def squared_norms(self) -> list[float]:
         """Of the gradient of each micro-batch, loss scale removed."""
-        return [float(norm) / self._loss_scale**2 for norm in self._squared_norms]
+        return [float(norm) / self.loss_scale**2 for norm in self._squared_norms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,8 @@ class ShardedReplica:
     def squared_norm(self) -> torch.Tensor:
         """Contribution of this rank to the squared norm of the global gradient; removes the loss scale first."""
         gradients = [gradient for _, gradient in self._gradients()]
-        torch._foreach_div_(gradients, self.exchange._loss_scale)
+        for gradient in gradients:
+            gradient.div_(self.exchange.loss_scale)
         return squared_norm(gradients)
 
     def _gradients(self) -> Iterator[tuple[Share, torch.Tensor]]:
@@ -181,7 +182,7 @@ class ShardedReplica:
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies in host memory of this rank's shares."""
-        return {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in self._boxes()}
+        return {name: replace(box, tensor=host_copy(box.tensor)) for name, box in self._boxes()}
 
     def restore(self, directory: Path) -> None:
         """Read this rank's shares.
@@ -190,7 +191,7 @@ class ShardedReplica:
             CheckpointUnreadableError: the checkpoint is damaged, or of another model.
         """
         boxes = dict(self._boxes())
-        hosted = {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in boxes.items()}
+        hosted = {name: replace(box, tensor=host_copy(box.tensor)) for name, box in boxes.items()}
         library().read(hosted, directory)
         for name, box in boxes.items():
             box.tensor.copy_(hosted[name].tensor)
@@ -220,4 +221,10 @@ class ShardedReplica:
             if share.tensor.numel():
                 kinds = zip((PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS), (share.tensor, *share.moments), strict=True)
                 for kind, tensor in kinds:
-                    yield f"{kind}/{share.region.name}", Box(tensor, share.region.whole_shape, share.offsets)
+                    yield f"{kind}/{share.region.name}", self._box(share, tensor)
+
+    @staticmethod
+    def _box(share: Share, tensor: torch.Tensor) -> Box:
+        whole_shape = share.region.whole_shape
+        group = share.sharded.device_mesh.get_group() if tensor.shape != whole_shape else None
+        return Box(tensor, whole_shape, share.offsets, group)

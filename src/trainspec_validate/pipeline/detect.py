@@ -44,10 +44,8 @@ _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
 _STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
 _TABLE = ".csv"
-_OUTPUTS = (".log", ".out", ".err", ".stdout", ".stderr", ".txt")
-"""Ends of names of what programs print."""
-_LOGS = (*_OUTPUTS, ".md", ".rst")
-"""Ends of names of logs, which nobody gives to a document."""
+_OUTPUT = re.compile(r"\.(?:log|out|err|stdout|stderr|txt|[oe])(?:[.-]?\d{1,9})?$|(?:^|/)(?:stdout|stderr|log|nohup)$")
+"""What programs print is called so, with a number where logs are rotated, or by PBS."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
 LOOKS_LIKE_LOG = "looks like a training log, and is of no known format"
@@ -258,7 +256,7 @@ def detect(file: File) -> Source:
 
 def _looked_further(file: File, start: bytes) -> Source | None:
     """A log whose first record comes after more output of other programs than the start of a file; None otherwise."""
-    if len(start) < _START_BYTES or is_document_name(file.name) or b"\0" in start:
+    if len(start) < _START_BYTES or is_document_name(file.name):
         return None
     from trainspec_validate.telemetry.formats.format import FORMATS, detect_beyond  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
@@ -274,7 +272,7 @@ def _looked_further(file: File, start: bytes) -> Source | None:
         found = detect_beyond(pieces, first)
     except OverLimitError:
         return Source("other", file, unread=NOT_LOOKED_INTO)
-    is_stream = found and (found.name != _CRASH or _may_be_crash(file.name, start))
+    is_stream = found and (found.name != _CRASH or _is_output(file.name))
     return Source("stream", file, found.name) if found and is_stream else None
 
 
@@ -350,7 +348,8 @@ def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
         raise InputError(f"{file.name}: {words}")
     if start.strip() and file.name.lower().removesuffix(".gz").endswith(_TABLE):
         raise InputError(f"{file.name}: {_table_words(start)}")
-    if file.name.lower().endswith(_LOGS) and start.strip() and not _DOCUMENT_KEY.search(start):
+    is_log = file.name.lower().endswith((".md", ".rst")) or _is_output(file.name)
+    if is_log and start.strip() and not _DOCUMENT_KEY.search(start):
         raise InputError(f"{file.name}: {_log_words()}")
     names_us = b'"apiVersion"' in start or b'"kind"' in start
     is_lines = _JSON_LINES.match(start) and not names_us  # metrics.json of Detectron2 is JSON Lines
@@ -420,14 +419,14 @@ def _format_of(name: str, start: bytes) -> str:
     from trainspec_validate.telemetry.formats.format import detect as format_of  # noqa: PLC0415 - start-up
 
     found = format_of(start)
-    if found is None or (found.name == _CRASH and not _may_be_crash(name, start)):
+    if found is None or (found.name == _CRASH and not _is_output(name)):
         return ""
     return found.name if found.name in _STRUCTURED or not is_document_name(name) else ""
 
 
-def _may_be_crash(name: str, start: bytes) -> bool:
-    """Whether a text that says how a program ended is a log, and of no program whose steps are not read."""
-    return unpacked_name(name.lower()).endswith(_OUTPUTS) and not looks_like_log(start)
+def _is_output(name: str) -> bool:
+    """Whether a name is one of what a program printed."""
+    return _OUTPUT.search(unpacked_name(name.lower())) is not None
 
 
 def _has_record(start: bytes) -> bool:

@@ -23,6 +23,7 @@ from trainspec_validate.pipeline.form import Kind, refuse_errors, typed
 from trainspec_validate.pipeline.inputs import Input, name_of
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner import explain, plan_text, safety
+from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.request import Impossible, Request, Wishes, model_of, request
 from trainspec_validate.planner.search import Progress, Ranking, Scored, search
 from trainspec_validate.system.boundary import InputError
@@ -82,6 +83,7 @@ def plan(  # noqa: PLR0913
     number_format: Literal["bf16", "fp16", "fp8"] = "bf16",
     framework: str | None = None,
     reserve_bytes: float | None = None,
+    constraints: Constraints = FREE,
     num_jobs: int = 1,
     progress: Progress | None = None,
 ) -> PlanSearch:
@@ -98,6 +100,7 @@ def plan(  # noqa: PLR0913
         number_format: format of the matrix products.
         framework: training framework whose kernels and overlap predictions take, such as `megatron-core==0.12`.
         reserve_bytes: memory of a rank to leave to contexts and collectives; 4e9, and 0 on TPUs, without it.
+        constraints: degrees of parallelism, or limits of them, that a layout has to keep to.
         num_jobs: jobs to return, at least 1; there may be fewer.
         progress: called with the number of layouts that were compared, and of all layouts.
 
@@ -106,9 +109,8 @@ def plan(  # noqa: PLR0913
         InvalidDocumentError: the validator finds errors in the documents.
         InputError: a document cannot be read or is of another kind, or there is no such model.
     """
-    wishes = Wishes(
-        num_ranks, node_group, global_sequences, sequence_length, num_tokens, number_format, reserve_bytes, framework
-    )
+    size = (num_ranks, node_group, global_sequences, sequence_length, num_tokens)
+    wishes = Wishes(*size, number_format, reserve_bytes, framework, constraints)
     return _searched(document_of(cluster, ClusterProfile), _model(model), wishes, num_jobs, progress, name_of(cluster))
 
 

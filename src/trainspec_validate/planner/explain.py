@@ -103,10 +103,18 @@ def reasons(ranking: Ranking, scored: Scored | None = None) -> dict[str, str]:
 def nothing_fits(request: Request, ranking: Ranking) -> str:
     """Change to make when no layout fits."""
     batch = f"{number(request.goal.global_sequences)} sequences over {number(request.goal.num_ranks)} ranks"
+    fixed = request.goal.constraints.words
+    if ranking.num_layouts == 0 and fixed:
+        return f"no layout of {batch} keeps to {fixed}; leave one of them out, or choose other --global-sequences"
     if ranking.num_layouts == 0:
         return (
             f"no layout divides {batch}, the {request.goal.model.shape.num_layers} layers and the heads, and keeps "
             "pipelines busy; choose other --num-ranks or more --global-sequences"
         )
     memory = bytes_(request.goal.memory_budget_bytes)
-    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; use more --num-ranks"
+    ranks = "use more --num-ranks, or a shorter --sequence-length"
+    if request.goal.num_ranks >= request.nodes.num_ranks:
+        every = number(request.nodes.num_ranks)
+        ranks = f"all {every} ranks of the node group are in use: use a shorter --sequence-length"
+    change = f"leave out one of {fixed}, or {ranks}" if fixed else ranks
+    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; {change}"

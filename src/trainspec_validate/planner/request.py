@@ -19,6 +19,7 @@ from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.performance.forecast.facts import MachineFacts, is_tpu, machine_facts, model_facts
+from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
 
@@ -55,6 +56,8 @@ class Wishes:
     reserve_bytes: float | None = None
     framework: str | None = None
     """Name of the training framework, with `==` and its version where that is known."""
+    constraints: Constraints = FREE
+    price_per_accelerator_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Request:
     num_tokens: float
     assumptions: tuple[str, ...]
     """Facts that were neither in the documents nor asked for, in words."""
+    price_per_accelerator_hour: float | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -100,7 +104,7 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
     asked = (num_ranks, sequences, sequence_length, reserve, _framework(wishes.framework))
-    goal = Goal(facts, machine, *asked)
+    goal = Goal(facts, machine, *asked, constraints=wishes.constraints)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
         goal = _divisible(goal)
@@ -111,7 +115,8 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         raise Impossible(
             f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
         )
-    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
+    price = wishes.price_per_accelerator_hour
+    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions), price)
 
 
 def model_of(plan: TrainingPlan) -> Model:
@@ -259,11 +264,11 @@ class _Batch:
 
 
 def _software(goal: Goal) -> Iterator[str]:
-    """The release whose kernels are taken where a framework is asked for without a version."""
+    """The release whose kernels are taken for the framework that is asked for."""
     framework = goal.framework
-    if framework is not None and framework.version is None:
-        release = release_of(framework.name, None)
-        yield f"software: kernels and overlap of {release}; set --framework {framework.name}==VERSION"
+    if framework is not None:
+        version = f"for {framework.version}" if framework.version else f"set --framework {framework.name}==VERSION"
+        yield f"software: kernels and overlap of {release_of(framework.name, framework.version)}; {version}"
 
 
 def _indivisible(goal: Goal) -> Iterator[str]:

@@ -12,6 +12,7 @@ from trainspec_validate.performance.costs.rank_memory import RankMemory
 from trainspec_validate.performance.costs.transformer import Shape, parameters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu
 from trainspec_validate.performance.forecast.outlook import Recompute
+from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.frameworks import Abilities, abilities_of
 
 
@@ -32,6 +33,7 @@ class Goal:
     """Device memory of a rank that the framework's allocator leaves to the context and to collectives."""
     framework: SoftwareComponent | None = None
     """Whose kernels and overlap predictions take, and which has to run the plan; None means any."""
+    constraints: Constraints = FREE
 
     def __post_init__(self) -> None:
         if min(self.num_ranks, self.global_sequences, self.sequence_length) < 1:
@@ -185,8 +187,12 @@ def even_split(num_layers: int, num_chunks: int) -> tuple[int, ...]:
 
 
 def layouts(goal: Goal) -> Iterator[Layout]:
-    """Every layout that the framework runs in some form, fills the ranks and keeps a pipeline busy; unsharded."""
-    return (layout for layout in _layouts(goal) if next(shardings(goal, layout), None) is not None)
+    """Every layout that is allowed, that the framework runs in some form, and that fills the ranks; unsharded.
+
+    A pipeline is kept busy.
+    """
+    allowed = filter(goal.constraints.allow, _layouts(goal))
+    return (layout for layout in allowed if next(shardings(goal, layout), None) is not None)
 
 
 def _layouts(goal: Goal) -> Iterator[Layout]:

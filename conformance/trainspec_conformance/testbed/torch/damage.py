@@ -52,8 +52,8 @@ def _spoil_all(backend: TorchBackend, value: float) -> None:
     """Let the next gradient be that of the loss times a number."""
     passes = backend._passes
 
-    def once(micro_batches: Any, factor: float, watcher: Any) -> torch.Tensor:
+    def once(micro_batches: Any, factor: float, exchange: Any) -> torch.Tensor:
         del passes.train
-        return passes.train(micro_batches, factor * value, watcher)
+        return passes.train(micro_batches, factor * value, exchange)
 
     passes.train = once  # type: ignore[method-assign]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,26 @@ from trainspec_validate.cli.terminal import Failure
 _COUNT = click.IntRange(1, 100_000_000)
 _WISHES = (
     *("num_ranks", "node_group", "global_sequences", "sequence_length"),
-    *("num_tokens", "number_format", "framework"),
+    *("num_tokens", "number_format", "framework", "price_per_accelerator_hour"),
 )
+_DEGREES = {
+    "tensor": "tensor ranks",
+    "context": "context ranks",
+    "pipeline": "pipeline stages",
+    "expert": "expert ranks",
+    "micro_sequences": "sequences of a micro-batch",
+}
+_CONSTRAINTS = (*_DEGREES, *(f"max_{name}" for name in _DEGREES), "even_stages")
+
+
+def _constrained(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with an option for each constraint of a search."""
+    command = click.option("--even-stages", is_flag=True, help="Give all chunks of a pipeline as many layers.")(command)
+    for name, words in reversed(_DEGREES.items()):
+        option = name.replace("_", "-")
+        command = click.option(f"--max-{option}", type=_COUNT, help=f"At most so many {words}.")(command)
+        command = click.option(f"--{option}", type=_COUNT, help=f"Exactly so many {words}.")(command)
+    return command
 
 
 class Finite(click.FloatRange):
@@ -82,6 +101,10 @@ Examples:
     type=Finite(0, 1e13),
     help="Memory of a rank to leave to contexts and collectives; 4e9, and 0 on TPUs, without it.",
 )
+@_constrained
+@click.option(
+    "--price-per-accelerator-hour", type=Finite(0, 1e6), help="Show what the job costs at this price, in its currency."
+)
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Plans to show.")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--output", type=click.Path(file_okay=False), help="Write plan.yaml and checkpoint.yaml here.")
@@ -108,6 +131,7 @@ def _predict(cluster: str, plan: str, model: str | None, options: dict[str, Any]
     from trainspec_validate.cli.commands import plan_prediction  # noqa: PLC0415 - `--help` goes without the models
 
     wished = [name for name in _WISHES if options[name] is not None and name != "number_format"]
+    wished += [name for name in _CONSTRAINTS if options[name]]
     refused = [*(["model"] if model else []), *wished, *(name for name in ("output", "plot") if options[name])]
     if refused:
         words = ", ".join("--" + {"num_tokens": "tokens"}.get(name, name.replace("_", "-")) for name in refused)
@@ -119,10 +143,16 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
     from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
     from trainspec_validate.planner import explain, plan_text, safety  # noqa: PLC0415
+    from trainspec_validate.planner.constraints import Constraints  # noqa: PLC0415
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
 
-    wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in _WISHES})
+    wished = {name: options[name] for name in _WISHES}
+    try:
+        constraints = Constraints(**{name: options[name] for name in _CONSTRAINTS})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    wishes = Wishes(reserve_bytes=options["reserve_bytes"], constraints=constraints, **wished)
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
     try:

@@ -12,6 +12,7 @@ from trainspec_validate.model.units import bytes_, number, percent, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN, ErrorBand
 from trainspec_validate.performance.forecast.outlook import Outlook, PlannedCollective
 from trainspec_validate.planner.explain import SHARDINGS, collectives_of, reasons
+from trainspec_validate.planner.job_cost import JobCost, job_cost
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
 from trainspec_validate.planner.search import Ranking, Scored
@@ -19,6 +20,7 @@ from trainspec_validate.planner.uncertainty import Band, effective_band, memory_
 from trainspec_validate.system.neutral import printable
 
 _PLANS_SIDE_BY_SIDE = 5
+_SECONDS_PER_DAY = 86400.0
 _BAND = "  eight of ten"
 _UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
 
@@ -62,6 +64,7 @@ def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
         ("exposed", f"{outlook.exposed_share:.1%}"),
         ("idle", f"{step.bubble_seconds / step.seconds:.1%}"),
         *_effective(request, scored),
+        *_whole_job(request, scored),
         ("tensor", str(layout.tensor)),
         ("context", str(layout.context)),
         ("pipeline", f"{layout.pipeline}{chunks}"),
@@ -80,6 +83,37 @@ def _effective(request: Request, scored: Scored) -> list[tuple[str, str]]:
     better = with_spares(request, figures)
     label, each = ("progress", figures) if better is None else ("progress, spares", better)
     return [(label, f"{each.effective_share:.2%}"), (_BAND, _shares(effective_band(request, each), digits=2))]
+
+
+def _whole_job(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    """What the job takes, with spare nodes ready: time, energy of its nodes, and money where a price is known."""
+    cost, band = _cost(request, scored), scored.outlook.band
+    if cost is None:
+        return [("job", "never ends"), (_BAND, "")]
+    energy, price = cost.node_kilowatt_hours, cost.price
+    return [
+        ("job", _short(cost.seconds)),
+        (_BAND, _seconds(cost.seconds, band) if band else NO_RUN),
+        *([] if energy is None else [("energy of nodes", f"{_rounded(energy)} kWh")]),
+        *([] if price is None else [("cost", _rounded(price))]),
+    ]
+
+
+def _cost(request: Request, scored: Scored) -> JobCost | None:
+    """Cost of the whole job; None where faults come so often that no time makes progress."""
+    figures = policy_figures(request, scored, _UNNAMED)
+    share = (with_spares(request, figures) or figures).effective_share
+    return job_cost(request, scored, share, request.price_per_accelerator_hour) if share > 0 else None
+
+
+def _rounded(value: float) -> str:
+    """A number with three digits.
+
+    >>> _rounded(1_117_944), _rounded(0.5)
+    ('1,120,000', '0.5')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
 
 
 def _seconds(step: float, band: ErrorBand) -> str:
@@ -141,6 +175,8 @@ def _counts(ranking: Ranking) -> str:
 
 def _short(value: float) -> str:
     """A time with three digits."""
+    if value >= _SECONDS_PER_DAY:
+        return f"{value / _SECONDS_PER_DAY:.3g} d"
     return seconds(float(f"{value:.3g}"))
 
 
@@ -189,6 +225,7 @@ def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
         "effective_training_time": figures.effective_share,
         "effective_training_time_band": asdict(effective_band(request, figures)),
         "effective_training_time_with_spares": ready.effective_share,
+        "job": asdict(cost) if (cost := _cost(request, scored)) else None,
         "collectives": [
             {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
             for item in collectives_of(request, scored)

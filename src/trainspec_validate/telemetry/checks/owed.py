@@ -49,6 +49,9 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
     if not run.heads:
         if run.num_samples:
             return
+        if ended := [_ended(number, *file.end) for number, file in enumerate(run.files) if file.end]:
+            yield from ended
+            return
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
         if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
             raise NotApplicable(f"the file holds events alone, and none of the run ({lost})")
@@ -81,6 +84,13 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         if empty and (mine or head.location.file not in unread):
             found.append(_emptiness(head, empty, is_silent=not mine))
     yield from few(found)
+
+
+def _ended(number: int, offset: int, words: str) -> Violation:
+    """What a log that gave no record ends with."""
+    message = f"{words}; no metric of this log is judged: its program is not known, or reported no step"
+    remedy = "look for the cause at this line; `trainspec import --list` has the logs whose metrics are read"
+    return Violation(Location(number, offset), message, remedy)
 
 
 def _has_no_metrics(run: RunView, head: PlacedHead) -> bool:

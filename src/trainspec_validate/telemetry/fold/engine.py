@@ -182,4 +182,5 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
                 f"{loss.message} ({loss.num:,} times)" if loss.num > 1 else loss.message
                 for loss in _lost(facts, is_incident=True)
             ),
+            end=facts.losses.end if facts.losses else None,
         )

@@ -1,4 +1,4 @@
-"""Reads console logs of programs that ended before they reported a step: what they say of their end."""
+"""Reads console logs of programs that are not known, or reported no step: what they say of their end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reader:
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """Nothing; the line is counted as text."""
         del text
-        self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
+        self._transcript.lose("text", "text", "the program of the log is not known, its lines are not read", offset)
         return iter(())
 
     def end(self) -> Iterator[Found]:

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.source import Unended
 
 _PROCESS, _HANG, _NODE = "fault class: process", "fault class: hang", "fault class: node"
-_SIGNALLED: Final = rb"(?:Killed|Terminated|(?:Segmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
+_SIGNALLED: Final = rb"(?:Killed|Terminated|(?:[Ss]egmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
 """What a shell prints for a process that a signal ended."""
 _CANCELLED: Final = rb"\*\*\* (?:JOB|STEP) [\w.+]{1,40} (?:ON [\w.\[\],-]{1,200} )?CANCELLED AT [\w:.-]{1,40}"
 _FORMS: Final = (
@@ -26,7 +26,7 @@ _FORMS: Final = (
     ),
     (rb"oom_kill event|oom-kill event", _PROCESS),
     (rb"exits with return code = -?[1-9]\d{0,2}", _PROCESS),
-    (rb"ChildFailedError", _PROCESS),
+    (rb"ChildFailedError(?!\()", _PROCESS),
     (rb"failed \(exitcode: -?[1-9]\d{0,2}\) local_rank: \d{1,6}", _PROCESS),
     (rb"Signal \d{1,2} \(SIG[A-Z]{2,8}\) received by PID \d{1,9}", _PROCESS),
     (rb"Received (?:Signals\.)?SIG(?:TERM|INT|HUP|QUIT|USR1)\b", ""),
@@ -40,15 +40,21 @@ _FORMS: Final = (
     (rb"^terminate called after throwing an instance of '[\w:]{1,100}'", _PROCESS),
     (rb"^[\w./-]{1,100}: error: (?:unrecognized arguments|the following arguments are required)[^\n]{0,120}", ""),
     (rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
-    (rb"^" + _SIGNALLED + rb"\s*$", _PROCESS),
+    (rb"(?:^|[\]\r])" + _SIGNALLED + rb"\s*$", _PROCESS),
+    (
+        rb"mpirun noticed that process rank \d{1,6} with PID \d{1,9} on node [^\n]{1,100} exited on signal [1-9]\d?",
+        _PROCESS,
+    ),
     (rb": line \d{1,6}: {1,4}\d{1,9} " + _SIGNALLED + rb"(?= |$)", _PROCESS),
     (rb"^(?:\[?rank\s?\d{1,6}\]?: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
 )
-"""Forms of Slurm (slurmstepd, srun), Bash, the launchers of DeepSpeed and PyTorch, PyTorch itself, JAX and Python, and
-what each says in the terms of a stream; nothing where several causes print the same.
+"""Forms of Slurm (slurmstepd, srun), Bash, MPI, the launchers of DeepSpeed and PyTorch, PyTorch itself, JAX and Python,
+and what each says in the terms of a stream; nothing where several causes print the same. A shell says what ended a
+program right behind its progress bar.
 
 Sources: PrimeIntellect-ai/prime-rl, issue 1360; NVlabs/nvdiffrecmc, issue 21; open-mmlab/mmsegmentation, issue 3106;
-hiyouga/LlamaFactory, issue 7396; OFA-Sys/OFA, issue 271; pytorch/pytorch, issue 118369.
+hiyouga/LlamaFactory, issue 7396; OFA-Sys/OFA, issue 271; pytorch/pytorch, issue 118369; horovod/horovod, issue 469;
+Henry1iu/TNT-Trajectory-Prediction, issue 33.
 """
 _SIGNS: Final = re.compile(
     rb"|".join(rb"(?P<form%d>%s)" % (number, form) for number, (form, _) in enumerate(_FORMS)), re.MULTILINE
@@ -57,7 +63,7 @@ _QUOTED: Final = re.compile(rb"\s*(?:[\"'`#>]|//)")
 """Begins a line that shows another one: a quotation, a comment, a text."""
 _NEEDLES: Final = (
     *(b"CANCELLED", b"rror", b"oom", b"exits with", b"KeyboardI", b"SIG", b"death signal", b"got signal"),
-    *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"Segmentation", b"Aborted", b"terminate c"),
+    *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"egmentation", b"Aborted", b"terminate c", b"mpirun n"),
 )
 """Parts of the signs: a line has one of them where it has a sign."""
 _TRACEBACK, _FRAME = b"Traceback (most recent call last)", b'  File "'
@@ -67,17 +73,29 @@ _EXCEPTION: Final = re.compile(
     rb"[A-Za-z_]\w{0,80}(?:Error|Exception|Exit|Expired|Timeout|Iteration|Interrupt))(?:: .{0,200}|\s*$))"
 )
 """The last line of a traceback, behind the host and the ranks that launchers wrote before it, or indented by one."""
-_HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in)")
-"""Begins a traceback of an exception that did not end its program."""
+_HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in|[ \t]{0,40}(?:>>>|\.\.\.) )")
+"""Begins a traceback of an exception that did not end its program, or of an example in a text."""
 _CHAINED: Final = re.compile(rb"\b(?:During handling of the above|The above exception was the direct cause)")
 _ORIGINAL: Final = b"Original Traceback"
 """Begins what PyTorch shows of the exception of a worker, below the one that it raised for it."""
 _MOST_AFTER: Final = 60
 """Lines after a sign of an end with which a log still ends: launchers report what came of it."""
 _OF_TRAINING: Final = re.compile(
-    rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train", re.IGNORECASE
+    rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train"
+    rb"|\bloss\b[\"']?[ :=(]{1,4}\d",
+    re.IGNORECASE,
 )
 _BYTES_AT_ONCE: Final = 16_384
+_END_BYTES: Final = 262_144
+"""Bytes of the end of a text that show whether it has one: more than the lines after a sign take."""
+_OF_TESTS: Final = re.compile(
+    rb"##\[(?:(?:end)?group|error|section)\]"
+    rb"|^[ \t]{0,8}(?:\S{10,40}Z )?(?:=+ (?:FAILURES|ERRORS|short test summary)"
+    rb"|FAILED \((?:failures|errors)=|(?:ERROR|FAIL): test|Ran \d{1,9} tests? in "
+    rb"|(?:error: |\xc3\x97 )?(?:subprocess-exited-with-error|metadata-generation-failed))",
+    re.MULTILINE,
+)
+"""Lines of test runners, of jobs of continuous integration and of installers, whose exceptions end no training."""
 _OF_LOGGER: Final = re.compile(rb"\bwandb_(?:setup|init|run)\.py:\w{1,40}\(\)")
 """In each line of the log of the client of Weights & Biases, which ends when it can reach no server."""
 _MOST_SHOWN: Final = 60
@@ -88,14 +106,16 @@ _NUMBERS: Final = re.compile(rb"\d+")
 Line = tuple[int, bytes | Refusal]
 Note = Callable[[str, str, int], None]
 """Takes an incident: what alike ones have in common, its words, and the place of its line."""
+End = Callable[[int, str], None]
+"""Takes the place and the words of the first of those incidents that a log ends with."""
 
 
-def with_ends(lines: Iterable[Line], mark: bytes, note: Note) -> Iterator[Line]:
+def with_ends(lines: Iterable[Line], mark: bytes, note: Note, end: End) -> Iterator[Line]:
     """The lines without a last one that was cut; what they say of an end is noted as an incident.
 
     `mark` is that of a line which reports a step. Lines are searched many at a time, since most logs have no such line.
     """
-    ends = _Ends(mark.strip(), note)
+    ends = _Ends(mark.strip(), note, end)
     before, waiting = list[tuple[int, bytes]](), list[tuple[int, bytes]]()
     num_bytes = 0
     try:
@@ -124,20 +144,20 @@ def says_end(text: bytes) -> bool:
     >>> says_end(b"The job was Killed by torch.\n")
     False
     """
-    if not any(needle in text for needle in (*_NEEDLES, _FRAME)):
+    if not any(needle in text[-_END_BYTES:] for needle in (*_NEEDLES, _FRAME)):
         return False
-    if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text):
+    if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text) or _OF_TESTS.search(text):
         return False
-    ends = _Ends(b"", lambda *_: None)
-    ends.take([(0, line) for line in text.split(b"\n")])
+    ends = _Ends(b"", lambda *_: None, lambda *_: None)
+    ends.take([(0, line) for line in text[-_END_BYTES:].split(b"\n")])
     return ends.has_end
 
 
 class _Ends:
     """What the lines so far say of an end."""
 
-    def __init__(self, mark: bytes, note: Note) -> None:
-        self._mark, self._note = mark, note
+    def __init__(self, mark: bytes, note: Note, end: End) -> None:
+        self._mark, self._note, self._end = mark, note, end
         self._is_within = False
         """Whether the lines are of a traceback, whose exception comes after them."""
         self._is_handled = False
@@ -149,6 +169,8 @@ class _Ends:
         """Place and text of the first exception of those that the log may end with."""
         self._num_after = _MOST_AFTER + 1
         """Lines after the last sign of an end."""
+        self._first: tuple[int, str] | None = None
+        """Place and words of the first sign of those that the log may end with."""
 
     @property
     def has_end(self) -> bool:
@@ -167,14 +189,20 @@ class _Ends:
 
     def close(self) -> None:
         """Note the exception with which the log ends."""
-        if self._exception is not None and self.has_end:
+        if not self.has_end:
+            return
+        if self._exception is not None:
             self._say(*self._exception, "the log ends with: ")
+        if self._first is not None:
+            self._end(*self._first)
 
     def _line(self, offset: int, raw: bytes, *, has_sign: bool) -> None:
+        raw = raw.replace(b"\0", b"") if b"\0" in raw else raw  # what a log lost has them in its place
         if has_sign and (found := self._sign(raw)) and found.lastgroup:
             meaning = _FORMS[int(found.lastgroup.removeprefix("form"))][1]
-            self._say(offset, found[0].strip(), "the log says: ", meaning)
-            self._exception = self._exception if self.has_end else None
+            if not self.has_end:
+                self._exception = self._first = None
+            self._say(offset, found[0].strip(b" \t\r:]"), "the log says: ", meaning)
             self._num_after, self._is_within = 0, False
         elif _TRACEBACK in raw:
             self._is_handled = _HANDLED.match(self._before) is not None
@@ -198,6 +226,7 @@ class _Ends:
         """Take the exception of a traceback, which is the first line after its frames that names one."""
         if self._is_within and (self._exception is None or not self.has_end or self._is_chained):
             self._exception = offset, said
+            self._first = self._first if self.has_end else None
         if self._is_within:
             self._num_after = 0
         self._is_within = self._is_handled = False
@@ -211,4 +240,6 @@ class _Ends:
 
     def _say(self, offset: int, said: bytes, words: str, meaning: str = "") -> None:
         alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")
-        self._note(alike, f"{words}{said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}", offset)
+        text = f"{words}{said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}"
+        self._first = min(self._first, (offset, text)) if self._first else (offset, text)
+        self._note(alike, text, offset)

@@ -168,8 +168,17 @@ def _is_accounting(head: bytes) -> bool:
     return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
 
 
+_IS_JSON = re.compile(rb'\s{0,64}\{\s{0,64}["}]')
+_CONTROLS = bytes({*range(32), 127} - {0, *b"\b\t\n\r\f\x1b"})
+_MOST_CONTROLS = 0.01
+"""Share of control characters that a text has at most; NUL is where a file system lost what was written."""
+
+
 def _is_crash(head: bytes) -> bool:
-    return not _starts_with_brace(head) and b"\0" not in head and not _IS_RECORD(head) and says_end(head)
+    if _IS_JSON.match(head) or _IS_RECORD(head) or not says_end(head):
+        return False
+    num_controls = len(head) - len(head.translate(None, _CONTROLS))
+    return num_controls <= _MOST_CONTROLS * (len(head) - head.count(b"\0"))
 
 
 _ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
@@ -423,7 +432,7 @@ _FORMATS = (
         module="minibatch",
     ),
     StreamFormat(
-        *("crash-log", "console log of a program that ended before its first step", _is_crash),
+        *("crash-log", "console log of a program that is not known, for why it ended", _is_crash),
         clock="none",
         is_of_engine=True,
         mark=b"\n",
@@ -450,14 +459,17 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
     >>> detect_beyond([b"+ shift" + bytes([10]) * 9, b':::MLLOG {"key": "init_start"}']).name
     'mllog'
     """
-    marked = [entry for entry in _FORMATS if entry.mark]
+    crash = FORMATS["crash-log"]
+    marked = [entry for entry in _FORMATS if entry.mark and entry is not crash]
+    found, last = None if found is crash else found, b""
     for piece in pieces:
         before = marked[: marked.index(found)] if found else marked
         fits = next((entry for entry in before if entry.mark in piece and entry.looks_like(piece)), None)
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
-    return found
+        last = last[-HEAD_BYTES:] + piece
+    return found or (crash if crash.looks_like(last) else None)
 
 
 def detect(head: bytes) -> StreamFormat | None:

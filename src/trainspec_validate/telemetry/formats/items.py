@@ -144,6 +144,8 @@ class Losses:
     """Whether sequence numbers are those of the file; otherwise records were numbered in the order of the file."""
     stated: Mapping[str, Stated] = field(default_factory=dict)
     """Metrics of the catalog that a file states, by name, in formats that state anything; at most 10,000."""
+    end: tuple[int, str] | None = None
+    """Place and words of what a log ends with, where it says why its program ended."""
 
 
 Item = tuple[int, Record | Refusal | Losses]

@@ -73,7 +73,7 @@ def read(
         lines = without_copies(lines, format.mark)
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
         if format.mark or format.module == "printed_steps":
-            lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"))
+            lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"), transcript.note_end)
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, transcript)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)

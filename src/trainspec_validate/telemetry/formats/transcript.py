@@ -39,6 +39,8 @@ class Transcript:
     """Whether the program says, before its first record, that it continues from a checkpoint."""
     ends: tuple[int, int] | None = None
     """Last step and number of steps that the file states, and has not reached; None where it has, or states none."""
+    end: tuple[int, str] | None = None
+    """Place and words of what the log ends with, where it says why its program ended."""
     tally: Tally = field(default_factory=Tally)
     num_records: int = 0
     num_refusals: int = 0
@@ -68,6 +70,10 @@ class Transcript:
     def reach(self, step: int | None, total: int | None) -> None:
         """Note a completed step, and of how many it is as its line says."""
         self.ends = (step, total) if step is not None and total and step < total else None
+
+    def note_end(self, offset: int, words: str) -> None:
+        """Note what the log ends with."""
+        self.end = offset, words
 
     def state(self, name: str, unit: str | None, instrument: str | None) -> None:
         """Note what the file states of a metric; what it stated first stays."""
@@ -144,7 +150,7 @@ class Transcript:
     def losses(self) -> Losses:
         """Losses in all."""
         counts = (self.num_records, self.num_refusals)
-        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated))
+        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), self.end)
 
 
 def producer(name: object, version: object = None) -> Producer | None:

@@ -197,3 +197,5 @@ class StreamFile:
     """Names of values in it for which the catalog has no metric."""
     incidents: tuple[str, ...] = ()
     """Reports of other programs in it on the end of the training program, in words, each once."""
+    end: tuple[int, str] | None = None
+    """Place and words of the first of those reports that it ends with."""
