@@ -114,23 +114,24 @@ def hybrid_shape(model: Model) -> HybridShape | None:
         vocabulary_size=model.vocabulary_size,
         gated_ffn=model.gated_ffn,
         tied_embeddings=model.tied_embeddings,
-        **_expert_fields(experts, layers),
     )
     space = _state_space(hidden, declared)
+    widths = _with_experts(widths, experts)
     return HybridShape(widths, space, declared.num_layers or layers, attention, ffn) if space else None
 
 
-def _expert_fields(experts: Experts | None, num_layers: int) -> dict[str, int]:
-    """The fields of a shape on experts."""
+def _with_experts(shape: Shape, experts: Experts | None) -> Shape:
+    """The shape with its layers of experts."""
     if experts is None or not experts.ffn_hidden_size:
-        return {}
-    return {
-        "num_experts": experts.num_experts,
-        "num_active_experts": experts.num_active_experts,
-        "num_shared_experts": experts.num_shared_experts,
-        "expert_hidden_size": experts.ffn_hidden_size,
-        "num_expert_layers": experts.num_layers or num_layers,
-    }
+        return shape
+    return replace(
+        shape,
+        num_experts=experts.num_experts,
+        num_active_experts=experts.num_active_experts,
+        num_shared_experts=experts.num_shared_experts,
+        expert_hidden_size=experts.ffn_hidden_size,
+        num_expert_layers=experts.num_layers or shape.num_layers,
+    )
 
 
 @dataclass(frozen=True, slots=True)
