@@ -152,7 +152,9 @@ class Injector:
             value = self._means.hosts.inject(act, found.hosts)
         else:
             found = aim(act.target, view, self._mark)
-            value = self._do(act, found.pids)
+            if act.kind == "kill" and act.seconds:
+                self._pause_others(found, act.seconds, view)
+            value = self._do(act, found.pids) or (act.seconds if act.kind == "kill" else 0.0)
         return Injected(
             kind=act.kind,
             target=act.target,
@@ -168,6 +170,15 @@ class Injector:
         if act.kind.startswith("mend-"):
             return Aim((), (), self._means.hosts.names)
         return aim_at_hosts(act.target, view, self._mark, self._means.hosts)
+
+    def _pause_others(self, struck: Aim, seconds: float, view: View) -> None:
+        """Stop all other ranks for a time, so that none of them ends by itself before the loss can be noticed."""
+        pids = tuple(pid for pid in aim("all-ranks", view, self._mark).pids if pid not in struck.pids)
+        self._reach(pids, signal.SIGSTOP)
+        timer = threading.Timer(seconds, send, (pids, signal.SIGCONT, self._mark))
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
 
     def _do(self, act: Inject, pids: Sequence[int]) -> float:
         signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}

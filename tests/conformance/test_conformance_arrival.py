@@ -20,10 +20,12 @@ from trainspec_conformance.processes import MARK, new_mark
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Damaged, Ended, Entry, Injected, Probed, Started
 from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.view import View
 
 from tests.every import every
 from trainspec_validate.documents.types.conformance import Store
 from trainspec_validate.documents.types.scenario import Damage, DamageKind, Inject, Probe, Scenario, Start
+from trainspec_validate.documents.types.trace import Process
 
 DOES = {
     name: one
@@ -175,3 +177,28 @@ def test_a_process_that_ends_by_itself_while_the_job_is_stopped_is_no_error(
     monkeypatch.setattr(launching, "marked", with_one_that_is_gone)
     (result,) = run(fake(), tmp_path, scenario("resume-equivalence", dropout=0.0))
     assert result.state == "pass", result.reason
+
+
+def test_other_ranks_are_stopped_while_one_is_killed() -> None:
+    mark = new_mark()
+    ranks = [subprocess.Popen(["sleep", "600"], env={MARK: mark, "PATH": "/usr/bin:/bin"}) for _ in range(3)]
+    try:
+        while len(launching.marked(mark)) < len(ranks):
+            time.sleep(0.001)
+        told = [Process(time_us=0, role="rank", rank=number, pid=one.pid) for number, one in enumerate(ranks)]
+        view = View([Entry(seconds=1.0, record=record) for record in told])
+        injector = Injector(mark, None)  # type: ignore[arg-type]
+        found = injector.inject(Inject(kind="kill", seconds=600), view)
+        assert (found.ranks, found.pids, found.value) == ((2,), (ranks[2].pid,), 600)
+        assert [injecting._status(one.pid) for one in ranks[:2]] == ["stopped", "stopped"]
+        (timer,) = injector._timers
+        assert timer.interval == 600
+        timer.function(*timer.args)
+        while "stopped" in [injecting._status(one.pid) for one in ranks[:2]]:
+            time.sleep(0.01)
+        injector.end()
+        assert [one.poll() for one in ranks[:2]] == [None, None]
+    finally:
+        for one in ranks:
+            one.kill()
+            one.wait()
