@@ -68,9 +68,7 @@ def follow(request: Request, interval_seconds: float) -> int:
                 terminal.tell("Error: no PATH can be followed")
                 break
             has_ended_before = follower.has_ended
-            is_lost = follower.is_lost or (bool(request.paths) and told.refused.keys() >= set(request.paths))
-            is_lost = is_lost or (not follower.followed and not follower.headless and told.has_other_log())
-            lost_since = (lost_since or monotonic()) if is_lost else None
+            lost_since = (lost_since or monotonic()) if told.is_lost(request.paths) else None
             if lost_since is not None and monotonic() - lost_since >= LOST_SECONDS:
                 terminal.tell(f"Error: no stream is left to follow, and none came in {LOST_SECONDS:g} s")
                 break
@@ -138,8 +136,15 @@ class _Told:
             self.named.add(name)
             terminal.tell(f"left out: {name}: {reason}")
 
-    def has_other_log(self) -> bool:
-        """Whether a file of a format that cannot be followed has grown: the live run writes that one."""
+    def is_lost(self, paths: Sequence[str]) -> bool:
+        """Whether nothing is left to follow, or the live run writes a log that cannot be followed."""
+        follower = self.follower
+        if follower.is_lost or (bool(paths) and self.refused.keys() >= set(paths)):
+            return True
+        return not follower.followed and not follower.headless and self._has_other_log()
+
+    def _has_other_log(self) -> bool:
+        """Whether a file of a format that cannot be followed has grown."""
         for name in (name for name, reason in self.left_out.items() if reason.startswith(OTHER_FORMAT)):
             with suppress(OSError):
                 size = Path(name).stat().st_size
