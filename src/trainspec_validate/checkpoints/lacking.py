@@ -24,7 +24,7 @@ _NUM_FORMS = 4
 """Numbers in a path that are equal to the step and each may be something else."""
 _OF_STEP = "N"
 _NEEDED = re.compile(
-    r"(?:^|/)(?:[^/]*config\.json|[^/]*\.index\.json|running_states\.json|modules\.json|params\.json|model_config\.yaml)$"
+    r"(?:^|/)(?:[^/]*config\.json|[^/]*\.index\.json|running_states\.json|modules\.json|params\.json|model_config\.yaml|_sharding)$"
 )
 """Files in JSON or YAML without which loaders build no model, or find no shard, and which no evaluation adds."""
 _RANK = re.compile(

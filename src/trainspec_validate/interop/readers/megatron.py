@@ -56,6 +56,8 @@ _CERTAIN = frozenset(
     }
 )
 """Arguments of which a program with Megatron-LM's parser has at least one."""
+_RANKS = frozenset({"tensor_model_parallel_size", "pipeline_model_parallel_size", "model_parallel_size"})
+"""Arguments for the ranks of Megatron-LM's core, with whose optimizers a program of another name trains as well."""
 _OF_ANOTHER = "Megatron-LM takes no options in underscores: they are those of another program, with defaults of its own"
 _NO_PROGRAM = "the program that reads these arguments is not given, and may have defaults of its own"
 _CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
@@ -144,6 +146,9 @@ def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
     elif not _OWN.search(program):
         known = "none of the programs of Megatron-LM that this reader knows"
         drop_all_defaults(draft, f"{program[:60]} is {known}, and may have defaults of its own")
+        if not _RANKS & draft.values.keys() and (draft.word("optimizer") or "").casefold() == "adam":
+            why = f"adam or adamw: {program[:60]} is {known}, and may decouple weight decay or not"
+            draft.drop([("optimizer", "name")], why)
     elif not _ENTRIES.fullmatch(program):
         drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
 

@@ -17,6 +17,7 @@ from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._pauses import (
     Pauses,
     before_end,
+    declares_gap,
     end_by,
     end_us,
     judged_attempts,
@@ -137,16 +138,21 @@ class _Excuses:
     """The pauses that hold for each metric of a run."""
 
     def __init__(self, run: RunView) -> None:
+        self._run, self._declaring = run, declares_gap(run)
         self._standing, self._silent = standstills(run), silences(run)
+        self._of_emitters: dict[str, tuple[Pauses, Pauses]] = {}
         known = (by_name(key.metric) for key in run.series.keys)
         found = (m is not None and pauses_of(m, self._standing, self._silent) is self._standing for m in known)
         self._stands = np.fromiter(found, dtype=bool, count=len(run.series.keys))
         """Whether a key stands with the training loop."""
 
-    def of(self, metric: str) -> Pauses:
-        """The pauses in which a metric need not be written."""
-        entry = by_name(metric)
-        return self._silent if entry is None else pauses_of(entry, self._standing, self._silent)
+    def of(self, metric: str, emitter: str) -> Pauses:
+        """The pauses in which an emitter need not write a metric; gaps that others declare are no excuse for it."""
+        entry, mine = by_name(metric), emitter if emitter in self._declaring else ""
+        if self._declaring and mine not in self._of_emitters:
+            self._of_emitters[mine] = standstills(self._run, mine), silences(self._run, mine)
+        standing, silent = self._of_emitters.get(mine, (self._standing, self._silent))
+        return silent if entry is None else pauses_of(entry, standing, silent)
 
     def left_us(self, run: RunView, rows: Any, begin_us: Any, end_us: Any) -> Any:
         """For each of some rows, how much of its interval no pause covers."""
@@ -204,7 +210,9 @@ def gap(run: RunView) -> Iterator[Violation]:
         return cadences.seconds(by_name(occurrence.key.metric), occurrence.emitter, occurrence.attempt) or 0
 
     def unexplained(occurrence: Occurrence) -> bool:
-        left = excuses.of(occurrence.key.metric).left_us(occurrence.time_before_us, occurrence.time_us)
+        left = excuses.of(occurrence.key.metric, occurrence.emitter).left_us(
+            occurrence.time_before_us, occurrence.time_us
+        )
         return bool(left > GAP_CADENCES * wanted(occurrence) * 1e6)
 
     def message(gap: Occurrence) -> str:
