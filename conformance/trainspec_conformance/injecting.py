@@ -201,7 +201,7 @@ class Injector:
             return factor
         if act.kind == "limit-memory":
             for pid in pids:
-                _limit_memory(psutil.Process(pid), act.size_bytes or 0)
+                _limit_memory(psutil.Process(pid), int(act.size_bytes or 0))
             return float(act.size_bytes or 0)
         if act.kind == "kill-at-memory-limit" and self._means.memory is not None:
             try:
