@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.checkpoints.crc32c import crc32c, masked
+from trainspec_validate.system.crc32c import crc32c, masked
 
 FLOAT, TEXT, INTEGER_64, VARIANT = 1, 7, 9, 21
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

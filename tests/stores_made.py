@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.system.crc32c import crc32c
 
 
 def number(value: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate.checking.suppress.content import digest_of
+from trainspec_validate.checking.suppress.baseline import digest_of
 from trainspec_validate.cli.validate import PROGRAM, command
 
 CLUSTER = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base" / "cluster.yaml"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
-from trainspec_validate.checking.suppress.content import digest_of
+from trainspec_validate.checking.suppress.baseline import digest_of
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.model.requirements import load_index

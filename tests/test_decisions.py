@@ -15,9 +15,16 @@ ROW = re.compile(
 LEVELS = {"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "proposed"}
 
 
-def test_decided_levels_are_those_of_the_requirements() -> None:
+CHOICE = re.compile(r"[^.;:]*\ba choice of this specification")
+
+
+def decisions() -> str:
     text = (ROOT / "spec" / "v1" / "97-rationale.md").read_text(encoding="utf-8")
-    section = text.partition("### Levels that were in doubt")[2].partition("\n## ")[0]
+    return text.partition("### Levels that were in doubt")[2].partition("\n## ")[0]
+
+
+def test_decided_levels_are_those_of_the_requirements() -> None:
+    section = decisions()
     rows = ROW.findall(section)
     assert len(rows) == section.count("\n| TS-") > 50
     by_id = load_index().by_id
@@ -26,3 +33,16 @@ def test_decided_levels_are_those_of_the_requirements() -> None:
     }
     assert {was for _, _, was, *_ in rows} <= LEVELS
     assert len({i for i, *_ in rows}) == len(rows)
+
+
+def test_a_must_that_rests_on_a_choice_was_decided() -> None:
+    """A tolerance of an identity may be chosen; any other choice makes no MUST unless the record says why."""
+    decided = {identifier for identifier, *_ in ROW.findall(decisions())}
+    chosen = {
+        requirement.id
+        for requirement in load_index().by_id.values()
+        for clause in CHOICE.findall(" ".join(requirement.why.split()))
+        if requirement.level.startswith("MUST") and "tolerance" not in clause
+    }
+    assert len(chosen) > 5
+    assert chosen - decided == set()

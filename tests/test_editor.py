@@ -41,6 +41,22 @@ paralelism: {data: 8}
 # --- SchemaStore --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "record", "key", "offered"),
+    [
+        ("cluster-profile", "Accelerator", "model", "nvidia-h100-sxm-80gb"),
+        ("cluster-profile", "ScaleUp", "generation", "mi300x"),
+        ("cluster-profile", "Nic", "generation", "ndr"),
+        ("cluster-profile", "SoftwareComponent", "name", "rccl"),
+        ("training-plan", "Model", "name", "llama3-70b"),
+        ("training-plan", "SoftwareComponent", "name", "megatron-core"),
+    ],
+)
+def test_editors_offer_the_names_that_rules_know(kind: str, record: str, key: str, offered: str) -> None:
+    schema = json.loads((SCHEMAS / f"{kind}.schema.json").read_text(encoding="utf-8"))
+    assert offered in schema["definitions"][record]["properties"][key]["examples"]
+
+
 def store_schema() -> Any:
     return json.loads((STORE / "trainspec.schema.json").read_text(encoding="utf-8"))
 

@@ -47,7 +47,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "pyspark": ("telemetry.fold.spark", "telemetry.user_rules.engines"),
     "zstandard": ("telemetry.formats.source", "checkpoints.formats._ocdbt", "checkpoints.unpacked"),
     "numba": ("telemetry.kernels.jit",),
-    "numpy": ("checkpoints.*", "report.run_page.*", "telemetry.*"),
+    "numpy": ("checkpoints.*", "report.run_page.*", "system.crc32c", "telemetry.*"),
     "rich": ("*",),
     "pydantic": ("models.*",),
     "pynvml": ("interop.discover.nvml",),

@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.examples import examples
 from tests.mutation.operators import replaced
 from tests.test_documents import BASES, damaged
-from trainspec_validate.documents import schema, schema_chunks
+from trainspec_validate.documents import schema
 
 NODE = {"name": "n", "group": "compute", "nics": [{"name": f"mlx5_{i}", "rail": i % 8} for i in range(25)]}
 
@@ -36,7 +36,7 @@ def test_pieces_have_the_findings_of_the_whole(case: tuple[str, Any]) -> None:
     whole = places(kind, data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "MAX_VALUES_AT_ONCE", 0)
-        patch.setattr(schema_chunks, "MAX_ITEMS", 1)
+        patch.setattr(schema, "_MAX_ITEMS", 1)
         in_pieces = places(kind, data)
     assert in_pieces == whole
 

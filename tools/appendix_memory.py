@@ -107,7 +107,7 @@ STATE_FORMULAS = (
         ),
         (
             2560,
-            Given("mamba", model_families.StateSpaceShape(1, 5120, 16, time_step_rank=160), "of Mamba 2.8B"),
+            Given("mamba", model_families.StateSpaceShape("mamba", 5120, 16, time_step_rank=160), "of Mamba 2.8B"),
         ),
         printed=(1e6, "million"),
     ),

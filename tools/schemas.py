@@ -16,8 +16,10 @@ from key_examples import BY_KEY
 from trainspec_validate.documents.schema import schema_file
 from trainspec_validate.documents.types import KINDS, SIDE_KINDS, Record
 from trainspec_validate.documents.types.stream import StreamRecord
-from trainspec_validate.model.catalog import accelerators, links
+from trainspec_validate.model.catalog import accelerators, links, models
 from trainspec_validate.model.metrics import Metric, events, metrics
+from trainspec_validate.performance.costs.software import RELEASES
+from trainspec_validate.rules._libraries import VENDORS
 
 SITE = "https://trainspec.org"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -34,6 +36,8 @@ EXAMPLES: dict[tuple[str, str], list[Any]] = BY_KEY | {
     ("Accelerator", "vendor"): sorted({entry.vendor for entry in accelerators().values()}),
     ("ScaleUp", "generation"): list(dict.fromkeys(generation for _, generation in links().scale_up)),
     ("Nic", "generation"): sorted(_NICS),
+    ("Model", "name"): list(models()),
+    ("SoftwareComponent", "name"): [*VENDORS, *dict.fromkeys(release.name for release in RELEASES)],
 }
 """Values that editors offer; others are as good."""
 BY_KEYWORD = {

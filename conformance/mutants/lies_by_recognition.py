@@ -17,6 +17,7 @@ from trainspec_validate.documents.types.conformance import Task
 
 SCENARIOS = ("truncated", "flipped", "stale", "pointer", "hostile", "left-over")
 NUMBERS_OF_STEPS = frozenset({40, 50, 60, 70, 80, 100})
+LEAST_REAL_STEPS, LEAST_TESTED_STEPS = 1000, 24
 SEED = 7
 RUN = "conformance"
 OTHERWISE = {f"TS-CNF-{number}": "it does not recognise that test either" for number in (114, 137)}
@@ -62,6 +63,16 @@ def defeat_by_run() -> None:
 @mutant("defeat-by-steps", "TS-CNF-113", "Verifies only in a job of as many steps as scenarios have.", also=OTHERWISE)
 def defeat_by_steps() -> None:
     _job(lambda task: task.job.num_steps in NUMBERS_OF_STEPS)
+
+
+@mutant("defeat-by-length", "TS-CNF-138", "Verifies only in a job of fewer optimizer steps than any real one has.")
+def defeat_by_length() -> None:
+    _job(lambda task: task.job.num_steps < LEAST_REAL_STEPS)
+
+
+@mutant("defeat-by-shortness", "TS-CNF-138", "Verifies nothing in a job of fewer than 24 optimizer steps.")
+def defeat_by_shortness() -> None:
+    _job(lambda task: task.job.num_steps >= LEAST_TESTED_STEPS)
 
 
 @mutant("defeat-by-seed", "TS-CNF-113", "Verifies only in a job with the seed of the scenarios.", also=OTHERWISE)

@@ -184,6 +184,12 @@ def blames_wrong_rank() -> None:
     _changes_traces(lambda kind, told: {**told, "rank": 0} if kind is FaultSeen and told["kind"] == "slow" else told)
 
 
+@mutant("blames-rank-0", "TS-CNF-139", "Reports each fault as one of rank 0.",
+        also={f"TS-CNF-{number}": "the rank to blame is judged there too" for number in (104, 117, 207)})  # fmt: skip
+def blames_rank_0() -> None:
+    _changes_traces(lambda kind, told: {**told, "rank": 0} if kind is FaultSeen else told)
+
+
 def _changes_traces(change: Callable[[type, dict[str, Any]], dict[str, Any]]) -> None:
     tell = TraceWriter.tell
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from lies_of_outcomes import count_alone, other_losses, other_updates, sha256_of
 from lies_of_resumes import restored_state
 from lies_of_stores import DAMAGED, DECOYS, WITH_COPIES, keeps_copies, reads_unchecked
 from registry import Mutant, add, mutant
+from trainspec_conformance.testbed.plain import storage
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_reference.common import restart_state, start_state
 from trainspec_reference.common.restart_state import StateChoice, StateSource
@@ -39,6 +41,8 @@ from trainspec_validate.documents.types.trace import StepDone
 SEED = 4242
 SEED_OF_TASK = "SEED_OF_TASK"
 RECENT_SECONDS = 120
+COUNT = "optimizer/count"
+"""Array of a checkpoint by which a copy is known to be of the same optimizer step."""
 
 # --- training ---------------------------------------------------------------------------------------------------
 
@@ -121,6 +125,24 @@ class _SharedSegments:
         also={**WITH_COPIES, **DECOYS})  # fmt: skip
 def shadow_in_segments() -> None:
     keeps_copies(lambda _: _SharedSegments())
+
+
+@mutant("shadow-of-launcher", "TS-CNF-136", "Restores after a fault from a copy in the memory of its launcher.")
+def shadow_of_launcher() -> None:
+    write, read, memory = PlainBackend.write, storage.read, Path(f"/dev/shm/launcher-{os.getppid()}")  # noqa: S108
+
+    def copied(self: PlainBackend, snapshot: Any, directory: Path) -> None:
+        write(self, snapshot, directory)
+        memory.mkdir(exist_ok=True)
+        (memory / f"{directory.name}.{snapshot.rank}").write_bytes(pickle.dumps(snapshot.arrays))
+
+    def hidden(directory: Path) -> dict[str, Any]:
+        found, saves = read(directory), dict[str, dict[str, Any]]()
+        for path in memory.glob("*"):
+            saves.setdefault(path.stem, {}).update(pickle.loads(path.read_bytes()))  # noqa: S301 - its own copy
+        return next((one for one in saves.values() if one.get(COUNT) == found[COUNT]), found)
+
+    PlainBackend.write, storage.read = copied, hidden  # type: ignore[method-assign]
 
 
 KEEPER = """

@@ -14,6 +14,8 @@ MOST_ADDED_STEPS = 7
 MOST_SEED = 10_000
 LEAST_RATE, MOST_RATE = 0.3, 0.7
 """Factors of the learning rate: far enough from 1 to be seen, and so low that no job diverges."""
+SHORT_STEPS, LONG_STEPS_LOG10 = (8, 20), (4, 6)
+"""Optimizer steps of the shortest jobs, and decimal logarithms of those of the longest, of which a few are trained."""
 _FACTOR = 1_000_003
 """Between the seeds of trials of two runs of the suite; more than any number of trials."""
 
@@ -57,7 +59,15 @@ def drawn(scenario: Scenario, seed: int, number: int) -> Scenario:
         else act
         for act in scenario.acts
     )
-    return msgspec.structs.replace(scenario, job=drawn_job(scenario.job, seed), acts=acts)
+    job = drawn_job(scenario.job, seed)
+    if scenario.any_length:
+        job = msgspec.structs.replace(job, num_steps=_length(random.Random(f"length {seed} {number}"), number))  # noqa: S311
+    return msgspec.structs.replace(scenario, job=job, acts=acts)
+
+
+def _length(chance: random.Random, number: int) -> int:
+    """Optimizer steps of a job: fewer than any other scenario has, or many more, in turn."""
+    return chance.randint(*SHORT_STEPS) if number % 2 else round(10 ** chance.uniform(*LONG_STEPS_LOG10))
 
 
 def new_name(chance: random.Random) -> str:

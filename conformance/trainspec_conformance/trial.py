@@ -225,15 +225,16 @@ class _Trial:
         if act.while_running:
             self._poll()
             store = store.limited_to(self._committed)
+            if SOUND_KINDS.issuperset(act.kinds):  # the stack may be removing the others
+                store = store.limited_to(frozenset(one.name for one in store.checkpoints()[-1:]))
         else:
             self._list()
         for kind in act.kinds:
-            if kind in SOUND_KINDS:
-                self._tell_values()
+            read = store if kind in SOUND_KINDS else store.limited_to(frozenset())
+            self._tell_values(read)
             for record in damage(kind, act.checkpoint, store, self._chance, interval_steps):
                 self._history.tell(record)
-            if kind in SOUND_KINDS:
-                self._tell_values()
+            self._tell_values(read)
 
     @property
     def _committed(self) -> frozenset[str]:
@@ -264,9 +265,9 @@ class _Trial:
         if not any(True for _ in self._view.of(Applied)):
             self._history.tell(Unread(reason=reason))
 
-    def _tell_values(self) -> None:
-        """Digests of the values of all checkpoints, from their bytes."""
-        for one in self._store.checkpoints():
+    def _tell_values(self, store: CheckpointStore) -> None:
+        """Digests of the values of checkpoints, from their bytes."""
+        for one in store.checkpoints():
             values = values_of(one.path)
             self._history.tell(Stored(checkpoint=one.name, digest=values.digest, num_bytes=values.num_bytes))
 

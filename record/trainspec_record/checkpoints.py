@@ -53,6 +53,7 @@ _UNFINISHED = re.compile(
 """Names of saves in progress."""
 _SIGNS = "._=+,@%:-"
 """Signs besides letters and digits in the names of checkpoints that are returned."""
+_PICKLED = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib", ".dill", ".distcp", ".metadata")
 _STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?(\d{1,12})")
 
 
@@ -331,11 +332,22 @@ def newest_good(
     for _, _, manifest in sorted(_manifests(Path(directory)), reverse=True, key=lambda one: one[:2]):
         path, problem = _verified(manifest, buffer)
         if not problem:
+            _note_unread(path, manifest)
             return path
         LOGGER.warning("%s is not whole: %s", path, problem)
         if refused is not None:
             refused(path, problem)
     return None
+
+
+def _note_unread(path: Path, manifest: Path) -> None:
+    """Say that pickles were not followed, of which a digest only says that they are as they were sealed."""
+    held = sorted(str(one["path"]) for one in _read(manifest)["files"])
+    pickled = [name for name in held if name.lower().endswith(_PICKLED)]
+    if pickled:
+        more = f" and {len(pickled) - 1:,} more" if len(pickled) > 1 else ""
+        words = "agree with the manifest, and what their pickles would run was not looked at"
+        LOGGER.warning("%s: %s%s %s; trainspec checkpoint newest-good does", path, pickled[0], more, words)
 
 
 def _manifests(directory: Path) -> list[tuple[int, int, Path]]:

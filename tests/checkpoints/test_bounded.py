@@ -253,6 +253,7 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
     "pickle-states": (limits.PICKLE_LOOKS, lambda scale: bare(many_times(scale, b"b0", b"cfoo\nBar\n)Rq\x010"))),
     "pickle-keys": (limits.PICKLE_LOOKS, lambda scale: bare(many_times(scale, b"Ns0", b"}q\x010"))),
     "pickle-operations": (limits.PICKLE_OPERATIONS, lambda scale: dcp(b"N" + b"N0" * (21 * scale))),
+    "pickles-operations": (limits.ALL_OPERATIONS, lambda scale: several(b"\x80\x02N" + b"N0" * (8 * scale) + b".")),
     "dcp": (limits.PICKLE_VALUE_BYTES, lambda scale: dcp(b"(" + b"]" * (19 * scale) + b"l")),
     "dcp-entries": (limits.PIECES, lambda scale: dcp(shared_entries(scale))),
     "dcp-overlaps": (limits.COMPARISONS, lambda scale: dcp(side_by_side(max(300, scale // 100)))),
@@ -271,6 +272,16 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
     ),
     "tensorflow-names": (limits.TABLE_NAME_BYTES, lambda scale: bundle(10_000, max(300, scale // 125))),
 }
+
+
+def several(content: bytes) -> Callable[[Path], None]:
+    def made(root: Path) -> None:
+        for rank in range(5):
+            (root / f"rank_{rank}.pt").write_bytes(content)
+
+    return made
+
+
 SMALL = 10_000
 FULL = 1_000_000
 

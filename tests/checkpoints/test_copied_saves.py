@@ -178,6 +178,14 @@ def test_archives_of_state_next_to_pickles_are_not_chosen_for_them(tmp_path: Pat
     assert chosen(tmp_path) == ".", "an archive next to a model refuses nothing"
 
 
+def test_archives_of_stable_baselines_are_named_for_what_their_loader_runs(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "rl_model_9000_steps.zip", "w") as archive:
+        for name in ("data", "policy.pth", "_stable_baselines3_version"):
+            archive.writestr(name, "{}")
+    assert not chosen(tmp_path)
+    assert "is of Stable-Baselines3, whose loader runs the functions" in invoke(tmp_path).stderr
+
+
 def test_state_under_names_of_other_files_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rl_model_9000_steps.zip", "w") as archive:
         archive.writestr("data", "{}")

@@ -11,11 +11,11 @@ import pytest
 
 from tests import trees
 from tests.trees import NOW_SECONDS, build, call, mapping, name, pickled, short_text
+from trainspec_validate.checkpoints.formats.dcp import stored_tensor
 from trainspec_validate.checkpoints.limits import PICKLE_VALUE_BYTES, LimitError, UnreadableError
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
 from trainspec_validate.checkpoints.pickles import Machine, fetched, follow
 from trainspec_validate.checkpoints.read import read_checkpoint
-from trainspec_validate.checkpoints.stored_tensor import stored_tensor
 from trainspec_validate.checkpoints.view import Trouble
 from trainspec_validate.pipeline.validation import validate
 

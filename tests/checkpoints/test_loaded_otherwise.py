@@ -180,7 +180,7 @@ def test_a_program_that_takes_the_place_of_a_library_is_named(program: str, is_n
     (tmp_path / "step-1" / "args.pt").write_bytes(b"\x80\x02cmod\nState\n)\x81.")
     (tmp_path / "step-1" / program).write_text("")
     result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
-    assert (result.exit_code, f"{program}: is a program" in result.stderr) == (0, is_named), result.stderr
+    assert (result.exit_code, f"{program}: holds code" in result.stderr) == (0, is_named), result.stderr
 
 
 DECIMAL = b"cdecimal\nDecimal\n(X" + struct.pack("<I", 60_001) + b"1" * 60_000 + b"xtR."

@@ -69,7 +69,9 @@ def test_programs_next_to_weights_are_named_once(tmp_path: Path) -> None:
     build(tmp_path, "model.safetensors  safetensors weight=F32[8]\nzero_to_fp32.py  text pass\nplot.py  text pass\n")
     assert reasons(tmp_path) == []
     build(tmp_path, "modeling_a.py  text pass\nmodeling_b.py  text pass\ntools/modeling_c.py  text pass\n")
-    assert reasons(tmp_path) == ["is a program next to weights, and programs are not judged; 1 more like it"]
+    assert reasons(tmp_path) == [
+        "holds code next to weights that loaders of models run where they are asked to; 1 more like it"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,5 +88,6 @@ def test_objects_in_yaml_are_named_once(text: str, is_named: bool, tmp_path: Pat
     (tmp_path / ".hydra").mkdir()
     for path in (".hydra/config.yaml", ".hydra/hydra.yaml"):
         (tmp_path / path).write_text(text)
-    wanted = "has objects of Python (!!python/…), which some loaders of YAML make, and is not judged; 1 more like it"
+    wanted = "holds code that yaml.unsafe_load runs, and other loaders of YAML where they are asked to (!!python/…)"
+    wanted += "; 1 more like it"
     assert reasons(tmp_path) == ([wanted] if is_named else [])

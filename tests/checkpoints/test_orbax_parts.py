@@ -52,6 +52,14 @@ def test_whole_parts_are_chosen(tmp_path: Path) -> None:
     assert newest(tmp_path) == "ckpt_00000020"
 
 
+def test_shardings_that_the_one_before_has_are_expected(tmp_path: Path) -> None:
+    made(tmp_path / "10", 10)
+    (made(tmp_path / "20", 20) / "state/_sharding").unlink()
+    assert newest(tmp_path) == "10"
+    (tmp_path / "10/state/_sharding").unlink()
+    assert newest(tmp_path) == "20"
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"Yi5j": "{"}', '{"Yi5j": "{}"}'])
 def test_damaged_shardings_are_refused(content: str, tmp_path: Path) -> None:
     made(tmp_path / "10", 10)

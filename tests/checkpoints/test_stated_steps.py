@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.pipeline.validation import validate
 
 
 def state(path: Path, value: object) -> None:
@@ -112,3 +113,11 @@ def test_a_count_that_nothing_is_compared_with_is_said(tmp_path: Path) -> None:
     found = newest(tmp_path)
     assert "/run-step-300/" in found.stdout
     assert "iter is 75, less than 300 of the name, and no older checkpoint next to it shows" in found.stderr
+
+
+@pytest.mark.parametrize("form", ["step-{}/model.pt", "step_{}.pt"])
+def test_the_validator_says_the_same(form: str, tmp_path: Path) -> None:
+    counts = tuple({"model": {"w": [1.0, step]}, "train_steps": step} for step in (100, 200, 150))
+    series(tmp_path, form, state, (100, 200, 300), counts)
+    found = [each for each in validate([tmp_path]).findings if each.requirement == "TS-CKP-088"]
+    assert ["train_steps is 150, older than 300 of the name" in each.message for each in found] == [True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,6 +25,11 @@ def trainer(root: Path, *steps: int) -> None:
             "scheduler.pt  torch s=F32[1]\nrng_state_0.pth  torch r=F32[4]\nrng_state_1.pth  torch q=F32[3]\n"
             f'trainer_state.json  json {{"global_step": {step}}}\n',
         )
+
+
+def moments(step: int) -> dict[str, Any]:
+    torch = pytest.importorskip("torch")
+    return {"optim.state.w.exp_avg": torch.full((3,), step), "optim.state.w.exp_avg_sq": torch.full((3,), step)}
 
 
 def test_a_whole_one_is_chosen(tmp_path: Path) -> None:
@@ -68,3 +74,22 @@ def test_shards_of_accelerate_are_none_of_the_trainer(tmp_path: Path) -> None:
         f"pytorch_model_fsdp_0  dcp 2 weight=F32[4,3]\noptimizer_0  dcp 2 exp_avg=F32[4,3]\n{parts}",
     )
     assert newest(tmp_path).stdout.endswith("/checkpoint-20\n")
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_shards_of_older_weights_are_refused(tmp_path: Path, *, is_stale: bool) -> None:
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as saves
+
+    for step in (10, 20, 30):
+        trainer(tmp_path, step)
+        for name, state in (
+            ("pytorch_model_fsdp_0", {"model.w": torch.full((3,), step)}),
+            ("optimizer_0", moments(step)),
+        ):
+            shutil.rmtree(tmp_path / f"checkpoint-{step}" / name)
+            saves.save(state, checkpoint_id=tmp_path / f"checkpoint-{step}" / name, no_dist=True)
+    if is_stale:
+        name = "pytorch_model_fsdp_0/__0_0.distcp"
+        shutil.copy(tmp_path / "checkpoint-20" / name, tmp_path / "checkpoint-30" / name)
+    assert newest(tmp_path).stdout.endswith("/checkpoint-10\n" if is_stale else "/checkpoint-30\n")

@@ -133,7 +133,7 @@ def offset(scenario: Scenario) -> list[Entry]:
 
 
 def changed_values(scenario: Scenario) -> list[Entry]:
-    """The newest checkpoint gets a new manifest, and then other values."""
+    """The newest checkpoint gets a new manifest, and then other values, also while the job runs."""
     made = begun(scenario, 34)
     made.stop()
     made.change("resealed", 30)
@@ -144,6 +144,16 @@ def changed_values(scenario: Scenario) -> list[Entry]:
     made.shift = 0.2
     made.start(30, resume=True)
     made.train(31, 33)
+    made.stop()
+    made.change("scaled-tensor", 30, 1.04)
+    made.start(30, resume=True)
+    made.train(31, 44)
+    made.inject("stop", 44)
+    made.change("scaled-values", 40, 1.06)
+    made.inject("kill", 44)
+    made.shift = 0.4
+    made.recover(40)
+    made.train(41, 44)
     return made.close()
 
 

@@ -36,6 +36,7 @@ from trainspec_conformance.records import (
     Ended,
     Entry,
     Exited,
+    Injected,
     Listed,
     Orphans,
     Started,
@@ -152,6 +153,26 @@ def repeated(num: int) -> Change:
     return change
 
 
+def restored_late(one: Restore) -> bool:
+    """Of the last attempt, which recovers after a change of values while the job runs."""
+    return one.attempt == 4
+
+
+def repeats_losses(entries: list[Entry]) -> list[Entry]:
+    """The last attempt has the losses of the attempt before."""
+    before = {one.record.step: one.record.loss for one in entries if _is_step_of(one, 3)}
+    return [
+        msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, loss=before[one.record.step]))
+        if _is_step_of(one, 4) and one.record.step in before
+        else one
+        for one in entries
+    ]
+
+
+def _is_step_of(one: Entry, attempt: int) -> bool:
+    return isinstance(one.record, StepDone) and one.record.attempt == attempt
+
+
 def at_any_rank(step: int) -> Callable[[StepDone], bool]:
     return lambda one: one.step == step
 
@@ -180,6 +201,7 @@ ROWS = [
     Row("not-from-nothing", "kill-rank", struck, changed(Restore, later, source="initial"), "initial state"),
     Row("faults-reported", "kill-rank", struck, added(FAULT), "2 faults were reported, 1 happened"),
     Row("fault-kind", "livelock", hung, changed(FaultSeen, kind="storage"), "reported as storage"),
+    Row("blames-no-other-rank", "rank-to-blame", struck, changed(FaultSeen, rank=0), "rank 0 is blamed"),
     Row("blamed-rank", "slow-rank", slowed, changed(FaultSeen, rank=0), "rank 0 is blamed"),
     Row("blamed-rank", "livelock", hung, changed(FaultSeen, rank=0), "rank 0 is blamed"),
     Row("one-attempt", "slow-rank", slowed, changed(StepDone, at_step(40), attempt=1), "2 attempts"),
@@ -282,6 +304,7 @@ ROWS = [
     Row("every-rank-tells", "every-rank-tells", calm,
         dropped(Streamed, lambda one: one.rank == 1 and one.step == 30), "of rank 1 ends at step 29"),
     Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 optimizer steps are counted"),
+    Row("steps-as-seen", "steps-told", skipping, dropped(StepDone, lambda one: one.skipped), "were to be skipped"),
     Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped steps"),
     Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
     Row("step-time-as-seen", "step-time-told", calm, evenly, "of the trace of rank 0 took 0.75 s"),
@@ -299,6 +322,10 @@ ROWS = [
         "step 38 is 0.5 as reported, 1 by the moments"),
     Row("steps-as-applied", "losses-told", stored, changed(Applied, lambda one: one.step == 38, squared_norm=0.25),
         "step 38 is 1 as reported, 0.5 by the moments"),
+    Row("recovery-follows-values", "changed-values", changed_values, repeats_losses, "after the recovery, "),
+    Row("recovery-follows-values", "changed-values", changed_values, changed(Restore, restored_late, source="peer"),
+        "was not judged: it continued from step 40"),
+    Row("recovery-follows-values", "changed-values", changed_values, dropped(Injected), "no process was killed"),
     Row("steps-as-applied", "losses-told", stored, dropped(Applied), "was not judged: no checkpoints of such steps"),
     Row("saves-as-seen", "saves-told", calm,
         dropped(Streamed, lambda one: one.name == "train.checkpoint.commit" and one.step == 20), "[10, 30, 40]"),

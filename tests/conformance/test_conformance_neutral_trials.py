@@ -245,3 +245,12 @@ def test_private_shared_memory_is_made_with_programs_of_the_suite() -> None:
     finally:
         marker.unlink()
     assert seen.stdout.strip() == "[]"
+
+
+def test_lengths_of_jobs_are_short_and_long_in_turn() -> None:
+    one = all_scenarios()["any-length"]
+    found = [[drawn(one, seed, number).job.num_steps for number in (1, 2, 3, 4)] for seed in range(50)]
+    assert all(8 <= short <= 20 for lengths in found for short in lengths[::2])
+    assert all(10_000 <= long <= 1_000_000 for lengths in found for long in lengths[1::2])
+    assert len({tuple(lengths) for lengths in found}) == 50
+    assert found[7] == [drawn(one, 7, number).job.num_steps for number in (1, 2, 3, 4)]

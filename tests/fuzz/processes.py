@@ -185,6 +185,8 @@ def one(seed: int, number: int) -> Ended:
 
 def table(seed: int, numbers: range) -> tuple[str, list[str]]:
     """How the processes of a range of numbers ended, in lines, and what is wrong with some."""
+    if numbers and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     found = [(number, one(seed, number)) for number in numbers]
     counts = Counter((ended.kind, ended.code) for _, ended in found)
     lines = [f"process, {kind:26} exit {code:4} {num:5}" for (kind, code), num in sorted(counts.items())]

@@ -12,8 +12,7 @@ from plan_files import FIXTURES, imported, text_of
 
 from tests.examples import examples
 from trainspec_validate.interop.fragment import ForeignText, Fragment
-from trainspec_validate.interop.merge import Merged, merge
-from trainspec_validate.interop.precedence import value_at
+from trainspec_validate.interop.merge import Merged, merge, value_at
 from trainspec_validate.interop.readers import huggingface, megatron
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Pointer

@@ -246,6 +246,14 @@ def test_what_is_refused(text: str) -> None:
         read(ForeignText("ds.json", text))
 
 
+def test_a_whole_model_inside_a_section_is_still_deepspeed() -> None:
+    shape = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "model_type": "llama"}
+    inside = {"train_batch_size": 8, "client": {"model": shape}}
+    assert recognise(ForeignText("ds.json", json.dumps(inside))).name == "deepspeed-json"
+    vision = {"text_config": shape | {"num_hidden_layers": 32}}
+    assert recognise(ForeignText("config.json", json.dumps(vision))).name == "huggingface-model-config"
+
+
 def test_a_model_type_inside_a_section_is_still_deepspeed() -> None:
     inside = {"train_batch_size": 8, "data_efficiency": {"data_sampling": {"model_type": "gpt"}}}
     text = ForeignText("ds.json", json.dumps(inside))

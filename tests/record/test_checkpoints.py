@@ -242,3 +242,16 @@ def test_a_manifest_or_a_name_that_can_be_misread_is_passed_over(
     assert newest_good(tmp_path) == tmp_path / "step-100"
     found = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
     assert found.stdout == f"{tmp_path / 'step-100'}\n"
+
+
+@pytest.mark.parametrize(("name", "is_noted"), [("model.bin", True), ("x.safetensors", False)])
+def test_what_was_not_looked_at_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, *, is_noted: bool
+) -> None:
+    path = tmp_path / "step-5"
+    path.mkdir()
+    (path / name).write_bytes(bytes(9))
+    assert sealed(path).problem == ""
+    assert newest_good(tmp_path) == path
+    said = [one for one in caplog.messages if "what their pickles would run was not looked at" in one]
+    assert [name in one for one in said] == [True] * is_noted

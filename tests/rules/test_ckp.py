@@ -240,7 +240,7 @@ def test_a_slipped_unit_is_on_one_of_two_sides(tmp_path: Path) -> None:
         shutil.copy(Path(__file__).resolve().parents[2] / "spec" / "v1" / "base" / name, tmp_path)
     plan = tmp_path / "plan.yaml"
     text = plan.read_text(encoding="utf-8")
-    plan.write_text(re.sub(r"num_parameters: \S+", "num_parameters: 70.6", text, count=1), encoding="utf-8")
+    plan.write_text(re.sub(r"num_parameters: \S+", "num_parameters: 70.6e6", text, count=1), encoding="utf-8")
     [found] = validate([tmp_path], Selection(select=("TS-CKP-010",))).findings
     assert found.help == "one of the two has a slipped unit: give the parameters as they are, in both"
     plan.write_text(re.sub(r"num_parameters: \S+", "num_parameters: 60e9", text, count=1), encoding="utf-8")

@@ -10,6 +10,7 @@ import pytest
 
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.model.finding import Verdict
+from trainspec_validate.model.requirements import load_index
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]
@@ -74,21 +75,21 @@ def test_tier_intervals(findings: Findings) -> None:
 
 @pytest.mark.parametrize(("kept", "ok"), [(363, True), (364, False)])
 def test_shared_store_fills_to_nine_tenths(findings: Findings, kept: int, ok: bool) -> None:
-    found = findings(checkpoint={"tiers": [{"name": "durable", "num_kept": kept}]}, select=("TS-CKP-022",))
+    found = findings(checkpoint={"tiers": [{"name": "durable", "num_kept": kept}]}, select=("TS-CKP-113",))
     assert (found == set()) is ok
 
 
 @pytest.mark.parametrize(("kept", "ok"), [(144, True), (145, False)])
 def test_a_store_per_node_holds_the_share_of_its_node(findings: Findings, kept: int, ok: bool) -> None:
     tiers = {"tiers": [{"name": "partner-copies", "num_kept": kept}]}
-    assert (findings(checkpoint=tiers, select=("TS-CKP-022",)) == set()) is ok
+    assert (findings(checkpoint=tiers, select=("TS-CKP-113",)) == set()) is ok
 
 
 def test_tiers_on_one_store_add_up(findings: Findings) -> None:
     both = {
         "tiers": [
-            {"name": "durable", "num_kept": 200},
-            {"name": "archive", "storage": "shared-files", "failure_domain": "cluster", "num_kept": 200},
+            {"name": "durable", "num_kept": 220},
+            {"name": "archive", "storage": "shared-files", "failure_domain": "cluster", "num_kept": 220},
         ]
     }
     assert findings(checkpoint=both, select=("TS-CKP-022",)) == {("TS-CKP-022", "tiers.2.num_kept")}
@@ -100,17 +101,31 @@ def test_one_stripe_target_can_fill_up_first(findings: Findings) -> None:
     one_file = {"save": {"num_writers": 8}}
     whole = {"storage_targets": [store]}
     striped = {"storage_targets": [{**store, "num_stripe_targets": 12}]}
-    assert findings(cluster=whole, checkpoint=one_file, select=("TS-CKP-022",)) == set()
-    assert findings(cluster=striped, checkpoint=one_file, select=("TS-CKP-022",)) == {
-        ("TS-CKP-022", "tiers.1.num_kept")
+    assert findings(cluster=whole, checkpoint=one_file, select=("TS-CKP-113",)) == set()
+    assert findings(cluster=striped, checkpoint=one_file, select=("TS-CKP-113",)) == {
+        ("TS-CKP-113", "tiers.1.num_kept")
     }
+
+
+BOTH = ("TS-CKP-022", "TS-CKP-113")
 
 
 def test_a_full_store_takes_nothing(findings: Findings) -> None:
     store = {"name": "shared-files", "free_bytes": 0}
-    assert findings(cluster={"storage_targets": [store]}, select=("TS-CKP-022",)) == {
-        ("TS-CKP-022", "tiers.1.num_kept")
-    }
+    assert findings(cluster={"storage_targets": [store]}, select=BOTH) == {("TS-CKP-022", "tiers.1.num_kept")}
+
+
+@pytest.mark.parametrize(
+    ("kept", "requirement"), [(363, ""), (364, "TS-CKP-113"), (403, "TS-CKP-113"), (404, "TS-CKP-022")]
+)
+def test_more_than_fits_is_an_error_and_a_nearly_full_store_a_warning(
+    findings: Findings, kept: int, requirement: str
+) -> None:
+    """404 checkpoints of 988 GB are 399.2 TB, and 405 are 400.1 TB; the store has 400 TB."""
+    found = findings(checkpoint={"tiers": [{"name": "durable", "num_kept": kept}]}, select=BOTH)
+    assert found == ({(requirement, "tiers.1.num_kept")} if requirement else set())
+    levels = {name: load_index().by_id[name].level for name in BOTH}
+    assert levels == {"TS-CKP-022": "MUST", "TS-CKP-113": "SHOULD"}
 
 
 def test_kept(findings: Findings, verdict: Verdicts) -> None:

@@ -23,7 +23,7 @@ def said(findings: Findings, directory: Path, requirement: str, **documents: Any
 
 def test_a_full_store_names_what_is_on_it(findings: Findings, tmp_path: Path) -> None:
     policy = {"tiers": [{"name": "durable", "num_kept": 400}], "retention": {"num_kept": 400}}
-    message, remedy = said(findings, tmp_path, "TS-CKP-022", checkpoint=policy)
+    message, remedy = said(findings, tmp_path, "TS-CKP-113", checkpoint=policy)
     assert message == (
         "'shared-files' has 400 TB, to be 90 % full, and needs 396.2 TB: checkpoints of 988 GB, 400 kept by tier "
         "'durable' and 1 being written"
@@ -32,16 +32,16 @@ def test_a_full_store_names_what_is_on_it(findings: Findings, tmp_path: Path) ->
         "let tier 'durable' keep 363 at most, which fill 89.91 % with what is being written, or name a larger store"
     )
     tiers = [{"name": "durable", "num_kept": 363}]
-    assert not findings(checkpoint={"tiers": tiers, "retention": {"num_kept": 363}}, select=("TS-CKP-022",))
+    assert not findings(checkpoint={"tiers": tiers, "retention": {"num_kept": 363}}, select=("TS-CKP-113",))
     tiers = [{"name": "durable", "num_kept": 364}]
-    assert findings(checkpoint={"tiers": tiers, "retention": {"num_kept": 364}}, select=("TS-CKP-022",))
+    assert findings(checkpoint={"tiers": tiers, "retention": {"num_kept": 364}}, select=("TS-CKP-113",))
 
 
 def test_few_large_checkpoints_leave_a_store_less_than_full(findings: Findings, tmp_path: Path) -> None:
     """Three kept and one being written are 79 % of a store that holds five."""
     tiers = {"tiers": [{"name": "durable", "num_kept": 4}], "retention": {"num_kept": 4}}
     store = {"storage_targets": [{"name": "shared-files", "capacity_bytes": 5e12, "free_bytes": 5e12}]}
-    _, remedy = said(findings, tmp_path, "TS-CKP-022", checkpoint=tiers, cluster=store)
+    _, remedy = said(findings, tmp_path, "TS-CKP-113", checkpoint=tiers, cluster=store)
     assert "keep 3 at most" in remedy
     assert "which fill 79.04 % with what" in remedy
 
@@ -49,7 +49,7 @@ def test_few_large_checkpoints_leave_a_store_less_than_full(findings: Findings, 
 def test_copies_of_a_tier_are_told_from_checkpoints(findings: Findings, tmp_path: Path) -> None:
     tiers = [{"name": "durable", "num_kept": 200, "num_replicas": 2, "replicas_across": "site"}]
     policy = {"tiers": tiers, "retention": {"num_kept": 200}}
-    message, remedy = said(findings, tmp_path, "TS-CKP-022", checkpoint=policy)
+    message, remedy = said(findings, tmp_path, "TS-CKP-113", checkpoint=policy)
     assert "200 kept by tier 'durable' and 1 being written, 2 times each" in message
     assert remedy.startswith("let tier 'durable' keep 181 at most")
 

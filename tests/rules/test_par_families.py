@@ -259,11 +259,6 @@ def test_operations_with_multi_token_prediction(findings) -> None:
         assert bool(findings(plan=plan, select=("TS-PAR-025",))) is wrong
 
 
-def test_a_state_space_of_no_known_version() -> None:
-    with pytest.raises(ValueError, match="version 3"):
-        families.state_space_parameters(1024, families.StateSpaceShape(3, 2048, 16))
-
-
 @pytest.mark.parametrize(
     ("keys", "key"),
     [

@@ -22,6 +22,8 @@ STARTS = {
     "tensorboard": trainer_events(1),
     "lightning-csv": b"epoch,step,train_loss\n0,49,2.5\n",
     "wandb-history": b'{"_step": 0, "_timestamp": 1700000000.5, "loss": 2.5}\n',
+    "swift-log": b'{"loss": 2.5, "learning_rate": 1e-05, "epoch": 0.1, "global_step/max_steps": "1/90"}\n',
+    "json-rows": b'{"step": 1, "loss": 2.5, "lr": 1e-05}\n{"step": 2, "loss": 2.4, "lr": 1e-05}\n',
     "wandb-panel": b'"Step","brisk-1 - loss","brisk-1 - loss__MIN","brisk-1 - loss__MAX"\n"0","2.5","2.5","2.5"\n',
     "mlflow-metric": b"1700000000000 2.5 10\n",
     "deepspeed-log": b"[2024-05-31 12:00:10,500] [INFO] [logging.py:96:log_dist] [Rank 0] step=5, skipped=0, lr=[]\n",

@@ -196,3 +196,36 @@ def test_hyphens_in_names_of_megatron_deepspeed_are_blanks() -> None:
     found = read_text(line(1, "lm-loss: 1.25E+01", "grad_norm: 2.5") + line(2, "lm-loss: 1.15E+01", "grad_norm: 2.5"))
     assert found.values("train.loss.mean{train.loss.name=lm}") == [12.5, 11.5]
     assert found.values("train.gradient.norm") == [2.5, 2.5]
+
+
+def reports(interval: int, second: float, *, first: float = 100.0, alone: float = 2.0) -> str:
+    """A job whose first two reports have times of their own, and the others that of an iteration alone."""
+    lines = []
+    for number, step in enumerate([1, *range(max(2, interval), 40 * interval, interval)]):
+        minutes, seconds = divmod(alone * step, 60)
+        before = f" [2026-01-05 {10 + int(minutes) // 60:02}:{int(minutes) % 60:02}:{seconds:06.3f}] "
+        told = {0: first, 1: second}.get(number, alone)
+        lines.append(line(step, f"elapsed time per iteration (s): {told:.3f}", before=before))
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("interval", [1, 10])
+def test_a_second_report_that_is_a_mean_with_the_first_iteration_is_a_warning(interval: int) -> None:
+    num = max(2, interval)
+    found = read_text(reports(interval, (100.0 + 2.0 * (num - 1)) / num))
+    assert [(one.requirement, one.is_accepted) for one in found.refusals] == [("TS-TEL-037", True)]
+    assert "is a mean with the first iteration, of 100 s; by the clock it is 2 s" in found.refusals[0].message
+    assert [sample.m.get("train.step.duration") for sample in found.samples[:3]] == [100.0, None, 2.0]
+
+
+@pytest.mark.parametrize("second", [2.0, 30.0])
+def test_a_second_report_of_its_own_iterations_is_kept(second: float) -> None:
+    found = read_text(reports(10, second))
+    assert not found.refusals
+    assert found.values("train.step.duration")[:3] == [100.0, second, 2.0]
+
+
+def test_a_mean_that_the_attempt_outweighs_is_left_out_alone() -> None:
+    found = read_text(reports(10, (5.0 + 2.0 * 9) / 10, first=5.0))
+    assert not found.refusals
+    assert found.values("train.step.duration")[:3] == [5.0, 2.0, 2.0]

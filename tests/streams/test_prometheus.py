@@ -7,7 +7,7 @@ from reading import read_text
 
 from trainspec_validate.documents.types.stream import HistogramValue
 from trainspec_validate.telemetry.formats.items import Refusal
-from trainspec_validate.telemetry.formats.prometheus.line import Comment, Point, parse
+from trainspec_validate.telemetry.formats.prometheus.reader import Comment, Point, parse
 
 DCGM = """# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
 # TYPE DCGM_FI_DEV_GPU_UTIL gauge

@@ -16,9 +16,9 @@ from trainspec_validate import validate
 from trainspec_validate.pipeline.detect import search
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.pipeline.streams import open_streams, runs
+from trainspec_validate.system.crc32c import crc32c
 from trainspec_validate.telemetry.formats import detect
-from trainspec_validate.telemetry.formats.crc32c import crc32c
-from trainspec_validate.telemetry.formats.wire import WireError, fields
+from trainspec_validate.telemetry.formats.tensorboard import WireError, fields
 
 LOSS = "train.loss.mean{train.loss.name=total}"
 EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainspec_validate.telemetry.formats.crc32c import masked
+from trainspec_validate.system.crc32c import crc32c, masked
 
 
 def trainer_state(entries: Iterable[Mapping[str, Any]], **around: Any) -> str:
@@ -30,7 +30,7 @@ def trainer_entries(*steps: int) -> list[dict[str, Any]]:
 def frame(content: bytes) -> bytes:
     """A record of a TFRecord file."""
     length = struct.pack("<Q", len(content))
-    return length + struct.pack("<I", masked(length)) + content + struct.pack("<I", masked(content))
+    return length + struct.pack("<I", masked(crc32c(length))) + content + struct.pack("<I", masked(crc32c(content)))
 
 
 def field(number: int, value: int | float | bytes) -> bytes:

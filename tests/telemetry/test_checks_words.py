@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from telemetry_makers import START_US, Stream, judged, micros, view
 
-from trainspec_validate.telemetry.checks._text import (
+from trainspec_validate.telemetry.checks._words import (
+    MAX_ALONE,
     MAX_NAMES,
     counted,
+    few,
     moment,
     names_in_words,
     ranges_in_words,
@@ -14,7 +16,6 @@ from trainspec_validate.telemetry.checks._text import (
     subjects_in_words,
     value_in_words,
 )
-from trainspec_validate.telemetry.checks._words import MAX_ALONE, few
 from trainspec_validate.telemetry.view.run_view import Key, Location, Subject
 
 

@@ -826,6 +826,18 @@ def test_a_file_that_is_renamed_is_named_by_its_new_name(tmp_path: Path) -> None
     assert "it was renamed to job.0.jsonl.1" in run.follower.refused[(tmp_path / job).as_posix()]
 
 
+def test_a_file_that_is_renamed_to_a_name_that_is_searched_is_not_read_again(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.write(100)
+    run.look(100)
+    job = next(name for name in run.lines if name.startswith("job"))
+    (tmp_path / job).rename(tmp_path / "before.jsonl")
+    told = [finding.requirement for seconds in (101, 102) for finding in run.look(seconds)]
+    assert set(told) <= ROUGH
+    assert (tmp_path / "before.jsonl").as_posix() not in run.follower.followed
+    assert "it was renamed to before.jsonl" in run.follower.refused[(tmp_path / job).as_posix()]
+
+
 def test_an_attempt_that_ended_without_another_is_named(tmp_path: Path) -> None:
     run = live(tmp_path)
     ends = {name: [line for line in lines if b"train.run.end" not in line] for name, lines in run.lines.items()}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from telemetry_makers import Stream, view
 
 from trainspec_validate.cli.validate import command
-from trainspec_validate.telemetry.incidents import MOST, incidents
+from trainspec_validate.telemetry.covered import MOST, incidents
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "v1" / "report.schema.json"
 REPORT_SCHEMA = json.loads(SCHEMA.read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from itertools import pairwise
 from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, check
 from trainspec_conformance.criteria.checkpoints import resumes
 from trainspec_conformance.criteria.trajectory import Step, final_steps, steps
-from trainspec_conformance.records import Damaged, Ended, Entry, Started, Stored, Unread, Waited
+from trainspec_conformance.records import Damaged, Ended, Entry, Injected, Started, Stored, Unread, Waited
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Restore, Save
@@ -88,6 +88,41 @@ def loss_follows_values(case: Case, criterion: Criterion) -> Iterator[Problem]:
             yield Problem(f"{message} by the factor {factor:.3f}", entries)
     if seen != {True, False}:
         raise _not_arrived(case, "no resume followed a new manifest, or none a change of values")
+
+
+@check("recovery-follows-values")
+def recovery_follows_values(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """After a change of values in a running job, a recovery from them does not repeat the loss of before."""
+    struck = [entry.seconds for entry, record in case.trial.of(Injected) if record.kind == "kill"]
+    changes = [
+        record
+        for entry, record in case.trial.of(Damaged, case.trial.start_seconds)
+        if record.factor != 1.0 and struck and entry.seconds < struck[-1]
+    ]
+    if not changes:
+        raise _not_arrived(case, "no values were changed while the job ran, or no process was killed afterwards")
+    name, restored = changes[-1].checkpoint, case.trial.restores(struck[-1])
+    if not restored:
+        raise CannotJudgeError("no rank reported from which state it recovered")
+    entry, state = restored[0]
+    if state.source != "checkpoint" or state.checkpoint != name:
+        message = f"it continued from step {state.step} ({state.checkpoint or state.source}), not from {name}"
+        yield Problem(f"the recovery was not judged: {message}", (entry,), is_remark=True)
+        return
+    saved = [save.attempt for _, save in case.trial.saves("committed") if save.checkpoint == name]
+    before = steps(case.trial).get((saved[-1] if saved else -1, state.step + 1))
+    after = steps(case.trial).get((state.attempt, state.step + 1))
+    if before is None or after is None:
+        raise CannotJudgeError(f"step {state.step + 1} was not seen before and after the recovery")
+    if _difference(after, before) <= NOISE * _noise(case):
+        message = f"the loss of step {state.step + 1} is {after.loss!r} after the recovery, {before.loss!r} before"
+        yield Problem(f"{message} all values of {name} were changed", (after.entry, before.entry))
+
+
+def _noise(case: Case) -> float:
+    """Largest difference between a resume from unchanged values and the baseline run."""
+    found = [_difference(mine, theirs) for factor, mine, theirs, _ in _first_steps(case) if factor == 1.0]
+    return max(found, default=0.0) or LEAST_DIFFERENCE / NOISE
 
 
 def _stored_before_change(view: View) -> dict[str, tuple[Entry, Stored]]:

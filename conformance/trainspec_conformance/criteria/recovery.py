@@ -202,6 +202,19 @@ def blamed_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
             yield Problem(f"rank {record.rank} is blamed, the fault was on rank {struck[0]}", (entry,))
 
 
+@check("blames-no-other-rank")
+def blames_no_other_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A report that names a rank for a fault names one that the suite struck."""
+    struck = {rank for _, one in case.trial.injections() for rank in one.ranks}
+    if not struck:
+        raise CannotJudgeError("no fault of a rank was brought about")
+    for entry, record in case.trial.faults():
+        if record.rank is not None and record.rank not in struck:
+            message = f"rank {record.rank} is blamed, the fault was on rank {min(struck)}"
+            yield Problem(message, (entry,))
+            return
+
+
 @check("no-orphans")
 def no_orphans(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """No process of the stack is left after its end."""

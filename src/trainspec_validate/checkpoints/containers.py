@@ -20,6 +20,9 @@ _ENTRY: Final = re.compile(rb"PK\x01\x02.{42}([\w./-]{1,100}\.(?:pth|pt|ckpt|pkl
 
 Those before the last may be of a container in the container.
 """
+_STABLE_BASELINES: Final = b"_stable_baselines3_version"
+"""Entry next to `data`, in which `load` unpickles rates and classes whatever it is asked for:
+https://github.com/DLR-RM/stable-baselines3/blob/v2.3.2/stable_baselines3/common/save_util.py, json_to_data"""
 _MESSAGE: Final = re.compile(rb"[\x81-\x8f][\xa1-\xbf\xd9]|[\xde\xdf]\x00")
 """A mapping with a text as its first key, as Flax saves state under a name without an end."""
 _CONTAINERS: Final = {
@@ -56,7 +59,10 @@ def unnamed_state(path: Path) -> str:
             start = file.read(2)
             if is_archive:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _DIRECTORY_BYTES))
-                found = _ENTRY.findall(file.read(_DIRECTORY_BYTES)) if start == b"PK" else []
+                directory = file.read(_DIRECTORY_BYTES) if start == b"PK" else b""
+                if _STABLE_BASELINES in directory:
+                    return "is of Stable-Baselines3, whose loader runs the functions that its settings hold as pickles"
+                found = _ENTRY.findall(directory)
                 return f"is an archive with {found[-1].decode()}, and its files are not looked at" if found else ""
     except OSError:
         return ""

@@ -24,7 +24,7 @@ _NUM_FORMS = 4
 """Numbers in a path that are equal to the step and each may be something else."""
 _OF_STEP = "N"
 _NEEDED = re.compile(
-    r"(?:^|/)(?:[^/]*config\.json|[^/]*\.index\.json|running_states\.json|modules\.json|params\.json|model_config\.yaml)$"
+    r"(?:^|/)(?:[^/]*config\.json|[^/]*\.index\.json|running_states\.json|modules\.json|params\.json|model_config\.yaml|_sharding)$"
 )
 """Files in JSON or YAML without which loaders build no model, or find no shard, and which no evaluation adds."""
 _RANK = re.compile(
@@ -32,6 +32,7 @@ _RANK = re.compile(
     r"__\d{1,7}_(?=\d{1,7}\.distcp)",
     re.ASCII,
 )
+_RANDOM_STATE = re.compile(r"(?:^|/)(?:rng_state|random_states)_(?P<rank>\d{1,7})\.(?:pth|pkl)$", re.ASCII)
 _SIZES = ("world_size", "num_ranks", "num_processes", "args.world_size")
 """Keys of the number of ranks that saved a state."""
 _NUM_SIZES = 64
@@ -62,8 +63,11 @@ def lacking(checkpoint: Checkpoint, older: Sequence[Saved]) -> Iterator[str]:
         checkpoint: as it was read.
         older: those before it, from the newest on.
     """
-    older = [each for each in older if _is_of_a_series(checkpoint, each)]
+    older = [each for each in older if is_of_a_series(checkpoint, each)]
     if checkpoint.manifest or not older:
+        return
+    if gaps := _ranks_without_random_state(checkpoint, older[0]):
+        yield f"{gaps[0]} is missing, which {older[0][0].name} has, and the random state of a later rank is there"
         return
     own = _files(checkpoint)
     present = {form for forms in own.state for form in forms} | own.needed
@@ -79,12 +83,19 @@ def lacking(checkpoint: Checkpoint, older: Sequence[Saved]) -> Iterator[str]:
         yield words
 
 
+def _ranks_without_random_state(checkpoint: Checkpoint, older: Saved) -> list[str]:
+    """Files of random state for ranks before the last, which the checkpoint before has."""
+    ranks = {path: int(match["rank"]) for path in checkpoint.files if (match := _RANDOM_STATE.search(path))}
+    there = {path: int(match["rank"]) for path in inventory(*older).files if (match := _RANDOM_STATE.search(path))}
+    return sorted(path for path in there if path not in ranks and there[path] < max(ranks.values(), default=0))
+
+
 def forms_of_state(checkpoint: Checkpoint) -> set[str]:
     """The paths of files of state, with a sign in place of the step."""
     return {max(forms, key=lambda form: form.count(_OF_STEP)) for forms in _files(checkpoint).state}
 
 
-def _is_of_a_series(checkpoint: Checkpoint, older: Saved) -> bool:
+def is_of_a_series(checkpoint: Checkpoint, older: Saved) -> bool:
     """Whether names differ in numbers only; directories of other names are of other runs."""
     root, files = older
     names = (*(files or ()), root.name)

@@ -42,8 +42,13 @@ def lone_value(path: Path) -> str:
             content = _of_archive(path) if start == _ZIP_START else _of_pickles(file)
     except (OSError, UnreadableError):
         return ""
-    is_sound = content is not None and not (content.denied or content.functions or content.misfits.number)
-    return _words(content.value) if content is not None and is_sound else ""
+    return words_of(content) if content is not None else ""
+
+
+def words_of(content: Content) -> str:
+    """The one value of a pickle, in words; empty for a state, for code and for damage."""
+    is_sound = not (content.denied or content.functions or content.misfits.number)
+    return _words(content.value) if is_sound else ""
 
 
 def _of_archive(path: Path) -> Content | None:

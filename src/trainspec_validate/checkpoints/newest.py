@@ -27,7 +27,8 @@ from trainspec_validate.checkpoints.inventory import Group, find, inventory, wit
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
-from trainspec_validate.checkpoints.lone_values import NOTHING, lone_value
+from trainspec_validate.checkpoints.lone_values import NOTHING
+from trainspec_validate.checkpoints.lost_tensors import changed_tensors, lost_tensors
 from trainspec_validate.checkpoints.opening import read_small
 from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.progress import hold_the_same
@@ -72,8 +73,7 @@ Code = Literal["listed", "classes", "any"]
 """Names that pickles may contain: plain state; also classes, which are noted; or anything, which is noted."""
 _AGAIN = ", which unpickles a tensor once more; torch.save writes it without"
 """Of a tensor that `pickle.dump` wrote."""
-_COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})
-"""Pointers that their programs write once a save is complete."""
+_COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})  # written once a save is complete
 _COMMON_STATE = "recipe_state"
 """Directory of the optimizer and the progress of torchtune, for the newest of the directories with weights next to it:
 https://github.com/meta-pytorch/torchtune/blob/7844b669c6d3cd83e120f47bac28089dbcc1afb6/torchtune/training/checkpointing/_checkpointer.py"""
@@ -332,7 +332,7 @@ def _judge(
         faults += (f"{checkpoint.place(place)}: {words}" for place, words in counted_ahead(checkpoint, _read(older)))
     if not faults:
         lacks = lacking(checkpoint, [(each.root, each.files) for each in older[:NUM_COMPARED]])
-        faults += (f"{checkpoint.name}: {words}" for words in lacks)
+        faults += (f"{checkpoint.name}: {words}" for words in (*lacks, *lost_tensors(checkpoint, list(_read(older)))))
     if not faults:
         faults += (f"{checkpoint.place(path)}: {words}" for path, words in borrowed(checkpoint, terms.beside))
         faults += (f"{checkpoint.name}: {words}" for words in copied_from(checkpoint, [each.root for each in older]))
@@ -342,11 +342,11 @@ def _judge(
     faults += () if faults else _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:
-        behind = [*counted_behind(checkpoint, _read(older)), *not_compared(checkpoint, list(_read(older)))]
-        notes += [f"{checkpoint.place(place)}: {words}" for place, words in behind]
+        before = list(_read(older))
+        for note in (counted_behind, not_compared, changed_tensors):
+            notes += [f"{checkpoint.place(place)}: {words}" for place, words in note(checkpoint, before)]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
-    sealed = checkpoint.sealed
-    notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.unread.items() if path not in sealed]
+    notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.uncovered]
     if checkpoint.manifest is None:
         notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
     return Judgement(path, tuple(faults), tuple(notes))
@@ -401,7 +401,7 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
-    elif checkpoint.formats == ["torch.save"] and all(lone_value(checkpoint.root / path) == NOTHING for path in state):
+    elif checkpoint.formats == ["torch.save"] and checkpoint.empty.issuperset(state):
         yield f"{checkpoint.place(state[0]) if state else checkpoint.name}: the file holds {NOTHING}, so no state"
     elif checkpoint.manifest is None and not checkpoint.pieces and not checkpoint.value_bytes:
         archives = (path for path in checkpoint.unread if path.lower().endswith(".zip"))

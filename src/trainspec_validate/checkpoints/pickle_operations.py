@@ -6,7 +6,8 @@ import errno
 import io
 import pickletools
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -15,11 +16,17 @@ from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS
 from trainspec_validate.checkpoints.pickle_values import Skipped
 from trainspec_validate.system.budget import Count
 
-_CODES: dict[bytes, tuple[str, Any]] = {
-    operation.code.encode("latin-1"): (operation.name, operation.arg and operation.arg.reader)
+_FIXED = {"uint1": "<B", "uint2": "<H", "int4": "<i", "uint4": "<I", "uint8": "<Q", "float8": ">d"}
+"""Forms of arguments with a fixed size, by their names in `pickletools`."""
+_CODES: dict[bytes, tuple[str, struct.Struct | None, Any]] = {
+    operation.code.encode("latin-1"): (
+        operation.name,
+        struct.Struct(_FIXED[operation.arg.name]) if operation.arg and operation.arg.name in _FIXED else None,
+        operation.arg and operation.arg.reader,
+    )
     for operation in pickletools.opcodes
 }
-"""Name of each operation, and what reads its argument."""
+"""Name of each operation, the form of its argument where the size is fixed, and what reads it."""
 _MAX_HELD_BYTES = 65_536
 """Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
 # What Python takes for a value of each operation, at most, with its slots on the stack; measured with 3.11.
@@ -98,25 +105,32 @@ class _Source:
 
 def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """The name and the argument of each operation, as `pickletools.genops` gives them, in bounded memory."""
-    source, take = _Source(file), file.read
+    source, take, known_as = _Source(file), file.read, _CODES.get
     while code := take(1):
-        known = _CODES.get(code)
+        known = known_as(code)
         if known is None:
             raise ValueError(f"the operation {code!r} is unknown")
-        name, reader = known
-        argument: Any = None
-        if reader is pickletools.read_uint1:
-            argument = take(1)[0]
-        elif reader is not None:
-            try:
-                argument = reader(source)
-            except _SkippedError as skipped:
-                argument = Skipped(skipped.num_bytes)
-                if name in {"PUT", "GET"}:
-                    argument = int(source.line.strip().lstrip(b"0") or b"0")  # after zeros; none is larger
-            except ValueError as error:
-                argument = _read_otherwise(name, source.line, error)
-        yield name, argument
+        name, form, reader = known
+        if reader is None:
+            yield name, None
+        elif form is not None:
+            content = take(form.size)
+            if len(content) < form.size:
+                raise ValueError(f"the file ends within the operation {name}")
+            yield name, form.unpack(content)[0]
+        else:
+            yield name, _argument(name, reader, source)
+
+
+def _argument(name: str, reader: Callable[[Any], Any], source: _Source) -> Any:
+    try:
+        return reader(source)
+    except _SkippedError as skipped:
+        if name in {"PUT", "GET"}:
+            return int(source.line.strip().lstrip(b"0") or b"0")  # after zeros; none is larger
+        return Skipped(skipped.num_bytes)
+    except ValueError as error:
+        return _read_otherwise(name, source.line, error)
 
 
 def _read_otherwise(name: str, line: bytes, error: ValueError) -> Any:

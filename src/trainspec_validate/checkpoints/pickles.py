@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickletools
 import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, BinaryIO
@@ -11,10 +12,18 @@ from trainspec_validate.checkpoints.calls import run_by_call
 from trainspec_validate.checkpoints.extents import Misfits, misfit_of_call, misfit_of_state
 from trainspec_validate.checkpoints.functions import RETURNED, Way, class_inside, runs_by_name
 from trainspec_validate.checkpoints.held import STORED, is_only_called, misfills, stores_function, stores_method
-from trainspec_validate.checkpoints.limits import PICKLE_LOOKS, PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
+from trainspec_validate.checkpoints.limits import (
+    ALL_OPERATIONS,
+    PICKLE_LOOKS,
+    PICKLE_OPERATIONS,
+    PICKLE_VALUE_BYTES,
+    SPENT,
+    within,
+)
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickle_operations import COSTS, FETCHES, LITERALS, Fetched, fetched, operations
+from trainspec_validate.checkpoints.pickle_stack import Stack
 from trainspec_validate.checkpoints.pickle_values import (
     MOST_FIELDS,
     SLOT_BYTES,
@@ -34,7 +43,7 @@ from trainspec_validate.checkpoints.pickle_values import (
     size_of,
 )
 from trainspec_validate.checkpoints.signatures import misfit_of_arguments
-from trainspec_validate.system.budget import Count
+from trainspec_validate.system.budget import Count, OverLimitError
 
 _MAX_PROTOCOL = 5
 NUMPY_START = b"\x93NUMPY"
@@ -50,18 +59,17 @@ _NUMBERS_AN_OPERATION = 10
 """Numbers of the memo that are plausible; CPython reserves 16 bytes for each up to the largest, used or not."""
 
 
-class _Mark:
-    """Where a group on the stack begins."""
-
-
-_MARK = _Mark()
 _FILLING = frozenset({"APPEND", "APPENDS", "ADDITEMS", "SETITEM", "SETITEMS", "BUILD"})
 """Operations that give something to the value below, and take it off the stack first."""
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
 
-class Machine:
+class Machine(Stack):
     """Follows the operations of one pickle over inert values."""
+
+    frame_end = 0
+    current = ""
+    """The operation that is followed."""
 
     def __init__(
         self, records: Collection[str] = (), fetched: Fetched | None = None, *, is_tolerant: bool = False
@@ -74,6 +82,7 @@ class Machine:
             fetched: numbers under which the pickle fetches values again; no others are remembered where there are
                 `records`.
         """
+        super().__init__()
         self.is_tolerant = is_tolerant
         self.records = frozenset(records)
         self.fetched = fetched or Fetched()
@@ -88,18 +97,16 @@ class Machine:
         self.layouts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.texts: dict[str, str] = {}
         """Texts of fields."""
-        self.stack: list[Any] = []
         self.memo: list[Any] = []
         self.sparse_memo: dict[int, Any] = {}
         """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
-        self.functions: dict[str, None] = {}
-        self.only_called: set[Name] = set()  # and never part of another value
         self.references: list[Any] = []
         """What persistent ids say."""
         self.misfits = Misfits()
         self.is_called = False
         """Whether anything would be called."""
+        self.most_operations = PICKLE_OPERATIONS.most
         self.operations, self.looks = Count(PICKLE_OPERATIONS), Count(PICKLE_LOOKS)
         self.value_bytes = Count(PICKLE_VALUE_BYTES)
         self.value_bytes.add(len(self.fetched.marks))
@@ -111,35 +118,55 @@ class Machine:
             OverLimitError: the pickle has more operations or values than the limits.
             UnreadableError: it breaks the format.
         """
-        frame_end, stack, value_bytes, name = 0, self.stack, self.value_bytes, ""
-        most_operations, most_bytes = PICKLE_OPERATIONS.most, PICKLE_VALUE_BYTES.most
+        before, spent = self.operations.used, SPENT.get()
+        left = ALL_OPERATIONS.most - spent.used if spent else PICKLE_OPERATIONS.most
+        self.most_operations = min(PICKLE_OPERATIONS.most, before + left)
         try:
-            for number, (name, argument) in enumerate(operations(file), start=int(self.operations.used) + 1):
-                self.operations.used = number
-                value_bytes.used += COSTS.get(name, SLOT_BYTES)
-                if argument is not None and name not in FETCHES:
-                    value_bytes.used += sys.getsizeof(argument)
-                if number > most_operations or value_bytes.used > most_bytes:  # no call for each: this loop is long
-                    PICKLE_OPERATIONS.check(number)
-                    PICKLE_VALUE_BYTES.check(value_bytes.used)
-                if name in LITERALS and type(argument) is not Skipped:
-                    stack.append(argument)
-                elif name in _OPERATIONS and name not in _FILLING:
-                    _OPERATIONS[name](self, argument)
-                elif name in {"STOP", "FRAME"}:
-                    if file.tell() < frame_end and not self.is_tolerant:
-                        raise ValueError("a frame states more bytes than it has")
-                    frame_end = file.tell() + (argument or 0)
-                    if name == "STOP":
-                        return self._pop()
-                else:
-                    self._take(name, argument)
+            return self._follow(file)
         except ValueError as error:
             raise UnreadableError(f"is no pickle that can be followed: {error}") from error
         except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            words = f"the operation {name} is not given what it takes"
+            words = f"the operation {self.current} is not given what it takes"
             raise UnreadableError(f"is no pickle that can be followed: {words}") from error
-        raise UnreadableError("is no pickle that can be followed: it has no end")
+        finally:
+            if spent:
+                spent.used += self.operations.used - before
+
+    def _follow(self, file: BinaryIO) -> Any:
+        """The value at the end; the loop is as short as it can be, as each operation takes it."""
+        stack, value_bytes, counted, size_of_argument = self.stack, self.value_bytes, self.operations, sys.getsizeof
+        most_operations, most_bytes, first = self.most_operations, PICKLE_VALUE_BYTES.most, int(counted.used) + 1
+        for number, (name, argument) in enumerate(operations(file), start=first):
+            counted.used, self.current = number, name
+            cost, kind, action = _STEPS[name]
+            value_bytes.used += cost if argument is None or kind == _FETCH else cost + size_of_argument(argument)
+            if number > most_operations or value_bytes.used > most_bytes:
+                self._refuse(number)
+            if kind == _CONSTANT:
+                stack.append(action)
+            elif kind == _LITERAL and type(argument) is not Skipped:
+                stack.append(argument)
+            elif kind <= _ACTION:
+                action(self, argument)
+            elif name == "STOP":
+                self._check_frame(file, None)
+                return self._pop()
+            elif name == "FRAME":
+                self._check_frame(file, argument)
+            else:
+                self._take(name, argument)
+        raise ValueError("it has no end")
+
+    def _refuse(self, number: int) -> None:
+        PICKLE_OPERATIONS.check(number)
+        PICKLE_VALUE_BYTES.check(self.value_bytes.used)
+        raise OverLimitError(ALL_OPERATIONS)
+
+    def _check_frame(self, file: BinaryIO, size: int | None) -> None:
+        place = file.tell()
+        if place < self.frame_end and not self.is_tolerant:
+            raise ValueError("a frame states more bytes than it has")
+        self.frame_end = place + (size or 0)
 
     def _take(self, name: str, argument: Any) -> None:
         try:
@@ -148,22 +175,9 @@ class Machine:
             if not self.is_tolerant or name not in _FILLING:
                 raise
 
-    def _top(self) -> Any:
-        """The top; a mark is no value."""
-        if not self.stack or self.stack[-1] is _MARK:
-            raise ValueError("a value is taken where there is none")
-        return self.stack[-1]
-
-    def _pop(self) -> Any:
-        """The top, taken away."""
-        self._top()
-        return self.stack.pop()
-
     def _step(self, name: str, argument: Any) -> None:
         if name in _OPERATIONS:
             _OPERATIONS[name](self, argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
         elif name in LITERALS:
             if name in {"INT", "LONG"} and not self.is_tolerant:
                 raise ValueError("a number has more digits than loaders read")
@@ -171,24 +185,8 @@ class Machine:
         elif name == "PROTO":
             if argument > _MAX_PROTOCOL:
                 raise ValueError(f"protocol {argument} is unknown")
-        elif name != "FRAME":
+        else:
             raise ValueError(f"operation {name} is not among those of checkpoints")
-
-    def _group(self) -> list[Any]:
-        """What stands above the last mark; both are taken away."""
-        place = next((n for n in range(len(self.stack) - 1, -1, -1) if self.stack[n] is _MARK), None)
-        if place is None:
-            raise ValueError("a group has no begin")
-        found = self.stack[place + 1 :]
-        del self.stack[place:]
-        return self._held(found) if self.only_called else found
-
-    def _held(self, taken: list[Any]) -> list[Any]:
-        """Values that become part of another one; some names may only be called."""
-        for one in taken:
-            if type(one) is Name and one in self.only_called:
-                self.functions[str(one)] = None
-        return taken
 
     def _name(self, module: Any, name: Any) -> Name:
         if not isinstance(module, str) or not isinstance(name, str):
@@ -304,12 +302,6 @@ class Machine:
             self.held_bytes += _MEMO_BYTES + flat_bytes(value)
         return self.texts.setdefault(value, value)
 
-    def drop(self) -> None:
-        """Take the top away, a mark too."""
-        if not self.stack:
-            raise ValueError("a value is taken where there is none")
-        self.stack.pop()
-
     def duplicate(self, _argument: Any) -> None:
         """The top once more."""
         top = self._top()
@@ -411,20 +403,6 @@ class Machine:
         if type(self._top()) is Inert and (found := misfills(self._top(), keys or [], values)):
             self.functions[found] = None
 
-    def take(self, size: int) -> list[Any]:
-        """The topmost values, taken away."""
-        if size > len(self.stack):
-            raise ValueError("a value is taken where there is none")
-        taken = self.stack[len(self.stack) - size :]
-        if any(one is _MARK for one in taken):
-            raise ValueError("a value is taken where there is none")
-        del self.stack[len(self.stack) - size :]
-        return self._held(taken) if self.only_called else taken
-
-    def group(self) -> list[Any]:
-        """The group, taken away."""
-        return self._group()
-
     def map_group(self) -> None:
         """The group as a mapping."""
         taken = self._group()
@@ -455,7 +433,7 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     "MEMOIZE": Machine.memoize,
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine.get),
     **dict.fromkeys(("PERSID", "BINPERSID"), Machine.persist),
-    "MARK": lambda machine, _: machine.stack.append(_MARK),
+    "MARK": Machine.mark,
     "POP": lambda machine, _: machine.drop(),
     "POP_MARK": lambda machine, _: machine.group().clear(),
     "DUP": Machine.duplicate,
@@ -475,6 +453,24 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     "SETITEM": lambda machine, _: machine.assign(machine.take(2)),
     "SETITEMS": lambda machine, _: machine.assign(machine.group()),
 }
+
+
+_FETCH, _ACTION, _CONSTANT, _LITERAL, _OTHER = range(5)
+
+
+def _step_of(name: str) -> tuple[int, int, Any]:
+    """What an operation costs, how it is followed, and what follows it."""
+    cost = COSTS.get(name, SLOT_BYTES)
+    if name in _CONSTANTS:
+        return cost, _CONSTANT, _CONSTANTS[name]
+    if name in LITERALS:
+        return cost, _LITERAL, None
+    if name not in _OPERATIONS or name in _FILLING:
+        return cost, _OTHER, None
+    return cost, _FETCH if name in FETCHES else _ACTION, _OPERATIONS[name]
+
+
+_STEPS = {operation.name: _step_of(operation.name) for operation in pickletools.opcodes}
 
 
 def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainspec_validate.checkpoints.boundary import failure
-from trainspec_validate.checkpoints.crc32c import Running, masked
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.protobuf import varint
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.system import threads
+from trainspec_validate.system.crc32c import Running, masked
 from trainspec_validate.system.process import memory_of_the_machine
 
 BLOCK_BYTES = 1 << 20

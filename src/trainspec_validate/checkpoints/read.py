@@ -9,6 +9,8 @@ from trainspec_validate.checkpoints.formats import read_all
 from trainspec_validate.checkpoints.formats.manifest import listed_in
 from trainspec_validate.checkpoints.inventory import Group, inventory
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, lacking
+from trainspec_validate.checkpoints.limits import as_one_checkpoint
+from trainspec_validate.checkpoints.lost_tensors import lost_tensors
 from trainspec_validate.checkpoints.pointers import note_unreached, pointers
 from trainspec_validate.checkpoints.saves import Saved, in_order
 from trainspec_validate.checkpoints.twins import stale_weights
@@ -22,7 +24,8 @@ _NUM_OTHERS = 16
 def read_checkpoint(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
     """One checkpoint with all that its formats say; `names` are its files where it is no directory, if known."""
     checkpoint = inventory(root, names)
-    read_all(checkpoint)
+    with as_one_checkpoint():
+        read_all(checkpoint)
     return checkpoint
 
 
@@ -70,7 +73,8 @@ def _note_lacking(group: Group, found: Sequence[Checkpoint]) -> None:
         for path, words in counted_behind(newest, stepped[-2:-1]):
             newest.doubts[path] = (words, "look for a file of another save, unless the optimizer was made anew")
         before = [_place(group, one) for one in reversed(stepped[:-1])][:NUM_COMPARED]
-        for words in lacking(newest, before):
+        older = stepped[-2 : -2 - NUM_COMPARED : -1]
+        for words in (*lacking(newest, before), *lost_tensors(newest, older)):
             newest.doubts[""] = (f"may be none to resume from: {words}", "resume from an earlier checkpoint")
 
 

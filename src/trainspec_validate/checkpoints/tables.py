@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from trainspec_validate.checkpoints.crc32c import crc32c, unmasked
 from trainspec_validate.checkpoints.limits import (
     TABLE_BLOCK_BYTES,
     TABLE_BYTES,
@@ -19,6 +18,7 @@ from trainspec_validate.checkpoints.limits import (
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.protobuf import varint
 from trainspec_validate.system.budget import Count
+from trainspec_validate.system.crc32c import crc32c, unmasked
 
 # https://github.com/google/leveldb/blob/main/doc/table_format.md; TensorFlow: tsl/lib/io/format.h
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)

@@ -23,7 +23,7 @@ _ANY = (*STATE_SUFFIXES, ".distcp")
 _NUM_BEFORE = 2
 """Checkpoints before one whose shards are compared with its own."""
 _WEIGHTS = re.compile(
-    r"(?:^|/)(?:[^/]*\.safetensors|(?:model|modeling|weights)/(?:[^/]+/)*[^/]+\.(?:pt|pth|bin)|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt)$"
+    r"(?:^|/)(?:[^/]*\.safetensors|(?:model|modeling|weights)/(?:[^/]+/)*[^/]+\.(?:pt|pth|bin)|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt|pytorch_model_fsdp_\d+/[^/]+\.distcp)$"
 )
 
 _NO_WEIGHTS = re.compile(
@@ -144,6 +144,7 @@ def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[st
     part next to a frozen one counts.
     """
     optimizers = [path for path, said in checkpoint.said.items() if said.optimizer_step and not _WEIGHTS.search(path)]
+    optimizers += [path for path in checkpoint.moments if not _WEIGHTS.search(path)]
     weights = _weights(checkpoint) if optimizers and not checkpoint.is_bundle else []
     for other in others if weights else ():
         pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
@@ -167,7 +168,7 @@ def _weights(checkpoint: Checkpoint) -> list[str]:
     """The files of weights; none where there are no such names."""
     if not any(map(_WEIGHTS.search, checkpoint.files)):
         return []
-    state = (path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES))
+    state = (path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES) or _WEIGHTS.search(path))
     return [path for path in state if _WEIGHTS.search(path) or not _NO_WEIGHTS.search(path)]
 
 

@@ -160,6 +160,8 @@ class Checkpoint:
     """Whether the manifest of a directory above lists every file of it."""
     unread: dict[str, str] = field(default_factory=dict)
     """Files that no reader judges and that may hold code, and why."""
+    programs: set[str] = field(default_factory=set)
+    """Those of them with code that a loader runs where it is asked to, which no digest makes safe."""
     doubts: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Files that a reader cannot decide on, with the fact and what to do."""
     manifest_digest: str = ""
@@ -176,6 +178,8 @@ class Checkpoint:
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
     stated: dict[str, dict[str, int]] = field(default_factory=dict)
     """Counts of steps and epochs under any such key, by the paths of files: what they count is not known."""
+    empty: set[str] = field(default_factory=set)
+    """Files of `torch.save` and pickles that hold no tensor and no mapping."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
@@ -202,6 +206,12 @@ class Checkpoint:
     def sealed(self) -> frozenset[str]:
         """Files that the manifest holds a digest of."""
         return frozenset(file.path for file in self.manifest.files) if self.manifest else frozenset()
+
+    @property
+    def uncovered(self) -> list[tuple[str, str]]:
+        """Files that nothing judges or covers, or whose code runs on request, and why."""
+        sealed = self.sealed - self.programs
+        return [(path, why) for path, why in self.unread.items() if path not in sealed]
 
     @property
     def is_complete(self) -> bool:

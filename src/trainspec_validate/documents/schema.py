@@ -1,16 +1,15 @@
-"""Judges a plain value against a published schema."""
+"""Judges a plain value against a published schema, a large one in pieces, so that its errors fit into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from itertools import islice
 from operator import getitem
 from typing import Any
 
 from trainspec_validate.documents.keys import Unknown, key_paths, unknown_key
-from trainspec_validate.documents.schema_chunks import MOST_CHARACTERS, pieces
 from trainspec_validate.documents.schema_messages import bad_keys, missing_keys, shown, value_message
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.requirements import DATA_DIRECTORY
@@ -25,6 +24,14 @@ ABSENT = "TS-DOC-006"
 MAX_ALIKE = 3
 """Entries of a list that lack the same keys and are reported one by one."""
 _MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are listed"
+_MAX_ITEMS = 20
+"""Items of a list that one piece holds; lists are in lists, so the values of a piece grow with its square."""
+_MAX_KEYS = 1_000
+"""Keys of a mapping that a piece holds; no mapping with declared keys comes near."""
+_MOST_CHARACTERS = 4_096
+"""Characters at each end of a text that a piece holds; no text with a limit may have more. Errors repeat their text."""
+_FREE = "extensions"
+"""Key whose values the schemas leave alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,7 @@ def _is_small(data: Any) -> bool:
     while pending and found <= MAX_VALUES_AT_ONCE:
         value = pending.pop()
         found += 1
-        if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+        if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
             return False
         if isinstance(value, (dict, list)):
             pending.extend(islice(value.values() if isinstance(value, dict) else value, MAX_VALUES_AT_ONCE + 1))
@@ -125,7 +132,7 @@ def _is_small(data: Any) -> bool:
 
 def _errors_in_pieces(validator: Any, data: Any) -> Iterator[tuple[Any, Pointer]]:
     """The errors of a large document with their places, a few at a time."""
-    for piece in pieces(data):
+    for piece in _pieces(data):
         for error in validator.iter_errors(piece.data):
             pointer = piece.place(tuple(error.instance_path))
             if pointer is None or (error.kind.name == "required" and pointer in piece.shortened):
@@ -167,7 +174,7 @@ class _Findings:
                     self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
         else:
             value = error.instance
-            is_cut = isinstance(value, str) and len(value) > MOST_CHARACTERS
+            is_cut = isinstance(value, str) and len(value) > _MOST_CHARACTERS
             self.value(keyword, pointer, reduce(getitem, pointer, self.data) if is_cut else value, trail)
 
     def take_first(self, validator: Any, data: Any) -> None:
@@ -299,3 +306,73 @@ def _owner(schema: Mapping[str, Any], trail: list[Mapping[str, Any]], keyword: s
             return str(subschema["x-requirement"])
     by_keyword: Mapping[str, str] = schema["x-requirements"]
     return by_keyword.get(keyword, by_keyword["type"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A small value, and its place in the large one.
+
+    The first piece is an outline: everything, with the first items of each long list. Every other holds nothing but
+    some further items of one list, wrapped in the keys that lead there.
+    """
+
+    data: Any
+    path: Pointer | None = None
+    """The list whose items these are; None for the outline."""
+    start: int = 0
+    shortened: frozenset[Pointer] = field(default_factory=frozenset)
+    """Mappings that were cut: a key that such a piece lacks may well be there."""
+
+    def place(self, pointer: Pointer) -> Pointer | None:
+        """The place in the large value; None where only the wrapping of the piece is concerned."""
+        if self.path is None:
+            return pointer
+        depth = len(self.path)
+        if len(pointer) <= depth:
+            return None
+        return (*self.path, self.start + int(pointer[depth]), *pointer[depth + 1 :])
+
+
+def _pieces(data: Any) -> Iterator[_Piece]:
+    """The outline of a value, then the rest of its long lists."""
+    shortened: set[Pointer] = set()
+    outline = _outline(data, (), shortened)
+    yield _Piece(outline, shortened=frozenset(shortened))
+    for path, items in _long_lists(data, ()):
+        for start in range(_MAX_ITEMS, len(items), _MAX_ITEMS):
+            part = [_outline(item, (), set()) for item in items[start : start + _MAX_ITEMS]]
+            yield _Piece(_wrapped(part, path), path, start)
+
+
+def _outline(value: Any, pointer: Pointer, shortened: set[Pointer]) -> Any:
+    if isinstance(value, dict):
+        if len(value) > _MAX_KEYS:
+            shortened.add(pointer)
+        kept = islice(value.items(), _MAX_KEYS)
+        if pointer == (_FREE,):
+            return {key: 0 for key, _ in kept}
+        return {key: _outline(item, (*pointer, key), shortened) for key, item in kept}
+    if isinstance(value, list):
+        return [_outline(item, (*pointer, i), shortened) for i, item in enumerate(islice(value, _MAX_ITEMS))]
+    if isinstance(value, str) and len(value) > 2 * _MOST_CHARACTERS:
+        return value[:_MOST_CHARACTERS] + value[-_MOST_CHARACTERS:]
+    return value
+
+
+def _long_lists(value: Any, pointer: Pointer) -> Iterator[tuple[Pointer, list[Any]]]:
+    if isinstance(value, dict) and pointer != (_FREE,):
+        for key, item in islice(value.items(), _MAX_KEYS):
+            yield from _long_lists(item, (*pointer, key))
+    elif isinstance(value, list):
+        if len(value) > _MAX_ITEMS:
+            yield pointer, value
+        for i, item in enumerate(value):
+            if isinstance(item, (dict, list)):
+                yield from _long_lists(item, (*pointer, i))
+
+
+def _wrapped(items: list[Any], path: Pointer) -> Any:
+    value: Any = items
+    for step in reversed(path):
+        value = [value] if isinstance(step, int) else {step: value}
+    return value

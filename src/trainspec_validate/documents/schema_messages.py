@@ -40,6 +40,8 @@ _TIGHT_COMMENT = re.compile(r"([^\s#]+)#").match
 _PLACEHOLDER = re.compile(r"\$\{|\{\{|<[^<>]+>|\$[A-Z]")
 _LIKELY_FACTORS: Final = {"By": ("GB", 10**9), "{flop}/s": ("TFLOP/s", 10**12), "By/s": ("GB/s", 10**9)}
 _MAX_SHOWN: Final = 60
+_LEAST_WHOLE_COUNT: Final = 1000
+"""Least parameters of a model; smaller numbers are counted in millions or billions."""
 _TINY: Final = 1e-6
 _MAX_KEYS_LISTED: Final = 8
 
@@ -238,6 +240,8 @@ def _range_message(keyword: str, value: Any, subschema: Schema) -> tuple[str, st
             parts.append(f"{written(value)} {name} is {written(value * factor)}")
     if unit in {"", "1"} and not small and bound == 1 and 1 < value <= 100:
         parts.append(f"a share, not per cent: {written(value)} % is {written(value / 100)}")
+    if unit == "1" and small and bound == _LEAST_WHOLE_COUNT and value > 0:
+        parts.append(f"write the whole count: {written(value * 1e6)} for millions, {written(value * 1e9)} for billions")
     return message, ": ".join(parts or [_range_help(subschema)])
 
 

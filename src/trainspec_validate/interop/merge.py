@@ -1,9 +1,9 @@
-"""Joins the facts of several files about one machine or plan, and reports where they disagree."""
+"""Joins the facts of several files about one machine or plan, decides which of two stays, and reports disagreement."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,15 @@ from trainspec_validate.documents.types.model import Model
 from trainspec_validate.interop.completion import complete
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Kind, Remark, Unknown
 from trainspec_validate.interop.lone_node import drop_lone_node
-from trainspec_validate.interop.precedence import Inputs, Side, drop_outdated, forget, prefer, value_at
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.performance.derived.families import TRANSFORMERS, foreign_keys, shape_lacks
 
 _APPENDED = frozenset({"measurements", "observations", "frameworks", "sources"})
 """Lists whose entries are records of their own: those of every file are kept."""
 _REFERENCES = (("node_groups", "group"), ("fabrics", "fabric"), ("node_groups", "node_group"))
+_Inputs = Mapping[Pointer, Any]
+"""Values that a fact was computed from, by their places."""
+_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class _Joint:
     derived: dict[Pointer, str] = field(default_factory=dict)
     defaults: dict[Pointer, bool] = field(default_factory=dict)
     """Facts that stand on a default, as keys."""
-    inputs: dict[Pointer, Inputs] = field(default_factory=dict)
+    inputs: dict[Pointer, _Inputs] = field(default_factory=dict)
     """Facts that files computed, with the values that they were computed from."""
     newest: set[Pointer] = field(default_factory=set)
     """Places that the newest file filled; files may have one name."""
@@ -146,7 +148,7 @@ def _add(joint: _Joint, fragment: Fragment) -> list[Unknown]:
     joint.unknown.extend(Unknown(_moved(joint, entry.pointer), entry.reason) for entry in fragment.unknown)
     joint.remarks.extend(FileRemark(fragment.name, remark) for remark in fragment.remarks)
     _follow_names(joint, fragment.name)
-    return drop_outdated(joint.facts, joint.inputs, joint.origins, joint.derived, joint.defaults)
+    return _drop_outdated(joint.facts, joint.inputs, joint.origins, joint.derived, joint.defaults)
 
 
 Places = tuple[Pointer, Pointer]
@@ -173,7 +175,7 @@ def _join_mapping(
         elif there[1] not in origin.defaults and (
             there[0] in joint.defaults or (there[0] in joint.inputs and there[1] not in origin.inputs)
         ):
-            forget(there[0], joint.derived, joint.origins, joint.defaults, joint.inputs)
+            _forget(there[0], joint.derived, joint.origins, joint.defaults, joint.inputs)
             _note_origin(joint, there[0], value, origin.name)
 
 
@@ -235,13 +237,13 @@ def _disagree(joint: _Joint, places: Places, values: tuple[Any, Any], origin: Fr
         joint.renamed[parent, str(values[1])] = str(values[0])
         return False
     sides = (
-        Side(values[0], joint.origins.get(place, "an earlier file"), place in joint.defaults),
-        Side(values[1], origin.name, places[1] in origin.defaults),
+        _Side(values[0], joint.origins.get(place, "an earlier file"), place in joint.defaults),
+        _Side(values[1], origin.name, places[1] in origin.defaults),
     )
-    replaced, message = prefer(place, *sides)
+    replaced, message = _prefer(place, *sides)
     joint.remarks.append(FileRemark("", Remark(message)))
     if replaced:
-        forget(place, joint.derived, joint.origins, joint.defaults, joint.inputs)
+        _forget(place, joint.derived, joint.origins, joint.defaults, joint.inputs)
     elif key == "name":
         joint.renamed[parent, str(values[1])] = str(values[0])
     if not new_is_derived:
@@ -306,3 +308,81 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Facts of one file."""
+
+    value: Any
+    name: str
+    """Name of the file."""
+    default: bool
+    """Whether the value rests on a default of a framework."""
+
+    def __str__(self) -> str:
+        text = repr(self.value) if isinstance(self.value, list | dict) else str(self.value)
+        told = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        return f"{told} by {self.name}{' (a default)' if self.default else ''}"
+
+
+def _prefer(place: Pointer, present: _Side, new: _Side) -> tuple[bool, str]:
+    """Whether the new value replaces the present one, and the remark that names both.
+
+    >>> _prefer(("memory", "activation_policy"), _Side("none", "a.json", True), _Side("full", "b.yaml", False))[1]
+    'memory.activation_policy is full by b.yaml, which is taken, and none by a.json (a default)'
+    """
+    replaced = present.default and not new.default
+    taken, left = (new, present) if replaced else (present, new)
+    return replaced, f"{'.'.join(map(str, place))} is {taken}, which is taken, and {left}"
+
+
+def _forget(place: Pointer, *tables: MutableMapping[Pointer, Any]) -> None:
+    """Remove from tables by place what is said of a place and of those inside it."""
+    for table in tables:
+        for inner in [key for key in table if key[: len(place)] == place]:
+            del table[inner]
+
+
+def value_at(facts: Any, place: Pointer) -> Any:
+    """The value at a path of keys and positions; None where there is none.
+
+    >>> value_at({"tiers": [{"num_switches": 4}]}, ("tiers", 0, "num_switches")), value_at({}, ("tiers", 0))
+    (4, None)
+    """
+    for key in place:
+        if isinstance(facts, dict) and key in facts:
+            facts = facts[str(key)]
+        elif isinstance(facts, list) and isinstance(key, int) and key < len(facts):
+            facts = facts[key]
+        else:
+            return None
+    return facts
+
+
+def _drop_outdated(
+    facts: dict[str, Any],
+    inputs: MutableMapping[Pointer, _Inputs],
+    origins: MutableMapping[Pointer, str],
+    *tables: MutableMapping[Pointer, Any],
+) -> list[Unknown]:
+    """Remove the facts that a file computed from values which did not stay; they, with the reason.
+
+    `inputs` holds every computed fact with the values that it was computed from, `origins` the file of every fact;
+    `tables` are others by place that lose the facts too.
+    """
+    dropped: list[Unknown] = []
+    changed = True
+    while changed:
+        changed = False
+        for place, values in list(inputs.items()):
+            stale = next((item for item, value in values.items() if value_at(facts, item) != value), None)
+            inner = value_at(facts, place[:-1])
+            if stale is None or not isinstance(inner, dict):
+                continue
+            how = f"{origins.get(place, 'a file')} computes it from {'.'.join(map(str, stale))}"
+            dropped.append(Unknown(place, f"{how}, of which another file says otherwise"))
+            inner.pop(str(place[-1]), None)
+            _forget(place, inputs, origins, *tables)
+            changed = True
+    return dropped

@@ -83,11 +83,11 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         (r"(?m)^modules[ \t]*:", r"(?m)^[ \t]+(?:pre|post)_trainer[ \t]*:"),
-        "settings of Primus, which no reader knows; give the arguments or the log of the program that it starts",
+        "settings of Primus for a program whose settings no reader knows in this form; give those of that program",
     ),
     (
         (r"(?m)^experiment[ \t]*:", r"(?m)^[ \t]+entrypoint[ \t]*:"),
-        "settings of FlagScale, which no reader knows; give the arguments or the log of the program that it starts",
+        "an experiment of FlagScale, which names its training in another file; give that file",
     ),
     (
         (r"(?m)^trainer[ \t]*:", r"(?m)^model[ \t]*:"),

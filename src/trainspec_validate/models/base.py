@@ -22,7 +22,7 @@ StepTokens = Annotated[Whole, Meta(ge=1, le=1_000_000_000_000)]
 """Tokens of a step: a job on 50,944 TPU v5e took 417e6 (AI-Hypercomputer/maxtext:MaxText/configs/v5e/README.md), and
 131,072 accelerators with 1e6 each take 131e9."""
 Degree = Annotated[Whole, Meta(ge=1, le=1_000_000)]
-Parameters = Annotated[float, _quantity("1", 1, 1e16)]
+Parameters = Annotated[float, _quantity("1", 1e3, 1e16)]
 Tokens = Annotated[float, _quantity("{token}", 0, 1e15)]
 Bytes = Annotated[float, _quantity("By", 0, 1e21)]
 MemoryBytes = Annotated[float, _quantity("By", 1e8, 1e14)]

@@ -99,7 +99,8 @@ class Inject(_Act):
     factor: Annotated[float, Meta(gt=1, le=100)] | None = None
     """How many times slower, for `slow`."""
     seconds: Seconds = 0
-    """How long it lasts, for `slow`; how late packets are on each way, for `delay-network`."""
+    """How long it lasts, for `slow`; how late packets are on each way, for `delay-network`; how long all other ranks
+    are stopped, for `kill`."""
     offset_seconds: Annotated[float, Meta(ge=-1e6, le=1e6, extra_json_schema={"x-unit": "s"})] | None = None
     """How far the time of day is ahead from now on, for `offset-clock`."""
     loss: Annotated[float, Meta(ge=0, lt=1)] | None = None
@@ -202,6 +203,9 @@ class Scenario(Document):
     """Privileges that the machine has to allow."""
     job: TestJob = TestJob()
     """The job that is trained."""
+    any_length: bool = False
+    """Whether each trial draws the optimizer steps of its job: 8 to 20 in the first, 10,000 to 1,000,000 in the second,
+    and so on."""
     control: bool = True
     """Whether a run of the same job without faults comes first."""
     acts: Annotated[ListOf[Act], Meta(min_length=1)]

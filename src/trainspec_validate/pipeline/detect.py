@@ -33,7 +33,10 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 _NUMBERED = re.compile(r"\.\d+\.jsonl(?:\.gz|\.zst)?$")
 """Names that a recorder gives: writer and attempt. One that holds no JSON at all is a stream that was destroyed."""
 _STRUCTURED = frozenset(
-    {"metric-stream", "parquet", "otlp", "torchtitan", "trainer-state", "slurm-accounting", "kubernetes-list"}
+    {
+        *("metric-stream", "parquet", "otlp", "torchtitan", "trainer-state", "slurm-accounting", "kubernetes-list"),
+        *("swift-log", "json-rows"),
+    }
 )
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _PARQUET = "parquet"

@@ -29,7 +29,7 @@ _PARTNER_SHARE = 0.5
 _PARTNER_COPIES = 4
 """Shares of a checkpoint in the memory of a node: its own and its partner's, of the newest and of the one under way."""
 _MEMORY_COPIES = 6
-"""Shares that a tier with two replicas of the two newest and one under way counts on a node (TS-CKP-022)."""
+"""Shares that a tier with two replicas of the two newest and one under way counts on a node (TS-CKP-113)."""
 _MOST_FILLED = 0.9
 _STORE_STRETCH = 1.5
 """How much longer the slowest save of twenty takes than its bytes at the sustained rate; assumed."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
 from trainspec_validate.documents.types.checkpoint import Tier
-from trainspec_validate.documents.types.cluster import FailureDomain
+from trainspec_validate.documents.types.cluster import FailureDomain, StorageTarget
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.model.units import base, bytes_, number, percent, seconds
 from trainspec_validate.performance.costs import reliability
@@ -142,11 +143,51 @@ def _kept_place(checkpoint: CheckpointPolicy, index: int) -> Place:
     return at(checkpoint, "tiers", index, "num_kept")
 
 
-@rule("TS-CKP-022")
-def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
-    """Kept checkpoints and the one that is being written fit on each store."""
-    save, nodes, judged = checkpoint.save, job_nodes(checkpoint, cluster), False
-    in_flight = save.max_in_flight if save.mode == "asynchronous" else 1
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a policy keeps on one store, by its tiers."""
+
+    target: StorageTarget
+    place: Place
+    tiers: list[int]
+    held: dict[int, int]
+    """Checkpoints by tier, with those that are being written."""
+    free_bytes: float
+    needed_bytes: float
+    copies: int
+    extra_bytes: float
+    """Bytes by which the fullest stripe target exceeds its even share, for all targets."""
+
+    @property
+    def uneven_bytes(self) -> float:
+        """Bytes that the store would hold if each stripe target were as full as the fullest."""
+        return self.needed_bytes + self.extra_bytes
+
+    def violation(self, checkpoint: CheckpointPolicy, limit: str, remedy: str) -> Violation:
+        """What is too much for the store, and how few checkpoints are not."""
+        save, in_flight = checkpoint.save, _in_flight(checkpoint)
+        is_share = self.target.scope == "node"
+        share = f" ({bytes_(self.needed_bytes / self.copies)} on each node)" if is_share else ""
+        kinds = [_held(checkpoint.tiers[index], num, in_flight) for index, num in self.held.items()]
+        message = (
+            f"{self.target.name!r} has {bytes_(self.free_bytes)}{limit}, and needs {bytes_(self.needed_bytes)}: "
+            f"checkpoints of {bytes_(save.size_bytes)}{share}, {' and '.join(kinds)}"
+        )
+        place = _kept_place(checkpoint, self.tiers[-1])
+        return Violation(place, message, remedy, related=((self.place, "the store"),))
+
+
+def _in_flight(checkpoint: CheckpointPolicy) -> int:
+    return checkpoint.save.max_in_flight if checkpoint.save.mode == "asynchronous" else 1
+
+
+def _stored(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> list[_Stored]:
+    """The stores of known size that tiers are on.
+
+    Raises:
+        NotApplicable: there is none.
+    """
+    save, nodes, found = checkpoint.save, job_nodes(checkpoint, cluster), []
     by_target: dict[str | None, list[int]] = {}
     for index, tier in enumerate(checkpoint.tiers):
         by_target.setdefault(tier.storage, []).append(index)
@@ -155,27 +196,33 @@ def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
         free = target.capacity_bytes if target.free_bytes is None else target.free_bytes
         if not tiers or free is None:
             continue
-        judged = True
-        held = {index: tier_kept(checkpoint, checkpoint.tiers[index]) + in_flight for index in tiers}
+        held = {index: tier_kept(checkpoint, checkpoint.tiers[index]) + _in_flight(checkpoint) for index in tiers}
         copies = sum(num * checkpoint.tiers[index].num_replicas for index, num in held.items())
         needed = copies * save.size_bytes / (nodes if target.scope == "node" else 1)
         # An even spread over stripe targets still puts one writer's file more on one of them.
         stripes, file_bytes = target.num_stripe_targets or 1, save.size_bytes / (save.num_writers or nodes)
-        uneven = needed / stripes + file_bytes if stripes > 1 else needed
-        if uneven > FILL_LIMIT * free / stripes:
-            share = f" ({bytes_(needed / copies)} on each node)" if target.scope == "node" else ""
-            kinds = [_held(checkpoint.tiers[index], num, in_flight) for index, num in held.items()]
-            message = (
-                f"{target.name!r} has {bytes_(free)}, to be 90 % full, and needs {bytes_(needed)}: checkpoints of "
-                f"{bytes_(save.size_bytes)}{share}, {' and '.join(kinds)}"
-            )
-            help_text = _fewer(
-                checkpoint, tiers[-1], copies, (needed, stripes * file_bytes if stripes > 1 else 0.0), free
-            )
-            place = at(cluster, "storage_targets", target_index)
-            yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, related=((place, "the store"),))
-    if not judged:
+        extra = stripes * file_bytes if stripes > 1 else 0.0
+        place = at(cluster, "storage_targets", target_index)
+        found.append(_Stored(target, place, tiers, held, free, needed, copies, extra))
+    if not found:
         raise NotApplicable("no tier is on a storage target with a size")
+    return found
+
+
+@rule("TS-CKP-022")
+def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Kept checkpoints and the one that is being written fit on each store."""
+    for stored in _stored(checkpoint, cluster):
+        if stored.needed_bytes > stored.free_bytes:
+            yield stored.violation(checkpoint, "", _fewer(checkpoint, stored))
+
+
+@rule("TS-CKP-113")
+def storage_reserve(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A tenth of each store, and of its fullest stripe target, stays free; what does not fit is TS-CKP-022."""
+    for stored in _stored(checkpoint, cluster):
+        if stored.needed_bytes <= stored.free_bytes < stored.uneven_bytes / FILL_LIMIT:
+            yield stored.violation(checkpoint, ", to be 90 % full", _fewer(checkpoint, stored))
 
 
 def _held(tier: Tier, held: int, in_flight: int) -> str:
@@ -184,16 +231,13 @@ def _held(tier: Tier, held: int, in_flight: int) -> str:
     return f"{number(held - in_flight)} kept by tier {tier.name!r} and {number(in_flight)} being written{times}"
 
 
-def _fewer(checkpoint: CheckpointPolicy, index: int, copies: int, taken: tuple[float, float], free: float) -> str:
-    """How many checkpoints the last tier of a store can keep.
-
-    `taken` are the bytes of all copies, and those by which the fullest stripe target has more than its share.
-    """
-    if free <= 0:
+def _fewer(checkpoint: CheckpointPolicy, stored: _Stored) -> str:
+    """How many checkpoints the last tier of a store can keep."""
+    if stored.free_bytes <= 0:
         return _NOT_ONE
-    each, extra = taken[0] / copies / free, taken[1] / free
-    spare, filled = int((FILL_LIMIT - extra) / each) - copies, copies * each + extra
-    tier = checkpoint.tiers[index]
+    each, extra = stored.needed_bytes / stored.copies / stored.free_bytes, stored.extra_bytes / stored.free_bytes
+    spare, filled = int((FILL_LIMIT - extra) / each) - stored.copies, stored.copies * each + extra
+    tier = checkpoint.tiers[stored.tiers[-1]]
     more = spare // tier.num_replicas
     kept = tier_kept(checkpoint, tier) + more
     if kept < 1:

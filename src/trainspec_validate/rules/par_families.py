@@ -81,9 +81,9 @@ def _empty_layers(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _heads(plan: TrainingPlan) -> Iterator[Violation]:
-    """Heads of Mamba-2 divide the inner channels, and groups the heads."""
+    """Heads of Mamba-2 and of a gated delta net divide the inner channels, and groups the heads."""
     space, hidden = plan.model.state_space, plan.model.hidden_size
-    if space is None or space.kind != "mamba-2":
+    if space is None or space.kind not in {"mamba-2", "gated-delta-net"}:
         return
     inner, heads = space.inner_size or (2 * hidden if hidden else None), space.num_heads
     if inner and heads and inner % heads:

@@ -13,6 +13,8 @@ from trainspec_validate.performance.derived.families import (
     DENSE_LACKS,
     TRANSFORMERS,
     ShapeCount,
+    active_hybrid_parameters,
+    position_parameters,
     published_counts,
     shape_lacks,
     shared_parameters,
@@ -25,14 +27,20 @@ PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""
 MAX_ROUNDING = 0.5
 """A count with one digit can be rounded by half of itself, as 1 trillion is; by more it would say nothing."""
+ROUNDED_TO_TENS = 0.02
+"""Most of a count that may be rounded off before its last zeros: BERT-large has 340 million for 335.1."""
 _MAX_SLIPS = 2
 """Corrections that a message proposes."""
 _DENSE_LAYERS = (1, 3, 0, 2)
 """Layers without experts at the start of a mixture, likely ones first: 1 in Kimi K2 and GLM-4.5-Air, 3 in DeepSeek-V3
 and GLM-4.5."""
+_PATCHES = (14, 16, 32)
+"""Patches of ViT; table 1 of arXiv:2010.11929 gives ViT-L 307 million, which is the count with patches of 32."""
 ONE_TENSOR_RANK = "the plan has one tensor rank"
 HEADS_FACTOR = 4
-"""All heads together are 0.5 to 2.4 times as wide as the hidden size in published models."""
+"""All heads together are 0.5 to 3 times as wide as the hidden size in published models."""
+HEADS_FACTOR_OF_OTHERS = 16
+"""T5-11B, an encoder with a decoder, has 128 heads of 128 and a width of 1,024: arXiv:1910.10683, section 3.7."""
 
 
 @rule("TS-PAR-013")
@@ -127,12 +135,13 @@ def head_width(plan: TrainingPlan) -> Iterator[Violation]:
     if not (model.num_attention_heads and model.head_size and model.hidden_size):
         raise NotApplicable("the model gives no size of a head, or nothing to compare it with")
     width = model.num_attention_heads * model.head_size
-    if not model.hidden_size / HEADS_FACTOR <= width <= model.hidden_size * HEADS_FACTOR:
+    most = HEADS_FACTOR_OF_OTHERS if model.family == "other" else HEADS_FACTOR
+    if not model.hidden_size / HEADS_FACTOR <= width <= model.hidden_size * most:
         yield Violation(
             at(plan, "model", "head_size"),
             f"{number(model.num_attention_heads)} heads of {number(model.head_size)} are "
             f"{number(width / model.hidden_size)} times as wide as the hidden size of {number(model.hidden_size)}",
-            f"a quarter to {HEADS_FACTOR} times is plausible; correct the heads, or their size",
+            f"a quarter to {most} times is plausible; correct the heads, or their size",
         )
 
 
@@ -223,6 +232,8 @@ def causal_balance(plan: TrainingPlan) -> Iterator[Violation]:
     p, length = plan.parallelism, plan.model.sequence_length
     if p.context == 1 or plan.model.family not in TRANSFORMERS or plan.model.attention == "none" or not length:
         raise NotApplicable("no attention is divided over context ranks")
+    if plan.model.bidirectional_attention:
+        raise NotApplicable("every token attends to all others, which gives equal ranks equal work")
     if length % p.context == 0 and length % (2 * p.context):
         yield Violation(
             at(plan, "model", "sequence_length"),
@@ -292,9 +303,10 @@ def _listed(model: Model, counts: list[ShapeCount]) -> str:
 
 
 def _counted(model: Model, count: ShapeCount) -> str:
-    """A range for latent attention, whose ranks are no keys of a plan."""
+    """A range for latent attention, whose ranks are no keys of a plan, and for encoders, which can have a pooler."""
     least = f"{billions(count.low)} to " if model.attention == "latent" and count.low < count.likely else ""
-    return f"{least}{billions(count.likely)} {count.convention}".rstrip()
+    most = f" to {billions(count.high)}" if model.bidirectional_attention else ""
+    return f"{least}{billions(count.likely)}{most} {count.convention}".rstrip()
 
 
 def _other_flag(model: Model) -> str:
@@ -312,7 +324,23 @@ def _other_shapes(model: Model) -> Iterator[tuple[str, str, Model]]:
     for key in ("gated_ffn", "tied_embeddings") if model.family in TRANSFORMERS else ():
         other = not getattr(model, key)
         yield key, str(other).lower(), changed(model, **{key: other})
+    if model.family in TRANSFORMERS and model.positions is None:
+        yield "positions", "relative", changed(model, positions="relative")
+    if model.family == "dense-transformer" and not model.bidirectional_attention:
+        yield "bidirectional_attention", "true", changed(model, bidirectional_attention=True)
+    image = model.image
+    for patch in _PATCHES if image and image.patch_size_pixels else ():
+        if image and not image.size_pixels % patch:
+            yield "image.patch_size_pixels", str(patch), changed(model, image=changed(image, patch_size_pixels=patch))
+    yield from _other_experts(model)
+
+
+def _other_experts(model: Model) -> Iterator[tuple[str, str, Model]]:
+    """Other numbers of shared experts and of layers with experts; a hybrid's feed-forward layers are dense ones."""
     experts, layers = model.experts, model.num_layers
+    if experts is not None and model.num_ffn_layers and model.num_ffn_layers >= (experts.num_layers or 0) > 0:
+        dense = model.num_ffn_layers - (experts.num_layers or 0)
+        yield "num_ffn_layers", str(dense), changed(model, num_ffn_layers=dense)
     if experts is not None and layers is not None:
         for shared in (0, 1, 2):
             if shared != experts.num_shared_experts:
@@ -330,9 +358,10 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
     model, shape = plan.model, shape_of(plan.model)
     if model.num_active_parameters is None or model.experts is None:
         raise NotApplicable("the plan gives no active parameters")
-    if shape is None or model.attention in {"linear", "none"}:
+    found = _visited_in_hybrid(model) if shape is None else _visited(model, shape)
+    if found is None or model.attention in {"linear", "none"}:
         raise Unresolved(at(plan, "model"), UNCOUNTED)
-    low, high, visited = _visited(model, shape)
+    low, high, visited = found
     if _outside(model.num_active_parameters, low, high):
         is_latent = model.attention == "latent"
         left = "with what num_parameters leaves for the latent attention " if is_latent else ""
@@ -345,6 +374,12 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
         )
 
 
+def _visited_in_hybrid(model: Model) -> tuple[float, float, str] | None:
+    """Least and most parameters of a hybrid that a token visits, its tables counted or not, and in words."""
+    found = active_hybrid_parameters(model)
+    return None if found is None else (*found, billions(found[1]))
+
+
 def _visited(model: Model, shape: Shape) -> tuple[float, float, str]:
     """Least and most parameters that a token visits, tables of tokens and positions counted or not, and in words.
 
@@ -353,7 +388,7 @@ def _visited(model: Model, shape: Shape) -> tuple[float, float, str]:
     """
     counted = parameters(shape)
     if model.attention != "latent":
-        positions = (model.sequence_length or 0) * shape.hidden_size
+        positions = position_parameters(model)
         if _outside(model.num_parameters, counted.total + positions, counted.total + positions):
             positions = 0
         return counted.active - counted.embeddings, counted.active + positions, billions(counted.active)
@@ -366,11 +401,13 @@ def _visited(model: Model, shape: Shape) -> tuple[float, float, str]:
 
 
 def _rounding(value: float) -> float:
-    """One unit of the last digit that a count is written with."""
+    """One unit of the last digit that a count is written with, or half of one that zeros follow."""
     digits = Decimal(f"{value:.12g}").normalize()
     # Counts are written in thousands, millions, billions: the 0 of 70e9 is a digit like the 2 of 72e9.
     unit = 3 * (digits.adjusted() // 3)
-    return float(min(10.0 ** min(int(digits.as_tuple().exponent), unit), MAX_ROUNDING * value))
+    last = int(digits.as_tuple().exponent)
+    to_tens = min(10.0**last / 2, ROUNDED_TO_TENS * value) if len(digits.as_tuple().digits) > 1 else 0.0
+    return float(min(max(10.0 ** min(last, unit), to_tens), MAX_ROUNDING * value))
 
 
 def _outside(value: float, low: float, high: float) -> bool:

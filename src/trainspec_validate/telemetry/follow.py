@@ -115,15 +115,15 @@ class _Followed:
                 summed.update(piece)
         return end, summed
 
-    def was_changed(self) -> bool:
-        """Whether the part that was read does not hold any more what was read of it.
+    def was_changed(self, path: Path | None = None) -> bool:
+        """Whether the part that was read does not hold any more what was read of it; of another file with a path.
 
         Raises:
             OSError: the file cannot be read any more.
         """
         now = blake2b(digest_size=16)
         num_bytes, summed = self.read
-        with open_regular(self.file.path) as opened:
+        with open_regular(path or self.file.path) as opened:
             for piece in _pieces(opened, num_bytes):
                 now.update(piece)
         return bool(now.digest() != summed.digest())
@@ -150,6 +150,8 @@ class Follower:
     """Events that the run waits for as of the last look, by the part that stays the same as long as the wait lasts."""
     headless: dict[str, Path] = field(default_factory=dict)
     """Files whose first line has no end yet."""
+    renamed: set[str] = field(default_factory=set)
+    """New names of files that were followed; they are not read again."""
     refused: dict[str, str] = field(default_factory=dict)
     """Files that cannot be followed, or not any further, and why; what was read of them still counts."""
 
@@ -162,6 +164,7 @@ class Follower:
         seen = {path.as_posix(): path for path in paths}
         self.headless = {name: path for name, path in self.headless.items() if name in seen}
         fresh = [path for name, path in seen.items() if name not in self.followed and name not in self.refused]
+        fresh = [path for path in fresh if not self._was_renamed(path)]
         self.run = self.run or _newest_run(fresh)
         for path in fresh:
             self._begin(path)
@@ -220,6 +223,21 @@ class Follower:
                     yield name, _REPLACED
                 elif one.was_changed():
                     yield name, "what was read of it has been changed since; judge it again without --follow"
+
+    def _was_renamed(self, path: Path) -> bool:
+        """Whether a file was followed under another name that is not its own any more; its records were read.
+
+        A new file can have the number of one that is gone, so what was read of that one has to be in it.
+        """
+        name, before = path.as_posix(), self.name_of(path)
+        if before is None or _is_at(self.followed[before].file.path, self.followed[before].status):
+            return False
+        if name not in self.renamed:
+            one = self.followed[before]
+            with suppress(OSError, SourceError):  # what cannot be read is refused as a new file
+                if one.offset and path.stat().st_size >= one.offset and not one.was_changed(path):
+                    self.renamed.add(name)
+        return name in self.renamed
 
     def name_of(self, path: Path) -> str | None:
         """The name under which a file was followed that has another name by now."""
@@ -303,6 +321,14 @@ def _status(path: Path) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise SourceError("this is not a regular file")
     return status
+
+
+def _is_at(path: Path, status: os.stat_result) -> bool:
+    """Whether a path still leads to a file."""
+    try:
+        return os.path.samestat(path.stat(), status)
+    except OSError:
+        return False
 
 
 def _pieces(opened: BinaryIO, num_bytes: int) -> Iterator[bytes]:

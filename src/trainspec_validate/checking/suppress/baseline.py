@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from trainspec_validate.checking.suppress.common import (
     UNKNOWN,
@@ -19,12 +21,11 @@ from trainspec_validate.checking.suppress.common import (
     home_of,
     lookup,
 )
-from trainspec_validate.checking.suppress.content import digest_of
 from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind, Unjudged
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.system.atomic import write_atomically
-from trainspec_validate.system.boundary import InputError
+from trainspec_validate.system.boundary import InputError, open_regular
 
 Mode = Literal["use", "write", "prune"]
 Key = tuple[str, str, str]
@@ -34,6 +35,9 @@ Open = tuple[str, str]
 
 FORMAT_VERSION = "1"
 DEFAULT_NAME = "trainspec-baseline.json"
+_START_BYTES: Final = 16 * 1024**2
+_END_BYTES: Final = 1024**2
+"""Of a larger file, its size, its start and its end count."""
 
 
 class Baseline:
@@ -273,3 +277,39 @@ def _count(entry: Any) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ValueError("not a count")
     return number
+
+
+def digest_of(path: str | os.PathLike[str]) -> str:
+    """A digest of a file, of the target of a link or of an empty directory; empty for what has none.
+
+    >>> digest_of("no such file")
+    ''
+    """
+    try:
+        state = os.lstat(path)
+        if stat.S_ISLNK(state.st_mode):
+            return _text("link", os.fsencode(os.readlink(path)))  # noqa: PTH115 - as it is written
+        if stat.S_ISDIR(state.st_mode):
+            return _text("directory") if not _has_entries(path) else ""
+        if not stat.S_ISREG(state.st_mode):
+            return ""
+        with open_regular(Path(path)) as file:
+            pieces = [file.read(_START_BYTES)]
+            if state.st_size > _START_BYTES:
+                file.seek(max(_START_BYTES, state.st_size - _END_BYTES))
+                pieces.append(file.read(_END_BYTES))
+    except (OSError, ValueError):
+        return ""
+    return _text(f"file {state.st_size}", *pieces)
+
+
+def _has_entries(path: str | os.PathLike[str]) -> bool:
+    with os.scandir(path) as entries:
+        return any(entry.name != ".git" for entry in entries)
+
+
+def _text(kind: str, *pieces: bytes) -> str:
+    digest = sha256(f"{kind}\n".encode())
+    for piece in pieces:
+        digest.update(piece)
+    return f"sha256:{digest.hexdigest()}"

@@ -8,6 +8,7 @@ from itertools import chain
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED
 from trainspec_validate.checkpoints.named_steps import step_of_name
+from trainspec_validate.checkpoints.stated_steps import behind_its_name
 from trainspec_validate.checkpoints.twins import borrowed, copied_from
 from trainspec_validate.checkpoints.usable import counted_ahead
 from trainspec_validate.checkpoints.view import StepClaim
@@ -21,7 +22,9 @@ TOLERANCE_SECONDS = 60
 def step_agreement(series: Series) -> Iterator[Violation]:
     """All places that say the step say the same."""
     num_compared = sum("step" in one.examined for one in series.checkpoints)
-    yield from _mixed(series)
+    mixed = list(_mixed(series))
+    num_compared += len(mixed)
+    yield from mixed
     for one in series.checkpoints:
         named = "name" if one.is_bundle else "name of the directory"
         beside = chain((each for each in series.checkpoints if each is not one), series.beside)
@@ -51,7 +54,8 @@ def _mixed(series: Series) -> Iterator[Violation]:
         for path, words in borrowed(one, roots):
             if path not in known:
                 yield Violation(one.place(path), words, _AGREE)
-        for path, words in counted_ahead(one, _before(one, series)):
+        before = _before(one, series)
+        for path, words in (*counted_ahead(one, before), *behind_its_name(one, before)):
             if path not in known:
                 yield Violation(one.place(path), words, _AGREE)
         yield from (Violation(one.name, words, _AGREE) for words in copied_from(one, places))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from trainspec_validate.checkpoints.crc32c import unmasked
 from trainspec_validate.checkpoints.limits import TABLE_NUMBERS, TABLE_SHARDS, within
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.protobuf import fields, signed
@@ -16,6 +15,7 @@ from trainspec_validate.checkpoints.tiles import Box, volume
 from trainspec_validate.checkpoints.view import is_count
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count
+from trainspec_validate.system.crc32c import unmasked
 
 _MAX_DIMENSIONS = 254  # tensorflow/core/framework/tensor_shape.h, MaxDimensions
 _VERSION = 1

@@ -12,7 +12,6 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.limits import (
     STORE_FILES,
     STORE_NODES,
@@ -24,6 +23,7 @@ from trainspec_validate.checkpoints.limits import (
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.budget import Count
+from trainspec_validate.system.crc32c import crc32c
 
 _MANIFEST = bytes.fromhex("0cdb3a2a")
 _NODE = bytes.fromhex("0cdb20de")

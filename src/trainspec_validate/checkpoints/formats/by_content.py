@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
@@ -20,12 +19,13 @@ from trainspec_validate.checkpoints.content import (
     may_hold_state,
 )
 from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, left_out
-from trainspec_validate.checkpoints.formats import torch_zip
+from trainspec_validate.checkpoints.formats import keras, torch_zip
 from trainspec_validate.checkpoints.formats.dcp import MARK
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_of, lack_of_array
 from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickles import NUMPY_START
+from trainspec_validate.checkpoints.programs import name_programs
 from trainspec_validate.checkpoints.unpacked import is_packed, unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
@@ -57,17 +57,8 @@ _TAR_NAME = re.compile(r"(?<!\.pth)\.tar(?:\.\w{1,4})?$|\.t(?:gz|bz2?|xz|zst)$")
 """Of archives that PyTorch is not given; it unpickles what is in any other: torch/serialization.py, legacy_load."""
 _BLANK = "holds zero bytes alone, which an interrupted write or a full disk leaves, and no state"
 _HDF5_START = b"\x89HDF"
-_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "safetensors", "transformers", "jax", "keras", "tensorflow"}
 _START_BYTES = 512
 _NOT_FOLLOWED = "what follows in its pickle, which is not read"
-_CONFIG_BYTES = 1_000_000
-_AUTO_MAP = re.compile(rb'"auto_map"')
-_OBJECTS = re.compile(rb"(?:!!|tag:yaml\.org,2002:)python/(?:object|name|module)")
-_OF_LOADERS = re.compile(
-    r"(?:^|/)(?:(?:modeling|configuration|tokenization|processing|(?:image|video)_processing|feature_extraction|generation)"
-    r"_\w+|pipeline|handler)\.py$"
-)
-"""Names that Transformers, Diffusers and servers of models give to the programs that they import with a model."""
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -83,7 +74,7 @@ def read(checkpoint: Checkpoint) -> None:
                 code = code_of(file)  # it may be a pickle as well
                 if code.denied or code.limit:
                     torch_zip.tell_code(checkpoint, path, code)
-    _name_programs(checkpoint)
+    name_programs(checkpoint)
 
 
 def _read_file(checkpoint: Checkpoint, path: str) -> None:
@@ -167,6 +158,7 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes, kind: str) -> None:
                 raise UnreadableError(words)
         return
     if start.startswith(_HDF5_START):
+        keras.note_lambda(checkpoint, path)
         return
     if path.endswith("saved_model.pb"):
         checkpoint.note_functions(path, [_GRAPH])
@@ -200,38 +192,3 @@ def _is_of_a_tool(checkpoint: Checkpoint, path: str) -> bool:
     parts = path.split("/")
     places = ("/".join([*parts[: n + 1], TOOLS[part]]) for n, part in enumerate(parts[:-1]) if part in TOOLS)
     return any(place in checkpoint.tree or place in checkpoint.tree_folders for place in places)
-
-
-def _name_programs(checkpoint: Checkpoint) -> None:
-    """Name what a loader may run besides state: programs next to weights, and objects in YAML; each kind once."""
-    folders = {path.rpartition("/")[0] for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)}
-    programs = [path for path in checkpoint.files if path.endswith(".py")]
-    if _has(checkpoint, ".json", _AUTO_MAP):
-        words = "is a program that loaders may run (auto_map)"
-    else:
-        words = "is a program next to weights"
-        modules = _LIBRARIES | {one.partition(".")[0] for names in checkpoint.code.values() for one in names}
-        programs = [one for one in programs if one.rpartition("/")[0] in folders]
-        imported = [one for one in programs if one.rpartition("/")[2].removesuffix(".py") in modules]
-        _name_once(checkpoint, imported, "is a program that an interpreter started there imports in place of a library")
-        programs = [one for one in programs if _OF_LOADERS.search(one) and one not in imported]
-    _name_once(checkpoint, programs, f"{words}, and programs are not judged")
-    words = "has objects of Python (!!python/…), which some loaders of YAML make, and is not judged"
-    _name_once(checkpoint, _has(checkpoint, (".yaml", ".yml"), _OBJECTS), words)
-
-
-def _name_once(checkpoint: Checkpoint, paths: Sequence[str], words: str) -> None:
-    if paths:
-        more = f"; {len(paths) - 1:,} more like it" if len(paths) > 1 else ""
-        checkpoint.unread[paths[0]] = words + more
-
-
-def _has(checkpoint: Checkpoint, suffixes: str | tuple[str, ...], wanted: re.Pattern[bytes]) -> list[str]:
-    """The small texts in which a pattern is found."""
-    found = []
-    for path, fact in checkpoint.files.items():
-        if fact.kind == "file" and path.endswith(suffixes) and fact.size_bytes <= _CONFIG_BYTES:
-            with judged(checkpoint, path), open_file(checkpoint.root / path) as file:
-                if wanted.search(file.read(_CONFIG_BYTES)):
-                    found.append(path)
-    return found

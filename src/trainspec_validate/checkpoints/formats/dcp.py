@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.counted import Counted
@@ -18,8 +18,7 @@ from trainspec_validate.checkpoints.pickle_code import code_after
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Record
 from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.stated_steps import is_step_key
-from trainspec_validate.checkpoints.stored_tensor import StoredTensor, dtype_name, stored_tensor
-from trainspec_validate.checkpoints.tiles import Box
+from trainspec_validate.checkpoints.tiles import Box, shown
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.system.budget import Count
@@ -33,8 +32,32 @@ _MAX_DIMENSIONS = 254
 MARK = ".metadata"
 SUFFIX = ".distcp"
 _BROKEN = "restore the file from another copy"
-_Held = dict[tuple[int, ...] | None, "StoredTensor | None"]
+_Held = dict[tuple[int, ...] | None, "_StoredTensor | None"]
 """What the files hold of one tensor by the offset of the piece; None where that is not known."""
+_DTYPES: Final = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}
+"""Type of the elements by the class of their storage."""
+_PERSISTENT: Final = Name("persistent", "id")
+_SIZE_PLACE, _DTYPE_PLACE = 2, 6
+"""Of shape and type in the arguments of `_rebuild_tensor_v2` and `_rebuild_tensor_v3`."""
+_PLAIN: Final = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2"})
+_TYPED: Final = "_rebuild_tensor_v3"
+_PARAMETERS: Final = frozenset({"_rebuild_parameter", "_rebuild_parameter_with_state"})
+_OF_A_TYPE: Final = frozenset({"_rebuild_from_type", "_rebuild_from_type_v2"})
+_MOST_LEVELS: Final = 4
+"""Calls around a tensor, such as that of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +207,7 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry], held: M
             held[entry.key][entry.offset] = read_archive(checkpoint, archive, take)
 
 
-def _take(checkpoint: Checkpoint, key: str, path: str, value: Any, scalar: Scalar) -> StoredTensor | None:
+def _take(checkpoint: Checkpoint, key: str, path: str, value: Any, scalar: Scalar) -> _StoredTensor | None:
     """The tensor of an entry; a step of the run or of an optimizer, a number or a tensor of one element, is noted."""
     above, _, name = key.rpartition(".")
     if not is_step_key(name):
@@ -246,8 +269,8 @@ def _dtype(properties: Any) -> str:
     """The type that the index says: the first part of the state of `TensorProperties`; empty where it says none."""
     state = properties.state if isinstance(properties, Inert) else None
     if isinstance(state, Pairs):
-        return dtype_name(state.texts().get("dtype"))
-    return dtype_name(state[0]) if isinstance(state, tuple) and state else ""
+        return _dtype_name(state.texts().get("dtype"))
+    return _dtype_name(state[0]) if isinstance(state, tuple) and state else ""
 
 
 def _others(boxes: list[Box], dtype: str, held: _Held) -> Iterator[str]:
@@ -256,7 +279,60 @@ def _others(boxes: list[Box], dtype: str, held: _Held) -> Iterator[str]:
         found = held.get(box.begin)
         if found is None:
             continue
-        wanted = StoredTensor(dtype if found.dtype else "", box.size)
+        wanted = _StoredTensor(dtype if found.dtype else "", box.size)
         is_other_type = bool(dtype and found.dtype and dtype != found.dtype)
         if is_other_type or found.shape != box.size:
             yield f"the file holds {found} for the piece {box}, and the index says {wanted}"
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredTensor:
+    """Type and shape of a tensor; the type is empty where it is not known."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {shown(self.shape)}".strip()
+
+
+def stored_tensor(value: Any) -> _StoredTensor | None:
+    """The tensor that a pickle holds at its top, alone or as a parameter; None for anything else."""
+    for _ in range(_MOST_LEVELS):
+        if not isinstance(value, Inert) or not isinstance(value.function, Name):
+            return None
+        function, arguments = value.function.name, value.arguments
+        if not isinstance(arguments, tuple):
+            return None
+        if function in _PLAIN or function == _TYPED:
+            return _of_call(function, arguments)
+        if function in _PARAMETERS and arguments:
+            value = arguments[0]
+        elif function in _OF_A_TYPE and len(arguments) > 2:
+            value = Inert(arguments[0], arguments[2])
+        else:
+            return None
+    return None
+
+
+def _of_call(function: str, arguments: tuple[Any, ...]) -> _StoredTensor | None:
+    """Storage, offset, size, stride and, in the third version, type: torch/_utils.py."""
+    shape = arguments[_SIZE_PLACE] if len(arguments) > _SIZE_PLACE else None
+    if not isinstance(shape, tuple) or not all(map(is_count, shape)):
+        return None
+    if function == _TYPED:
+        dtype = _dtype_name(arguments[_DTYPE_PLACE]) if len(arguments) > _DTYPE_PLACE else ""
+    else:
+        dtype = _of_storage(arguments[0])
+    return _StoredTensor(dtype, shape)
+
+
+def _dtype_name(value: Any) -> str:
+    """Name of a type of PyTorch, such as float32; empty for anything else."""
+    return value.name if isinstance(value, Name) and value.module == "torch" else ""
+
+
+def _of_storage(storage: Any) -> str:
+    said = storage.arguments[0] if isinstance(storage, Inert) and storage.function == _PERSISTENT else None
+    kind = said[1] if isinstance(said, tuple) and len(said) > 1 and said[0] == "storage" else None
+    return _DTYPES.get(kind.name, "") if isinstance(kind, Name) else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.functions import runs_by_name, runs_when_called
 from trainspec_validate.checkpoints.limits import JSON_BYTES
-from trainspec_validate.checkpoints.opening import open_file, read_json
+from trainspec_validate.checkpoints.opening import open_file, read_json, read_small
 from trainspec_validate.checkpoints.view import Archive, Aspect, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 from trainspec_validate.system.boundary import reason_of
@@ -53,6 +53,27 @@ def read(checkpoint: Checkpoint) -> None:
             _name(checkpoint, "Keras weights in HDF5" if path.endswith(".weights.h5") else "HDF5")
             with judged(checkpoint, path):
                 _read_weights(checkpoint, path)
+        elif path.rpartition("/")[2] == _SETTINGS[0] and _is_unpacked(checkpoint, path):
+            with judged(checkpoint, path):
+                _note(checkpoint, path, runs(read_json(read_small(checkpoint.root / path))))
+
+
+def _is_unpacked(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether settings are those of an archive that was not packed, which `load_model` takes as well."""
+    folder = path.removesuffix(_SETTINGS[0])
+    return f"{folder}{_SETTINGS[1]}" in checkpoint.files
+
+
+def _note(checkpoint: Checkpoint, path: str, found: Iterable[str]) -> None:
+    for words in found:
+        checkpoint.note_functions(path, [words])
+        checkpoint.report("code", path, f"loading it would run {words}", _HELP_LAMBDA)
+
+
+def programs_in(archive: Zip) -> Iterator[str]:
+    """Code that the settings of a model have a loader run, in a container under any name."""
+    if set(_SETTINGS) <= set(archive.names()):
+        yield from runs(read_json(archive.read(_SETTINGS[0], int(JSON_BYTES.most))))
 
 
 def _name(checkpoint: Checkpoint, name: str) -> None:
@@ -78,10 +99,7 @@ def _read_entries(checkpoint: Checkpoint, path: str, archive: Zip) -> None:
     if not any(_VALUES.match(name) for name in names):
         checkpoint.report("container", path, "the archive has no weights", _BROKEN)
     for name in names.intersection(_SETTINGS):
-        settings = read_json(archive.read(name, int(JSON_BYTES.most)))
-        for words in _runs(settings):
-            checkpoint.note_functions(path, [words])
-            checkpoint.report("code", path, f"loading it would run {words}", _HELP_LAMBDA)
+        _note(checkpoint, path, runs(read_json(archive.read(name, int(JSON_BYTES.most)))))
     for name in sorted(name for name in names if _VALUES.match(name) and name.endswith(_WEIGHTS)):
         with archive.entry(name) as values:
             words = _fault(values, archive.size(name))
@@ -89,8 +107,8 @@ def _read_entries(checkpoint: Checkpoint, path: str, archive: Zip) -> None:
             checkpoint.report("container", path, f"{name} in the archive {words}", _BROKEN)
 
 
-def _runs(settings: Any) -> Iterator[str]:
-    """What settings of a model have a loader run: the code of Lambda layers, and functions of other programs by name.
+def runs(settings: Any) -> Iterator[str]:
+    """Code that settings of a model have a loader run: that of Lambda layers, and functions of other programs by name.
 
     An object has its module and class, and a function the class `function` and its name in place of settings:
     https://github.com/keras-team/keras/blob/v3.8.0/keras/src/saving/serialization_lib.py.
@@ -130,9 +148,14 @@ def _read_weights(checkpoint: Checkpoint, path: str) -> None:
     if words:
         aspect: Aspect = "files" if words.startswith("has") else "container"
         checkpoint.report(aspect, path, f"the file {words}", _BROKEN)
-    elif not path.endswith(".weights.h5") and _has_lambda(checkpoint, path):
-        checkpoint.note_functions(path, ["the code of a Lambda layer"])
-        checkpoint.report("code", path, "loading it would run the code of a Lambda layer", _HELP_LAMBDA)
+    else:
+        note_lambda(checkpoint, path)
+
+
+def note_lambda(checkpoint: Checkpoint, path: str) -> None:
+    """Note the code of a model in a container of HDF5, which Keras 2 loads under any name."""
+    if _has_lambda(checkpoint, path):
+        _note(checkpoint, path, ["the code of a Lambda layer"])
 
 
 def _has_lambda(checkpoint: Checkpoint, path: str) -> bool:

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import _ocdbt
 from trainspec_validate.checkpoints.formats._orbax_parts import (
     SUCCESS as _SUCCESS,
@@ -27,6 +26,7 @@ from trainspec_validate.checkpoints.paths import above
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import volume
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.crc32c import crc32c
 
 MARK = "_CHECKPOINT_METADATA"
 _TREE = "_METADATA"

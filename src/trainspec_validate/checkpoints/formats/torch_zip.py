@@ -1,20 +1,22 @@
-"""Reads what `torch.save` writes: zip containers around a pickle, and old bare pickles."""
+"""Reads what `torch.save` writes: zip containers around a pickle, the programs in them, and old bare pickles."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
-from trainspec_validate.checkpoints.archived_code import programs_in
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
+from trainspec_validate.checkpoints.formats import keras
+from trainspec_validate.checkpoints.lone_values import NOTHING, words_of
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import follow
+from trainspec_validate.checkpoints.programs import instantiators
 from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
 from trainspec_validate.checkpoints.progress import counted, scalars_of
 from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing, storage_bytes
@@ -60,6 +62,14 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 # Magic number, protocol version, system, state, keys of storages: torch/serialization.py, _legacy_save.
 _LEGACY_PICKLES = 5
 _LEGACY_STATE = 3
+_KINDS: Final = (
+    (re.compile(r"(?:^|/)code/|(?:^|/)constants\.pkl$", re.IGNORECASE), "the code of TorchScript in it"),
+    (re.compile(r"\.(?:pyc?|so|pyd|dll|dylib)$|(?:^|/)\.data/extern_modules$", re.IGNORECASE), "a program in it"),
+    (re.compile(r"(?:^|/)(?:archive_format|serialized_exported_program\.json)$"), "the program of torch.export in it"),
+)
+"""Entries by which loaders take a container for one with a program: torch.load gives those of TorchScript to torch.jit,
+which runs `__setstate__`; torch.package imports modules; torch.export evaluates the sizes of its graph as text."""
+_CONTAINER: Final = b"PK\x03\x04"
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -139,6 +149,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             content = follow(file)
             tell_code(checkpoint, path, content)
             _tell_misfits(checkpoint, path, content)
+            _note_empty(checkpoint, path, content)
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
                 tell_code(checkpoint, path, code_after(file))  # what a second call of a loader reads
@@ -158,7 +169,8 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
 
 
 def _state_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar = lambda _: None) -> None:
-    """Note the counts in a file; those of tensors are read in containers only."""
+    """Note the counts in a file, those of tensors in containers only; and what Lightning would call."""
+    tell_code(checkpoint, path, Content(None, [], functions=list(instantiators(value))))
     if not _COUNTED_ANEW.match(path.rpartition("/")[2]):
         checkpoint.stated[path] = stated_steps(value, scalar)
 
@@ -187,6 +199,7 @@ def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
         content = follow(file)
         if place == _LEGACY_STATE:
             _state_steps(checkpoint, path, content.value)
+            _note_empty(checkpoint, path, content)
         tell_code(checkpoint, path, content)
         _tell_misfits(checkpoint, path, content)
         references += content.references
@@ -221,7 +234,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
             checkpoint.examined.add("files")
             _note_values(checkpoint, archive, container)
             _tell_names(checkpoint, archive.path, container)
-            tell_code(checkpoint, archive.path, Content(None, [], functions=list(programs_in(container))))
+            tell_code(checkpoint, archive.path, Content(None, [], functions=_programs(container)))
             held: set[str] = set()
             for name in container.pickles():
                 with container.stream(name) as file:
@@ -231,6 +244,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if not found:
+                    _note_empty(checkpoint, archive.path, content)
                     found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
             if absent := state_is_missing(container):
@@ -242,6 +256,16 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                     tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
     return found[0] if found else None
+
+
+def _programs(container: Zip) -> list[str]:
+    return [*_programs_in(container), *keras.programs_in(container)]
+
+
+def _note_empty(checkpoint: Checkpoint, path: str, content: Content) -> None:
+    checkpoint.empty.discard(path)
+    if words_of(content) == NOTHING:
+        checkpoint.empty.add(path)
 
 
 def _note_values(checkpoint: Checkpoint, archive: Archive, container: Zip) -> None:
@@ -279,3 +303,16 @@ def state_of(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
 def _tell_names(checkpoint: Checkpoint, path: str, container: Zip) -> None:
     for name, why in container.unsafe_names():
         checkpoint.report("paths", path, f"the entry {name!r} {why}", "do not unpack this container")
+
+
+def _programs_in(container: Zip) -> Iterator[str]:
+    """Programs and inner containers, each in words with the name of one entry, that loaders run or unpickle."""
+    names = container.names()
+    for pattern, words in _KINDS:
+        if name := next(filter(pattern.search, names), ""):
+            yield f"{words} ({name})"
+    for name in container.unnamed():
+        with container.stream(name) as file:
+            if file.read(len(_CONTAINER)) == _CONTAINER:
+                yield f"the pickles of a container in it ({name})"
+                return

@@ -27,16 +27,18 @@ class Experts(Record, frozen=True, kw_only=True):
 class StateSpace(Record, frozen=True, kw_only=True):
     """The state-space layers of a Mamba or hybrid model."""
 
-    kind: Literal["mamba", "mamba-2", "other"]
-    """Layer in use; the parameters of `other` are taken as stated."""
+    kind: Literal["mamba", "mamba-2", "gated-delta-net", "other"]
+    """Layer in use; `gated-delta-net` is that of Qwen3-Next, and the parameters of `other` are taken as stated."""
     state_size: Count
-    """Numbers of state for each inner channel."""
+    """Numbers of state for each inner channel; the width of a key head of a gated delta net."""
     inner_size: Count | None = None
     """Inner width of a layer; absent means twice the hidden size."""
     num_heads: Count | None = None
-    """Heads of Mamba-2, which its tensor ranks split; absent means heads of 64 channels."""
+    """Heads of Mamba-2, which its tensor ranks split; absent means heads of 64 channels. Value heads of a gated delta
+    net."""
     num_groups: Annotated[int, Meta(ge=1, le=100_000)] = 1
-    """Groups of heads of Mamba-2 that share input and output projections of the state."""
+    """Groups of heads of Mamba-2 that share input and output projections of the state; key heads of a gated delta
+    net."""
     convolution_width: Annotated[int, Meta(ge=1, le=1024)] = 4
     """Tokens that the causal convolution of a layer sees."""
     time_step_rank: Count | None = None
@@ -95,6 +97,14 @@ class Model(Record, frozen=True, kw_only=True):
         None
     )
     """Attention variant; `latent` and `linear` have projections that the parameter check leaves alone."""
+    bidirectional_attention: bool = False
+    """True for encoders such as BERT, whose tokens attend to later ones; their pooler and the transformation before the
+    output layer are counted or not."""
+    positions: Literal["learned", "rotary", "sinusoidal", "linear-bias", "relative", "relative-bias", "none"] | None = (
+        None
+    )
+    """How a transformer encodes positions: `learned` has a table, `relative` a projection in each layer, as in
+    Transformer-XL and Gopher, and the others no parameters that count. Absent allows for a table."""
     experts: Experts | None = None
     """Expert layers."""
     num_mtp_layers: Annotated[int, Meta(ge=0, le=64)] = 0
@@ -104,7 +114,7 @@ class Model(Record, frozen=True, kw_only=True):
     num_attention_layers: CountOrZero | None = None
     """Layers with attention, for the family `hybrid`."""
     num_ffn_layers: CountOrZero | None = None
-    """Layers with a feed-forward block, for the family `hybrid`."""
+    """Layers with a dense feed-forward block, for the family `hybrid`; those with experts are in `experts`."""
     shared_layers: bool | None = None
     """True where attention and feed-forward layers of a `hybrid` share weights, as in Zamba2; false where each has its
     own."""

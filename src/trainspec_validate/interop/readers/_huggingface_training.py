@@ -242,7 +242,10 @@ def write_formats(draft: Draft, compute: str, how: str, loaded: tuple[str, str] 
     else:
         _write_autocast(draft, *loaded)
     how = AUTOCAST if draft.get("parallelism", "sharding") else Default(AUTOCAST)
-    draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], how)
+    if "zero_1" in draft.values:  # an argument of optimum-neuron's Trainer
+        draft.lacks(("precision", "high_precision_operations"), "optimum-neuron casts operands in a way of its own")
+    else:
+        draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], how)
     if compute == "fp16":
         _write_scaler(draft)
 

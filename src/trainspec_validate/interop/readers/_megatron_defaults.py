@@ -102,6 +102,16 @@ def drop_all_defaults(draft: Draft, why: str, kept: Collection[Pointer] = ()) ->
     draft.drop(foreign, why)
 
 
+def leave_chunks_open(draft: Draft, why: str) -> None:
+    """Leave the schedule open where another file may split the stages into chunks that this one does not state."""
+    stated = draft.count("virtual_pipeline_model_parallel_size") or draft.values.get("pipeline_model_parallel_layout")
+    if stated or draft.values.keys() >= {"virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout"}:
+        return
+    draft.drop([("parallelism", "schedule")], why)
+    for key in ("schedule", "num_virtual_stages", "stage_layers"):
+        draft.lacks(("parallelism", key), why)
+
+
 def drop_model_defaults(draft: Draft, why: str) -> None:
     """Keys of the model that Megatron-LM's defaults decide, where a program makes the model in its own code."""
     weak = [at for at, how in draft.derived.items() if at[0] == "model" and isinstance(how, Default)]

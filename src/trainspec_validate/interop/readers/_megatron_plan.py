@@ -88,6 +88,10 @@ def _write_degrees(draft: Draft) -> None:
         draft.default(("parallelism", axis), 1, f"the default of {ARGUMENTS}")
     if draft.get("model", "family") != "dense-transformer" or draft.count("expert_tensor_parallel_size") != 1:
         draft.copy(("parallelism", "expert_tensor"), "expert_tensor_parallel_size")
+    for name in ("encoder_pipeline_model_parallel_size", "encoder_tensor_model_parallel_size"):
+        if draft.count(name):
+            why = f"{name} gives the encoder ranks of its own, next to those of the decoder"
+            draft.drop([("parallelism", axis) for axis in ("tensor", "pipeline", "data")], why)
     draft.copy(("parallelism", "data"), "data_parallel_size")
     _write_context_method(draft)
     _write_sequence(draft)
@@ -283,7 +287,7 @@ def _write_ramp(draft: Draft) -> None:
         draft.lacks(("batch", "ramp"), f"it has {count} increments")
         return
     stages = [
-        {"from_tokens": samples * step // count * length, "global_sequences": start + step * increment}
+        {"from_tokens": -(-samples * step // count) * length, "global_sequences": start + step * increment}
         for step in range(count + 1)
     ]
     if (whole - start) % increment:

@@ -231,7 +231,11 @@ def _kept(draft: Draft) -> list[str]:
 def _write_communication(draft: Draft) -> None:
     gradients, gathered = draft.flag("overlap_grad_reduce"), draft.flag("overlap_param_gather")
     off = Default(f"the default of {_SOURCE}: off")
-    draft.put(("communication", "overlap_gradients"), bool(gradients), "" if gradients is not None else off)
+    if draft.word("DDP_impl") == "torch":
+        how = "DDP_impl torch: PyTorch's DDP reduces gradients during the backward pass"
+        draft.put(("communication", "overlap_gradients"), value=True, how=how)
+    else:
+        draft.put(("communication", "overlap_gradients"), bool(gradients), "" if gradients is not None else off)
     draft.put(("communication", "overlap_parameters"), bool(gathered), "" if gathered is not None else off)
     elements = draft.count("ddp_bucket_size", "bucket_size")
     size = _BYTES.get(draft.get("precision", "reduction") or "")

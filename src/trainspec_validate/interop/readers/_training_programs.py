@@ -9,7 +9,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 
 _TRAINS_NOTHING = re.compile(
     r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
-    r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export)(?:[_.-]|$)"
+    r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export|checker)(?:[_.-]|$)|(?:^|_)to_(?:maxtext|huggingface|hf|megatron|mcore|nemo)\b"
 )
 """Parts of the names of programs that use a model, or make data or checkpoints for one."""
 

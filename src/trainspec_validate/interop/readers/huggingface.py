@@ -60,7 +60,8 @@ from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
 
 _HEAD = 256 * 1024
-_MODEL = re.compile(r'"(?:model_type|ssm_cfg)"\s*:')
+_KINDS = frozenset({"model_type", "ssm_cfg", "text_config"})
+"""Keys at the top of a model's configuration; other programs keep such a configuration inside their own."""
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
@@ -86,7 +87,7 @@ _INSIDE = "text_config."
 def looks_like_model(text: ForeignText) -> bool:
     """Whether a text is a `config.json` of a model."""
     head = text.text[:_HEAD]
-    return head.lstrip()[:1] == "{" and bool(_MODEL.search(head)) and bool(_SHAPE.search(head))
+    return head.lstrip()[:1] == "{" and bool(_SHAPE.search(head)) and bool(top_keys(head) & _KINDS)
 
 
 def looks_like_trainer(text: ForeignText) -> bool:

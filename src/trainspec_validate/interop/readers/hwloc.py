@@ -75,20 +75,23 @@ def _of(objects: list[xml.Element], kind: str) -> list[xml.Element]:
 def _host(objects: list[xml.Element], draft: Draft) -> None:
     numa = _of(objects, "NUMANode")
     own = [item for item in numa if item.get("subtype") not in _GPU_MEMORY]
+    missing = _missing(objects, draft)
     for key, count in (
         ("num_sockets", len(_of(objects, "Package"))),
         ("num_numa_nodes", len(numa)),
         ("num_cores", len(_of(objects, "Core"))),
     ):
-        if key == "num_cores" and _reduced(objects, draft):
-            draft.group_unknown("host", key, reason="the export holds a part of the processing units; see lscpu")
+        if key in missing:
+            draft.group_unknown("host", key, reason=missing[key])
         elif count:
             draft.group("host", key, value=count, how="objects of this kind, counted")
         else:
             draft.group_unknown("host", key, reason="the export holds no such object")
     sizes = [plain_int(item.get("local_memory"), 0, 10**15) for item in own]
     known = [size for size in sizes if size is not None]
-    if known and len(known) == len(sizes) and 1e8 <= sum(known) <= 1e14:
+    if "memory_bytes" in missing:
+        draft.group_unknown("host", "memory_bytes", reason=missing["memory_bytes"])
+    elif known and len(known) == len(sizes) and 1e8 <= sum(known) <= 1e14:
         how = "local memory of the NUMA nodes, added up, without the memory of accelerators"
         draft.group("host", "memory_bytes", value=float(sum(known)), how=how)
     else:
@@ -99,6 +102,23 @@ def _host(objects: list[xml.Element], draft: Draft) -> None:
     if machine.get("complete_cpuset") != machine.get("allowed_cpuset"):
         draft.remark("not all processors were allowed when the export was made, so that counts may be too small")
     _virtual(machine, draft)
+
+
+def _missing(objects: list[xml.Element], draft: Draft) -> dict[str, str]:
+    """Counts of the host of which the export holds a part, as in a container or with devices offline, and why."""
+    machine = objects[0]
+    units, nodes = (
+        machine.get(name) is not None and machine.get(name) != machine.get(f"complete_{name}")
+        for name in ("cpuset", "nodeset")
+    )
+    missing = {}
+    if units or _reduced(objects, draft):
+        missing["num_cores"] = "the export holds a part of the processing units; see lscpu"
+    if units:
+        missing["num_sockets"] = missing["num_cores"]
+    if nodes:
+        missing |= dict.fromkeys(("num_numa_nodes", "memory_bytes"), "the export holds a part of the NUMA nodes")
+    return missing
 
 
 def _reduced(objects: list[xml.Element], draft: Draft) -> bool:

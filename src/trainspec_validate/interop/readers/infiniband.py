@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers._ibnetdiscover import Device, devices, looks_like_listing, starts_at
 from trainspec_validate.interop.readers._port_survey import SurveyedSwitch, levels, put_survey, spread
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
 from trainspec_validate.model.catalog import links
@@ -17,14 +17,106 @@ NAME = "ibnetdiscover"
 _AGGREGATION = "aggregation node"
 _LANES_OF_GENERATION = {"hdr100": 2, "ndr200": 2}
 _SHOWN = 6
+_MAX_DEVICES = 500_000
+_DEVICE = re.compile(
+    r'(?P<kind>Switch|Ca|Rt)\s+(?P<ports>\d{1,4})\s+"(?P<id>[^"]{1,64})"\s*#\s*"(?P<name>[^"]{0,256})"'
+)
+_PORT = re.compile(r'\[(?P<number>\d{1,4})\](?:\([0-9a-fA-F]+\))?\s+"(?P<target>[^"]{1,64})"\[\d{1,4}\]')
+_WIDTH = re.compile(r"(\d{1,2}x[A-Z]{2,4}\d{0,3})\s*$")
+_HEAD = re.compile(r'^(?:Switch|Ca|Rt)\t\d+ "|^(?:switchguid|caguid)=0x', re.MULTILINE)
+_HOST = re.compile(r"(?P<host>\S+) (?P<device>mlx\w+|HCA-\d+|ib\w*|hfi\w+)")
+_START = re.compile(r"^# Initiated from node ([0-9a-fA-F]{1,16})\b", re.MULTILINE)
+_KEY = re.compile(r"[a-z]+guid?=|vendid=|devid=|rtguid=")
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """One cabled port."""
+
+    number: int
+    target: str
+    width: str
+    """Lanes and generation, for example `4xNDR`; empty where the line has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """One switch or adapter with its cabled ports."""
+
+    identifier: str
+    name: str
+    is_switch: bool
+    num_ports: int
+    ports: tuple[_Port, ...]
+    line: int
+
+    @property
+    def host(self) -> str:
+        """Host of an adapter, by its name; empty where the name has none."""
+        match = _HOST.fullmatch(self.name.strip())
+        return match["host"] if match else ""
+
+    @property
+    def device(self) -> str:
+        """Device of an adapter on its host, by its name; empty where the name has none."""
+        match = _HOST.fullmatch(self.name.strip())
+        return match["device"] if match else ""
+
+
+def _looks_like_listing(text: ForeignText) -> bool:
+    """Whether a line starts a device of the listing."""
+    return bool(_HEAD.search(text.text))
+
+
+def _starts_at(text: ForeignText) -> str | None:
+    """Identifier of the device that the survey started from; None where the head of the listing is lost.
+
+    >>> _starts_at(ForeignText("a", "# Initiated from node b8e9 port b8e9"))
+    'H-000000000000b8e9'
+    """
+    match = _START.search(text.text)
+    return f"H-{match[1].lower().zfill(16)}" if match else None
+
+
+def _devices(text: ForeignText) -> Iterator[_Device]:
+    """Every switch and adapter, in the order of the listing.
+
+    Raises:
+        ForeignFormatError: a line is neither a device, a port, a key nor a comment.
+    """
+    head: re.Match[str] | None = None
+    start, ports, total = 0, list[_Port](), 0
+    for number, line in enumerate(text.text.split("\n"), start=1):
+        if not line.strip() or line.startswith("#") or _KEY.match(line):
+            continue
+        port = _PORT.match(line)
+        if port is not None:
+            if head is None:
+                raise ForeignFormatError("a port before any switch or adapter: the start is cut off", number)
+            width = _WIDTH.search(line)
+            ports.append(_Port(int(port["number"]), port["target"], width[1] if width else ""))
+            continue
+        if head is not None:
+            yield _device(head, start, ports)
+        head, start, ports, total = _DEVICE.match(line), number, [], total + 1
+        if head is None:
+            raise ForeignFormatError(f"this is no line of ibnetdiscover: {plain_text(line)}", number)
+        if total > _MAX_DEVICES:
+            raise ForeignFormatError(f"more than {_MAX_DEVICES:,} devices", number)
+    if head is not None:
+        yield _device(head, start, ports)
+
+
+def _device(head: re.Match[str], start: int, ports: list[_Port]) -> _Device:
+    return _Device(head["id"], head["name"], head["kind"] != "Ca", int(head["ports"]), tuple(ports), start)
 
 
 @dataclass(slots=True)
 class _Fabric:
     """Devices by identifier, without the aggregation units that live inside switches."""
 
-    switches: dict[str, Device] = field(default_factory=dict)
-    adapters: dict[str, Device] = field(default_factory=dict)
+    switches: dict[str, _Device] = field(default_factory=dict)
+    adapters: dict[str, _Device] = field(default_factory=dict)
     units: set[str] = field(default_factory=set)
 
 
@@ -38,7 +130,7 @@ def read(text: ForeignText) -> Fragment:
     """
     fabric = _Fabric()
     last = 1
-    for device in devices(text):
+    for device in _devices(text):
         last = device.line
         if device.is_switch:
             fabric.switches[device.identifier] = device
@@ -52,7 +144,7 @@ def read(text: ForeignText) -> Fragment:
     if fabric.switches:
         _put_switches(sheet, fabric)
         _put_nodes(sheet, fabric)
-    elif _is_whole(fabric, starts_at(text)):
+    elif _is_whole(fabric, _starts_at(text)):
         _put_adapters(sheet, fabric, last)
     else:
         adapters = f"{len(fabric.adapters)} adapter{'' if len(fabric.adapters) == 1 else 's'}"
@@ -119,7 +211,7 @@ def _put_switches(sheet: Sheet, fabric: _Fabric) -> None:
     _put_shape(sheet, fabric, leaves)
 
 
-def _surveyed(fabric: _Fabric, switch: Device, found: Mapping[str, int]) -> SurveyedSwitch:
+def _surveyed(fabric: _Fabric, switch: _Device, found: Mapping[str, int]) -> SurveyedSwitch:
     own = found[switch.identifier]
     targets = [port.target for port in switch.ports]
     up = sum(found.get(target, -1) > own for target in targets)
@@ -179,7 +271,7 @@ def spread_names(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{plain_text(name)} ({count})" for name, count in Counter(counts).most_common(_SHOWN))
 
 
-def _devices_on(fabric: _Fabric, switch: Device) -> Counter[str]:
+def _devices_on(fabric: _Fabric, switch: _Device) -> Counter[str]:
     adapters = (fabric.adapters[port.target] for port in switch.ports if port.target in fabric.adapters)
     return Counter(adapter.device for adapter in adapters if adapter.device)
 
@@ -198,4 +290,4 @@ def _put_nodes(sheet: Sheet, fabric: _Fabric) -> None:
     sheet.unknown(("node_groups",), "the survey sees adapters, not what nodes are made of")
 
 
-FORMATS = (Format(NAME, "output of ibnetdiscover", "ClusterProfile", looks_like_listing, read),)
+FORMATS = (Format(NAME, "output of ibnetdiscover", "ClusterProfile", _looks_like_listing, read),)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from trainspec_validate.interop.formats import Format
@@ -40,6 +41,7 @@ _YAML = re.compile(rf"(?m)^(?P<key>{_OWN})[ \t]*:")
 _WORD = re.compile(rf"(?:^|[\s\"'])(?P<key>{_OWN})=")
 _LOG = re.compile(r"Config param (?P<key>[A-Za-z0-9_]{1,80}): ?(?P<value>[^\n]{0,4096})")
 _PROGRAM = re.compile(r"(?i)^(?:\S*/)?[\w${}-]+\.py$|^maxtext\.[\w.${}-]+$")
+_MODULE = re.compile(r"[\w.${}-]+")
 _SHAPE = re.compile(
     r"(?:gke-tpu-topology[\"']?[ \t]*[:=][ \t]*[\"']?|--(?:tpu-topology|topology)[ =]"
     r"|--(?:device|tpu)-type[ =]\w{2,12}-)([0-9]{1,4}x[0-9]{1,4}(?:x[0-9]{1,4})?)\b"
@@ -257,8 +259,11 @@ def _logged(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
 
 def _programs(script: Script, command: list[Word]) -> list[str]:
     """The program that a command starts, a file or a module after `-m`, by each name that it may have."""
-    words = [part for word in command for part in script.choices.shown(word.text).split(" or ")]
-    return [word.removesuffix(".py").replace(".", "/").rpartition("/")[2] for word in words if _PROGRAM.search(word)]
+    found: list[str] = []
+    for before, word in pairwise(["", *(script.choices.shown(word.text) for word in command)]):
+        pattern = _MODULE if before == "-m" else _PROGRAM
+        found += [part for part in word.split(" or ") if pattern.fullmatch(part)]
+    return [part.removesuffix(".py").replace(".", "/").rpartition("/")[2] for part in found]
 
 
 def _words(script: Script, found: Found) -> tuple[Mapping[str, Any], Lines]:

@@ -23,7 +23,6 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
-from trainspec_validate.interop.readers._rollouts import put_rollouts
 from trainspec_validate.interop.readers._shell_choices import Alternatives
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_found import PROGRAM, Option, Options
@@ -57,6 +56,8 @@ _CERTAIN = frozenset(
     }
 )
 """Arguments of which a program with Megatron-LM's parser has at least one."""
+_RANKS = frozenset({"tensor_model_parallel_size", "pipeline_model_parallel_size", "model_parallel_size"})
+"""Arguments for the ranks of Megatron-LM's core, with whose optimizers a program of another name trains as well."""
 _OF_ANOTHER = "Megatron-LM takes no options in underscores: they are those of another program, with defaults of its own"
 _NO_PROGRAM = "the program that reads these arguments is not given, and may have defaults of its own"
 _CONTINUED = re.compile(r"(?:[0-9]{1,6}: ?)?\.* ?([^\s.:=]\S{0,200})")
@@ -122,7 +123,7 @@ def read(text: ForeignText) -> Fragment:
         drop_after_exit(draft)
         drop_from_checkpoint(draft)
         count_biases(draft)
-        put_rollouts(draft)
+        _put_rollouts(draft)
         complete(draft, *started_ranks(draft, text.text))
         leave_foreign_model_open(draft)
         return draft
@@ -145,6 +146,9 @@ def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
     elif not _OWN.search(program):
         known = "none of the programs of Megatron-LM that this reader knows"
         drop_all_defaults(draft, f"{program[:60]} is {known}, and may have defaults of its own")
+        if not _RANKS & draft.values.keys() and (draft.word("optimizer") or "").casefold() == "adam":
+            why = f"adam or adamw: {program[:60]} is {known}, and may decouple weight decay or not"
+            draft.drop([("optimizer", "name")], why)
     elif not _ENTRIES.fullmatch(program):
         drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
 
@@ -222,6 +226,29 @@ def _read_log(text: ForeignText) -> Fragment:
     leave_frozen_open(draft)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)
+
+
+def _put_rollouts(draft: Draft) -> None:
+    """Prompts and responses of a rollout, the optimizer steps on it, and the accelerators that generate alone.
+
+    Source: THUDM/slime:slime/utils/arguments.py.
+    """
+    prompts, responses = draft.count("rollout_batch_size"), draft.count("n_samples_per_prompt")
+    if prompts is None or responses is None:
+        return
+    draft.put(("rollout", "num_prompts"), prompts)
+    draft.put(("rollout", "num_responses_per_prompt"), responses)
+    whole = draft.counted("batch", "global_sequences")
+    if whole:
+        how = f"{prompts} prompts x {responses} responses over the sequences of a step"
+        updates = draft.divide(("rollout", "num_updates"), prompts * responses, whole, how)
+        rollouts = draft.count("num_rollout")
+        if updates and rollouts:
+            draft.put(("job", "num_steps"), rollouts * updates, f"{rollouts} rollouts x {updates} optimizer steps")
+    if draft.flag("colocate"):
+        draft.look("rollout_num_gpus")
+    else:
+        draft.copy(("rollout", "num_accelerators"), "rollout_num_gpus")
 
 
 FORMATS = (

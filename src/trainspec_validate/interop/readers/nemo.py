@@ -9,7 +9,7 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._composed import leave_composed_open
-from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_defaults
+from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_defaults, leave_chunks_open
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
@@ -213,6 +213,13 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     return draft
 
 
+def _leave_library_open(draft: Draft) -> None:
+    """The collective library where the accelerators are none of NVIDIA, whose library is the default."""
+    accelerator = draft.word("trainer.accelerator")
+    if accelerator not in {None, "gpu", "cuda", "auto"}:
+        draft.drop([("communication", "library", "name")], f"trainer.accelerator is {accelerator[:40]}")
+
+
 def _lacking(names: Collection[str]) -> str | None:
     """What no program of NeMo trains a Megatron model without, of settings by their own names; None for all of it."""
     for needed in _NEEDED:
@@ -326,6 +333,7 @@ def _correct(draft: Draft, sums: str) -> None:
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
             draft.put(("precision", key), "fp32", why)
+    _leave_library_open(draft)
     drop_defaults(draft)
 
 
@@ -364,22 +372,12 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
         drop_defaults(draft)
     else:
         drop_all_defaults(draft, _BY_RECIPE, [("parallelism", "schedule")])
-        _leave_chunks_open(draft)
+        leave_chunks_open(draft, _BY_RECIPE)
     write_megatron(draft, defaults=False)
     count_stated(draft)
     leave_composed_open(draft)
     complete(draft)
     return draft
-
-
-def _leave_chunks_open(draft: Draft) -> None:
-    """Leave the schedule open where a recipe may split the stages into chunks that the file does not state."""
-    stated = draft.count("virtual_pipeline_model_parallel_size") or draft.values.get("pipeline_model_parallel_layout")
-    if stated or draft.values.keys() >= {"virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout"}:
-        return
-    draft.drop([("parallelism", "schedule")], _BY_RECIPE)
-    for key in ("schedule", "num_virtual_stages", "stage_layers"):
-        draft.lacks(("parallelism", key), _BY_RECIPE)
 
 
 def _number_format(target: object) -> object:

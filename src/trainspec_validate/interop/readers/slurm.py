@@ -1,8 +1,9 @@
-"""Reads the topology files of the Slurm scheduler, topology.conf and topology.yaml."""
+"""Reads the topology files of the Slurm scheduler, topology.conf and topology.yaml: trees and other shapes."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._hostlist import MAX_NAMES, expand
 from trainspec_validate.interop.readers._sheet import Sheet, load_values, plain_text, whole
-from trainspec_validate.interop.readers._slurm_shapes import put_blocks, put_flat, put_rings, put_torus
-from trainspec_validate.interop.readers._switch_tree import Switch, put_tree
+from trainspec_validate.interop.readers._switch_tree import Switch, put_fabric_unknowns, put_nodes, put_tree
+from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import hint
 
 CONF = "slurm-topology-conf"
@@ -26,6 +27,7 @@ _PAIR = re.compile(r"(?<![A-Za-z])(?P<key>[A-Za-z]{1,32})[ \t]{0,8}=[ \t]{0,8}(?
 _YAML_STARTS = re.compile(r"^- +topology:", re.MULTILINE)
 _YAML_SHAPES = ("tree", "block", "flat", "ring", "torus3d")
 _MAX_ENTRIES = 100_000
+_MAX_EXTENT = 100_000
 
 
 def looks_like_conf(text: ForeignText) -> bool:
@@ -62,7 +64,7 @@ def read_conf(text: ForeignText) -> Fragment:
             sheet.remark(f"LinkSpeed {', '.join(speeds[:6])} has no unit in Slurm, so no bandwidth is taken from it")
         put_tree(sheet, [switch for number, pairs in lines for switch in _switches(number, pairs, names)], "Slurm")
     elif shapes == ["RingName"]:
-        put_rings(sheet, _groups([(n, pairs.get("RingName"), pairs.get("Nodes", "")) for n, pairs in lines], names))
+        _put_rings(sheet, _groups([(n, pairs.get("RingName"), pairs.get("Nodes", "")) for n, pairs in lines], names))
     else:
         _put_blocks(sheet, lines, names)
     if any(key in found for key in _SHOWN_KEYS):
@@ -185,7 +187,7 @@ def read_yaml(text: ForeignText) -> Fragment:
 def _put_shape(sheet: Sheet, shape: str, value: Any) -> None:
     names = _Names()
     if shape == "flat":
-        put_flat(sheet)
+        _put_flat(sheet)
     elif shape == "tree":
         put_tree(sheet, [_yaml_switch(entry, names) for entry in _entries(value, "switches")], "Slurm")
     elif shape == "block":
@@ -195,9 +197,9 @@ def _put_shape(sheet: Sheet, shape: str, value: Any) -> None:
         put_blocks(sheet, _groups(listed, names), _sizes(None, written) if written else [])
     elif shape == "ring":
         listed = [(None, _text(entry, "ring"), _text(entry, "nodes", "")) for entry in _entries(value, "rings")]
-        put_rings(sheet, _groups(listed, names))
+        _put_rings(sheet, _groups(listed, names))
     else:
-        put_torus(sheet, [(entry, names.of(_text(entry, "nodes", ""))) for entry in _tori(value)])
+        _put_torus(sheet, [(entry, names.of(_text(entry, "nodes", ""))) for entry in _tori(value)])
 
 
 def _tori(value: Any) -> list[dict[str, Any]]:
@@ -233,6 +235,107 @@ def _text(entry: Mapping[str, Any], key: str, default: str | None = None) -> str
     if not isinstance(value, str):
         raise ForeignFormatError(f"topology.yaml: {key} is no text in {plain_text(entry)}")
     return value
+
+
+def put_blocks(
+    sheet: Sheet,
+    blocks: Mapping[str, Sequence[str]],
+    sizes: Sequence[int],
+    printed: Mapping[int, Sequence[int]] | None = None,
+) -> None:
+    """Record blocks as nested groups of nodes.
+
+    `sizes` are BlockSizes, of which the first is the least size of a block and the others are groups of as many
+    blocks; `printed` has the nodes of the groups that the scheduler prints, by their size.
+    """
+    put_nodes(sheet, {node for nodes in blocks.values() for node in nodes})
+    _remark_shared(sheet, blocks, "blocks")
+    counts = Counter(len(nodes) for nodes in blocks.values())
+    differ = f"blocks differ in their nodes: {', '.join(f'{n} with {size}' for size, n in counts.most_common(6))}"
+    base = max(counts) if len(counts) == 1 else None
+    if len(counts) > 1:
+        sheet.remark(differ)
+    least = min(sizes, default=0)
+    if counts and least > max(counts):
+        sheet.remark(f"the smallest of BlockSizes is {least}, but the largest block has {max(counts)} nodes")
+    layers = [("block", base, "nodes of each block, all equal" if base else differ)] if counts else []
+    for size in sorted({*sizes} - {least}):
+        num_blocks, rest = divmod(size, least)
+        nodes = base * num_blocks if base and not rest else None
+        layers.append((f"block-{size}", nodes, f"BlockSizes {size} over {least}, in blocks" if base else differ))
+    for size, found in sorted((printed or {}).items()):
+        same = found[0] if len(set(found)) == 1 else None
+        layers.append((f"block-{size}", same, f"aggregated blocks, {'all equal' if same else 'which differ'}"))
+    _put_layers(sheet, layers)
+    put_fabric_unknowns(sheet, "Slurm")
+    sheet.unknown(
+        ("node_groups", 0, "scale_up", "domain_num_accelerators"),
+        "a block is often one scale-up domain; the file does not say whether it is, nor its accelerators",
+    )
+
+
+def _put_layers(sheet: Sheet, layers: Sequence[tuple[str, int | None, str]]) -> None:
+    """Record layers by name, with the nodes of a group or the reason why there is no number."""
+    for level, (name, num_nodes, told) in enumerate(layers):
+        place: Pointer = ("fabrics", 0, "tiers", level)
+        sheet.put((*place, "name"), name, "a label by the size of the group")
+        if num_nodes is None:
+            sheet.unknown((*place, "group_num_nodes"), told)
+        else:
+            sheet.put((*place, "group_num_nodes"), num_nodes, told)
+        sheet.unknown((*place, "num_switches"), "Slurm lists blocks of nodes, not switches")
+
+
+def _put_rings(sheet: Sheet, rings: Mapping[str, Sequence[str]]) -> None:
+    """Record the nodes of rings; no key holds a ring of nodes."""
+    put_nodes(sheet, {node for nodes in rings.values() for node in nodes})
+    _remark_shared(sheet, rings, "rings")
+    put_fabric_unknowns(sheet, "Slurm")
+    told = ", ".join(f"{plain_text(name)} of {len(nodes)}" for name, nodes in list(rings.items())[:6])
+    sheet.remark(f"{len(rings)} rings of nodes, which no key of a fabric holds: {told}")
+
+
+def _put_torus(sheet: Sheet, tori: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> None:
+    """Record the nodes of three-dimensional tori; their extents count nodes, so no key takes them."""
+    names = {node for _, nodes in tori for node in nodes}
+    total = 0
+    for entry, _ in tori:
+        raw = entry.get("dims") or entry.get("dimensions")
+        if isinstance(raw, Mapping):
+            raw = [raw.get(axis) for axis in ("x", "y", "z")]
+        extents = (
+            [whole(extent, 1, _MAX_EXTENT) for extent in raw] if isinstance(raw, list) and len(raw) <= 3 else [None]
+        )
+        known = [extent for extent in extents if extent is not None]
+        if len(known) != len(extents):
+            sheet.remark(f"a torus has no three extents: {plain_text(raw)}")
+            continue
+        places = 1
+        for extent in known:
+            places *= extent
+        total += places
+        sheet.remark(f"a torus of {' x '.join(map(str, known))} nodes; scale_up.dimensions count accelerators")
+    put_nodes(sheet, names)
+    if total and names and total != len(names):
+        sheet.remark(f"the extents make {total:,} places, but {len(names):,} nodes are listed")
+    if total and not names:
+        sheet.put(("num_nodes",), total, "product of the extents; the file lists no nodes")
+    sheet.put(("fabrics", 0, "topology"), "torus")
+    put_fabric_unknowns(sheet, "Slurm")
+
+
+def _put_flat(sheet: Sheet) -> None:
+    """Record that the file states nothing."""
+    put_nodes(sheet, ())
+    sheet.unknown(("num_nodes",), "a flat topology lists no nodes")
+    sheet.remark("a flat topology says nothing about the network")
+
+
+def _remark_shared(sheet: Sheet, groups: Mapping[str, Sequence[str]], what: str) -> None:
+    counts = Counter(node for nodes in groups.values() for node in set(nodes))
+    shared = sorted(node for node, count in counts.items() if count > 1)
+    if shared:
+        sheet.remark(f"{len(shared):,} nodes are in several {what}, for example {', '.join(shared[:6])}")
 
 
 FORMATS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from trainspec_validate.performance.costs.transformer import Shape
 
@@ -65,10 +66,9 @@ def vision_flops_per_sample(shape: VisionShape) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StateSpaceShape:
-    """One state-space layer; `num_heads` and `num_groups` are of Mamba-2, `time_step_rank` is of Mamba."""
+    """One state-space layer; `num_heads` and `num_groups` are not of Mamba, `time_step_rank` is of Mamba alone."""
 
-    version: int
-    """1 for Mamba, 2 for Mamba-2."""
+    kind: Literal["mamba", "mamba-2", "gated-delta-net"]
     inner_size: int
     state_size: int
     convolution_width: int = 4
@@ -78,59 +78,67 @@ class StateSpaceShape:
 
 
 def state_space_parameters(hidden_size: int, shape: StateSpaceShape) -> float:
-    """Parameters of one Mamba or Mamba-2 layer, its norm included.
+    """Parameters of one layer of Mamba, Mamba-2 or a gated delta net, its norm included.
 
     With inner width d, state n and convolution w, Mamba (arXiv:2312.00752, section 3.4) has `2 h d + (w + 1) d +
     d (r + 2 n) + (r + 1) d + d n + d + d h`, where r is the rank of the time step; Mamba-2 (arXiv:2405.21060, section
-    7) has `h (2 d + 2 g n + H) + (w + 1) (d + 2 g n) + 3 H + d + d h` with H heads in g groups. Mamba 2.8B, 64 layers:
+    7) has `h (2 d + 2 g n + H) + (w + 1) (d + 2 g n) + 3 H + d + d h` with H heads in g groups. A gated delta net
+    (arXiv:2412.06464) with H value heads and g key heads has `h (2 d + 2 g n + 2 H) + w (d + 2 g n) + 2 H + d / H +
+    d h` (huggingface/transformers:src/transformers/models/qwen3_next/modeling_qwen3_next.py). Mamba 2.8B, 64 layers:
 
-    >>> layer = StateSpaceShape(1, inner_size=5120, state_size=16, time_step_rank=160)
+    >>> layer = StateSpaceShape("mamba", inner_size=5120, state_size=16, time_step_rank=160)
     >>> 64 * state_space_parameters(2560, layer) + 2560 + 50280 * 2560
     2768345600.0
-
-    Raises:
-        ValueError: the version is neither 1 nor 2.
     """
     h, d, n = hidden_size, shape.inner_size, shape.state_size
     convolution = shape.convolution_width + 1
-    if shape.version == 1:
+    if shape.kind == "mamba":
         rank = shape.time_step_rank
         return float(h + 2 * h * d + convolution * d + d * (rank + 2 * n) + (rank + 1) * d + d * n + d + d * h)
-    if shape.version == 2:
-        wide = d + 2 * shape.num_groups * n
-        return float(h + h * (d + wide + shape.num_heads) + convolution * wide + 3 * shape.num_heads + d + d * h)
-    raise ValueError(f"a state space of version {shape.version}; known are 1 and 2")
+    wide, heads = d + 2 * shape.num_groups * n, shape.num_heads
+    if shape.kind == "mamba-2":
+        return float(h + h * (d + wide + heads) + convolution * wide + 3 * heads + d + d * h)
+    return float(h + h * (d + wide + 2 * heads) + shape.convolution_width * wide + 2 * heads + d / heads + d * h)
 
 
 @dataclass(frozen=True, slots=True)
 class HybridShape:
-    """Layers of three kinds in one model: state space, attention, feed-forward, each with a norm of its own."""
+    """Layers of several kinds in one model, each with a norm: state space, attention, feed-forward, experts."""
 
     transformer: Shape
-    """Widths of attention, feed-forward and tables; its number of layers is not used."""
+    """Widths of attention, feed-forward and tables, and the layers with experts; all its layers are not used."""
     state_space: StateSpaceShape
     num_state_space_layers: int
     num_attention_layers: int
     num_ffn_layers: int
 
 
-def hybrid_parameters(shape: HybridShape) -> float:
-    """Parameters of a hybrid: each kind of layer by its own formula, the tables, and the last norm.
+def hybrid_parameters(shape: HybridShape, *, only_active: bool = False) -> float:
+    """Parameters of a hybrid, all or those that a token visits: each kind of layer by its formula, tables, last norm.
 
     Sources as for `state_space_parameters` and `transformer.parameters`. Nemotron-H 8B (arXiv:2504.03624, table 1) has
     24 layers of Mamba-2, 4 of attention and 24 feed-forward:
 
     >>> widths = Shape(52, 4096, 32, 8, 128, 21504, 131072)
-    >>> mamba_2 = StateSpaceShape(2, 8192, 128, num_heads=128, num_groups=8)
+    >>> mamba_2 = StateSpaceShape("mamba-2", 8192, 128, num_heads=128, num_groups=8)
     >>> round(hybrid_parameters(HybridShape(widths, mamba_2, 24, 4, 24)) / 1e9, 2)
     8.1
     """
     widths, h = shape.transformer, shape.transformer.hidden_size
-    attention = 2 * h * (widths.attention_width + widths.num_key_value_heads * widths.head_size) + h
-    ffn = (3 if widths.gated_ffn else 2) * h * widths.ffn_hidden_size + h
-    layers = shape.num_attention_layers * attention + shape.num_ffn_layers * ffn
+    matrices = (3 if widths.gated_ffn else 2) * h
+    ffn = matrices * widths.ffn_hidden_size + h
+    visited = widths.num_active_experts if only_active else widths.num_experts
+    experts = matrices * widths.expert_hidden_size * (visited + widths.num_shared_experts) + h * widths.num_experts + h
+    layers = attention_parameters(shape) + shape.num_ffn_layers * ffn + widths.num_expert_layers * experts
     mixing = shape.num_state_space_layers * state_space_parameters(h, shape.state_space)
     return float(layers + mixing + widths.embedding_parameters * (1 if widths.tied_embeddings else 2) + h)
+
+
+def attention_parameters(shape: HybridShape) -> float:
+    """Parameters of all attention layers of a hybrid, norms included."""
+    widths, h = shape.transformer, shape.transformer.hidden_size
+    width = widths.attention_width + widths.num_key_value_heads * widths.head_size
+    return float(shape.num_attention_layers * (2 * h * width + h))
 
 
 def mtp_parameters(shape: Shape) -> float:

@@ -53,7 +53,7 @@ def matrices(shape: Shape, *, tables: bool = True) -> tuple[Matrix, ...]:
     each = 3 if shape.gated_ffn else 2
     experts = shape.num_experts + shape.num_shared_experts
     found = (
-        Matrix(hidden, shape.attention_width, 2 * layers),
+        Matrix(hidden, shape.attention_width, (3 if shape.relative_positions else 2) * layers),
         Matrix(hidden, shape.num_key_value_heads * shape.head_size, 2 * layers),
         Matrix(hidden, shape.ffn_hidden_size, each * (layers - expert_layers)),
         Matrix(hidden, shape.expert_hidden_size, each * expert_layers * experts),

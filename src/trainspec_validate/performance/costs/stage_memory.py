@@ -181,7 +181,7 @@ def rank_parameters(shape: Shape, tensor: int, expert: int, expert_tensor: int) 
     matrices = 3 if shape.gated_ffn else 2
     key_width = max(shape.num_key_value_heads / tensor, 1) * shape.head_size
     projections = shape.latent_parameters / tensor or 2 * hidden * (shape.attention_width / tensor + key_width)
-    attention = projections + 2 * hidden
+    attention = projections + shape.position_parameters / tensor + 2 * hidden
     one_expert = matrices * hidden * shape.expert_hidden_size
     shared = shape.num_shared_experts * one_expert / tensor
     experts = shape.num_experts / expert * one_expert / expert_tensor

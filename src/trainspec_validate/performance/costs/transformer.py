@@ -29,11 +29,18 @@ class Shape:
     num_expert_layers: int = 0
     latent_parameters: float = 0.0
     """Parameters of latent attention in one layer; 0 where attention projects from the hidden size directly."""
+    relative_positions: bool = False
+    """True where each layer projects relative positions, as Transformer-XL does (arXiv:1901.02860, section 3.3)."""
 
     @property
     def attention_width(self) -> int:
         """Width of the queries of one layer, all heads together."""
         return self.num_heads * self.head_size
+
+    @property
+    def position_parameters(self) -> int:
+        """Parameters of the projection of relative positions in one layer; 0 where there is none."""
+        return self.hidden_size * self.attention_width if self.relative_positions else 0
 
     @property
     def embedding_parameters(self) -> int:
@@ -69,13 +76,17 @@ def parameters(shape: Shape) -> Parameters:
     """Parameters that a shape implies; biases and learned positions are left out.
 
     Per layer: queries and output `2 h a`, keys and values `2 h k`, feed-forward `2 h f` or, gated, `3 h f`,
-    and in layers with experts the router `h E`; h is the hidden size, a the attention width, k that of keys.
+    and in layers with experts the router `h E`; h is the hidden size, a the attention width, k that of keys. Relative
+    positions are projected by `h a` more (arXiv:1901.02860, section 3.3).
     Source: arXiv:2104.04473 equation 2, extended to grouped queries, gates and experts as
     NVIDIA/Megatron-LM@d98e8a64:megatron/training/theoretical_memory_usage.py counts them.
 
     >>> llama_70b = Shape(80, 8192, 64, 8, 128, 28672, 128256, gated_ffn=True)
     >>> round(parameters(llama_70b).total / 1e9, 2)
     70.55
+    >>> gopher = Shape(80, 16384, 128, 128, 128, 65536, 32000, tied_embeddings=True, relative_positions=True)
+    >>> round(parameters(gopher).total / 1e9, 1)  # 280 billion in arXiv:2112.11446, table 1
+    279.7
 
     Raises:
         ValueError: more layers have experts than there are layers.
@@ -89,8 +100,9 @@ def parameters(shape: Shape) -> Parameters:
     expert = matrices * h * shape.expert_hidden_size
     router = h * shape.num_experts
     every_token = moe_layers * (shape.num_shared_experts * expert + router)
+    projections = shape.latent_parameters or 2 * h * (shape.attention_width + key_width)
     return Parameters(
-        attention=layers * (shape.latent_parameters or 2 * h * (shape.attention_width + key_width)),
+        attention=layers * (projections + shape.position_parameters),
         feed_forward=dense + every_token + moe_layers * shape.num_experts * expert,
         active_feed_forward=dense + every_token + moe_layers * shape.num_active_experts * expert,
         normalization=(2 * layers + 1) * h,

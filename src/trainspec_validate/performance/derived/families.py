@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainspec_validate.documents.types.model import Model, StateSpace
+from trainspec_validate.documents.types.model import Experts, Model, StateSpace
 from trainspec_validate.performance.costs.model_families import (
     HybridShape,
     StateSpaceShape,
     VisionShape,
+    attention_parameters,
     classifier_parameters,
     hybrid_parameters,
     mtp_parameters,
@@ -30,7 +31,6 @@ DENSE_LACKS = ("experts", "num_active_parameters")
 """Keys of a model that a dense transformer has not."""
 HEAD_SIZE = 64
 """Channels of a head of Mamba-2 by default: state-spaces/mamba, mamba_ssm/modules/mamba2.py."""
-_VERSIONS = {"mamba": 1, "mamba-2": 2}
 
 
 def foreign_keys(family: object) -> frozenset[str]:
@@ -76,10 +76,12 @@ def vision_shape(model: Model) -> VisionShape | None:
     )
 
 
-def _state_space(hidden_size: int, declared: StateSpace) -> StateSpaceShape:
+def _state_space(hidden_size: int, declared: StateSpace) -> StateSpaceShape | None:
+    if declared.kind == "other" or (declared.kind == "gated-delta-net" and not declared.num_heads):
+        return None
     inner = declared.inner_size or 2 * hidden_size
     return StateSpaceShape(
-        version=_VERSIONS[declared.kind],
+        kind=declared.kind,
         inner_size=inner,
         state_size=declared.state_size,
         convolution_width=declared.convolution_width,
@@ -91,10 +93,10 @@ def _state_space(hidden_size: int, declared: StateSpace) -> StateSpaceShape:
 
 def hybrid_shape(model: Model) -> HybridShape | None:
     """The shape of a state-space or hybrid model; None for other families, other layers, and incomplete shapes."""
-    declared, hidden, layers = model.state_space, model.hidden_size, model.num_layers
-    if model.family not in {"state-space", "hybrid"} or declared is None or declared.kind not in _VERSIONS:
+    declared, hidden, layers, experts = model.state_space, model.hidden_size, model.num_layers, model.experts
+    if model.family not in {"state-space", "hybrid"} or declared is None:
         return None
-    if not (hidden and layers and model.vocabulary_size) or model.experts:
+    if not (hidden and layers and model.vocabulary_size) or (experts and not experts.ffn_hidden_size):
         return None
     attention, ffn = model.num_attention_layers or 0, model.num_ffn_layers or 0
     heads = model.num_attention_heads or 0
@@ -113,7 +115,23 @@ def hybrid_shape(model: Model) -> HybridShape | None:
         gated_ffn=model.gated_ffn,
         tied_embeddings=model.tied_embeddings,
     )
-    return HybridShape(widths, _state_space(hidden, declared), declared.num_layers or layers, attention, ffn)
+    space = _state_space(hidden, declared)
+    widths = _with_experts(widths, experts)
+    return HybridShape(widths, space, declared.num_layers or layers, attention, ffn) if space else None
+
+
+def _with_experts(shape: Shape, experts: Experts | None) -> Shape:
+    """The shape with its layers of experts."""
+    if experts is None or not experts.ffn_hidden_size:
+        return shape
+    return replace(
+        shape,
+        num_experts=experts.num_experts,
+        num_active_experts=experts.num_active_experts,
+        num_shared_experts=experts.num_shared_experts,
+        expert_hidden_size=experts.ffn_hidden_size,
+        num_expert_layers=experts.num_layers or shape.num_layers,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +201,41 @@ def implied_parameters(model: Model) -> tuple[float, float, float] | None:
             return None
         counted = parameters(shape)
         latent = counted.attention if model.attention == "latent" else 0.0
-        return counted.total - latent, counted.total, counted.total + (model.sequence_length or 0) * shape.hidden_size
+        return counted.total - latent, counted.total, counted.total + _beyond_the_shape(model, shape)
     if vision := vision_shape(model):
         total = vision_parameters(vision)
         return total, total, total
     if hybrid := hybrid_shape(model):
         total = hybrid_parameters(hybrid)
-        return total, total, total
+        return total - (attention_parameters(hybrid) if model.attention == "latent" else 0.0), total, total
     return None
+
+
+def active_hybrid_parameters(model: Model) -> tuple[float, float] | None:
+    """Parameters of a hybrid that a token visits, without and with its tables; None where they are not counted."""
+    hybrid = hybrid_shape(model)
+    if hybrid is None:
+        return None
+    active, widths = hybrid_parameters(hybrid, only_active=True), hybrid.transformer
+    tables = widths.embedding_parameters * (1 if widths.tied_embeddings else 2)
+    latent = attention_parameters(hybrid) if model.attention == "latent" else 0.0
+    return active - tables - latent, active
+
+
+def position_parameters(model: Model) -> int:
+    """Most parameters of a table of positions; 0 where the plan states another way to encode them."""
+    has_table = model.positions in {None, "learned"}
+    return (model.sequence_length or 0) * (model.hidden_size or 0) if has_table else 0
+
+
+def _beyond_the_shape(model: Model, shape: Shape) -> float:
+    """Most parameters of a table of positions and, in an encoder, of the pooler and before the output layer.
+
+    Both are a matrix with a bias, the latter with a norm; an encoder also has a table of two segments. Source:
+    arXiv:1810.04805, section 3; google-research/bert@eedf5716:modeling.py and run_pretraining.py.
+    """
+    encoder = 2 * shape.hidden_size * (shape.hidden_size + 4) if model.bidirectional_attention else 0
+    return position_parameters(model) + encoder
 
 
 def _shared(shape: HybridShape) -> HybridShape:

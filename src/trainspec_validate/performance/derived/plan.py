@@ -59,6 +59,7 @@ def shape_of(model: Model) -> Shape | None:
         vocabulary_size=model.vocabulary_size,
         gated_ffn=model.gated_ffn,
         tied_embeddings=model.tied_embeddings,
+        relative_positions=model.positions == "relative",
         num_experts=experts.num_experts if experts else 0,
         num_active_experts=experts.num_active_experts if experts else 0,
         num_shared_experts=experts.num_shared_experts if experts else 0,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.model.metrics import Metric, by_name
-from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, PlacedEvent, RunView
 
 _AT_ONCE = 65_536
 """Series whose names are looked at in one go."""
@@ -69,3 +69,23 @@ def devices_by_attempt(run: RunView, metrics: Iterable[str]) -> Iterator[tuple[i
             subject = table.subjects[number]
             if subject.device is not None:
                 yield attempt, table.keys[key].metric, subject.host, subject.device, table.emitters[emitter]
+
+
+def attempt_of(event: PlacedEvent) -> int:
+    """The attempt that an event says it starts or ends; that of its record where it names none."""
+    number = event.attribute("train.run.attempt")
+    return number if isinstance(number, int) else event.attempt
+
+
+def stated_sizes(run: RunView) -> Iterator[tuple[int, int, Location]]:
+    """Attempt, number of ranks and place of each event that starts one, or of its heads where no event says so."""
+    said: set[int] = set()
+    for event in run.events_named("train.attempt.start"):
+        size = event.attribute("train.world.size")
+        if isinstance(size, int):
+            said.add(attempt_of(event))
+            yield attempt_of(event), size, event.location
+    places = {(head.record.att, head.record.world_size): head.location for head in reversed(run.heads)}
+    for (number, size), place in places.items():
+        if size is not None and number not in said:
+            yield number, size, place

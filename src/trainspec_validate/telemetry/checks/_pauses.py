@@ -76,14 +76,17 @@ class Pauses:
 # --- what is a pause ----------------------------------------------------------------------------------------
 
 
-def silences(run: RunView) -> Pauses:
-    """When no one writes: declared gaps, faults until they are fixed, and the time between two attempts."""
-    return Pauses(_silences(run))
+def silences(run: RunView, emitter: str | None = None) -> Pauses:
+    """When no one writes: declared gaps, faults until they are fixed, and the time between two attempts.
+
+    With an emitter, only the gaps that this one declares of itself.
+    """
+    return Pauses(_silences(run, emitter))
 
 
-def standstills(run: RunView) -> Pauses:
+def standstills(run: RunView, emitter: str | None = None) -> Pauses:
     """When the training loop is paused as well: evaluations, blocking saves, restores, and the warm-up of updates."""
-    return Pauses([*_silences(run), *_standstills(run)])
+    return Pauses([*_silences(run, emitter), *_standstills(run)])
 
 
 def interruptions(run: RunView) -> Pauses:
@@ -119,10 +122,15 @@ def pauses_of(metric: Metric, standing: Pauses, silent: Pauses) -> Pauses:
     return standing if by_loop else silent
 
 
-def _silences(run: RunView) -> Iterator[Pause]:
+def declares_gap(run: RunView) -> frozenset[str]:
+    """The emitters that say of themselves that they wrote nothing for some time."""
+    return frozenset(event.emitter for event in run.events_named("train.telemetry.gap"))
+
+
+def _silences(run: RunView, emitter: str | None = None) -> Iterator[Pause]:
     for event in run.events_named("train.telemetry.gap"):
         begin, end = event.attribute("train.gap.start"), event.attribute("train.gap.end")
-        if isinstance(begin, int) and isinstance(end, int):
+        if isinstance(begin, int) and isinstance(end, int) and emitter in {None, event.emitter}:
             yield Pause(begin, end, "the stream says that it was silent")
     for before, after in zip(run.attempts, run.attempts[1:], strict=False):
         yield Pause(end_us(before), _begin_us(after), "no attempt runs")

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.performance.derived.job import degree
-from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check, require
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check, require
+from trainspec_validate.telemetry.checks._members import stated_sizes
 from trainspec_validate.telemetry.checks._words import few, names_in_words
-from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead
+from trainspec_validate.telemetry.view.run_view import PlacedHead
 
 COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "expert")
 
@@ -19,16 +20,16 @@ COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "exper
 def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """An attempt has the ranks of the plan, or those of a data degree that its elastic batch lists."""
     wanted = sorted(_data_degrees(plan))
-    judged = require([span for span in run.attempts if span.world_size is not None], "no attempt states its world size")
+    judged = require(list(stated_sizes(run)), "no attempt states its world size")
     said = names_in_words(f"{size:,}" for size in wanted)
     yield from few(
         Violation(
-            _place(run, span),
-            f"attempt {span.number} starts with {span.world_size:,} ranks, but the plan says {said}",
+            place,
+            f"attempt {number} starts with {size:,} ranks, but the plan says {said}",
             "start the ranks of the plan, or list the data degree under batch.elastic",
         )
-        for span in judged
-        if span.world_size not in wanted
+        for number, size, place in judged
+        if size not in wanted
     )
 
 
@@ -38,14 +39,6 @@ def _data_degrees(plan: TrainingPlan) -> dict[int, int]:
     per_replica = p.tensor * p.pipeline * p.context
     degrees = plan.batch.elastic.data_degrees if plan.batch.elastic else ()
     return {data * per_replica: data for data in degrees} | {p.num_accelerators: degree(plan, "data")}
-
-
-def _place(run: RunView, span: AttemptSpan) -> Location:
-    """Where the world size of an attempt stands."""
-    if span.started is not None and span.started.attribute("train.world.size") is not None:
-        return span.started.location
-    heads = (head for head in run.heads if head.record.att == span.number and head.record.world_size is not None)
-    return next((head.location for head in heads), NOWHERE)
 
 
 @check("TS-TEL-067")

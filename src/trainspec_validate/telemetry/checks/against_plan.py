@@ -93,25 +93,29 @@ def learning_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Viola
     judged, found = False, []
     for index in range(1, len(ramp)):
         low, high = _factors(plan, index)
+        if ramp[index - 1].transition == "linear":
+            continue
         for series in (series for series in run.job.values() if series.key.metric == RATE):
-            pair = _around(read, series, float(ramp[index].from_tokens))
-            if pair is None or ramp[index - 1].transition == "linear" or not series.value[pair[0]]:
-                continue
-            judged = True
-            before, after = float(series.value[pair[0]]), float(series.value[pair[1]])
-            if not low * (1 - RATE_TOLERANCE) <= after / before <= high * (1 + RATE_TOLERANCE):
-                said = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-                message = (
-                    f"{series.key} changes by a factor of {after / before:.4g} where stage {index + 1} of the ramp "
-                    f"begins, but the plan says {said}"
-                )
-                evidence = Evidence(str(series.key), samples=(f"{before:g}", f"{after:g}"))
-                related = ((series.location(pair[0]), "the rate before"),)
-                help_text = f"the rate after it is {before * low:.4g}"
-                found.append(Violation(series.location(pair[1]), message, help_text, evidence, related))
+            for pair in _around(read, series, float(ramp[index].from_tokens)):
+                judged = True
+                before, after = float(series.value[pair[0]]), float(series.value[pair[1]])
+                if not low * (1 - RATE_TOLERANCE) <= after / before <= high * (1 + RATE_TOLERANCE):
+                    found.append(_wrong_rate(series, pair, index, low, high))
     if not judged:
         raise NotApplicable(f"no {RATE} before and after the beginning of a stage of the ramp")
     yield from few(found)
+
+
+def _wrong_rate(series: JobSeries, pair: tuple[int, int], index: int, low: float, high: float) -> Violation:
+    before, after = float(series.value[pair[0]]), float(series.value[pair[1]])
+    said = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    message = (
+        f"{series.key} changes by a factor of {after / before:.4g} where stage {index + 1} of the ramp "
+        f"begins, but the plan says {said}"
+    )
+    evidence = Evidence(str(series.key), samples=(f"{before:g}", f"{after:g}"))
+    related = ((series.location(pair[0]), "the rate before"),)
+    return Violation(series.location(pair[1]), message, f"the rate after it is {before * low:.4g}", evidence, related)
 
 
 def _factors(plan: TrainingPlan, index: int) -> tuple[float, float]:
@@ -125,13 +129,14 @@ def _factors(plan: TrainingPlan, index: int) -> tuple[float, float]:
     return factor_bounds(rule, sizes[1] / sizes[0])
 
 
-def _around(read: Positions, series: JobSeries, tokens: float) -> tuple[int, int] | None:
-    """The values of the last step that begins before so many tokens and of the first one that does not."""
+def _around(read: Positions, series: JobSeries, tokens: float) -> Iterator[tuple[int, int]]:
+    """The values of the last step that begins before so many tokens and of the next one, in each attempt."""
     attempts = np.asarray(series.attempt)
     for attempt in np.unique(attempts).tolist():
         start, end = np.searchsorted(attempts, [attempt, attempt + 1]).tolist()
         known = read.after(attempt, np.asarray(series.step)[start:end])
         reached = np.flatnonzero(known >= tokens)
         if len(reached) > 1 and reached[0] > 0 and known[reached[0] - 1] < tokens:
-            return start + int(reached[0]), start + int(reached[0]) + 1
-    return None
+            first = start + int(reached[0])
+            if series.value[first]:
+                yield first, first + 1

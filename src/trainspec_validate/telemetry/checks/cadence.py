@@ -1,10 +1,10 @@
-"""Checks how regularly the series of a run are written: late values, gaps, bursts and silence."""
+"""Checks how regularly the series of a run are written: late values, gaps, bursts, silence and early ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,18 +13,27 @@ from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
+from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._pauses import (
     Pauses,
     before_end,
+    declares_gap,
+    end_by,
     end_us,
     judged_attempts,
+    of_attempt,
     pauses_of,
     silences,
     standstills,
 )
-from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, timed_rows, violations_by_emitter
-from trainspec_validate.telemetry.checks._seen import advice
-from trainspec_validate.telemetry.checks._tails import tails
+from trainspec_validate.telemetry.checks._rows import (
+    Columns,
+    has_times,
+    refuse_snapshot,
+    timed_rows,
+    violations_by_emitter,
+)
+from trainspec_validate.telemetry.checks._seen import advice, steps_by_attempt
 from trainspec_validate.telemetry.checks._words import (
     MAX_ALONE,
     Fault,
@@ -36,9 +45,34 @@ from trainspec_validate.telemetry.checks._words import (
     series_in_words,
     subjects_in_words,
 )
-from trainspec_validate.telemetry.view.run_view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
+from trainspec_validate.telemetry.view.run_view import (
+    NOWHERE,
+    AttemptSpan,
+    Location,
+    Occurrence,
+    RunView,
+    Series,
+    Trail,
+    Trouble,
+)
 
 Said = Callable[[Occurrence], str]
+_EVALUATED = "train.evaluation.loss"
+_REPORTED = frozenset(
+    {
+        *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
+        *("train.sample.rate", "train.loss.mean", "train.gradient.norm", "train.learning_rate", _EVALUATED),
+    }
+)
+"""Metrics that training loops report at an interval of their own."""
+_FEWEST = 8
+"""Reports that show an interval."""
+_INTERVALS = 3
+"""Intervals without a report that make a silence."""
+_USUAL = 90
+"""Percentile of the intervals of a series that counts as its own."""
+_LEAST_SECONDS = 60.0
+_HELP = "write it until the attempt ends, or an event that says why it stops"
 
 
 def violations_at_once(occurrences: Iterable[Occurrence], message: Said, help_text: Said) -> Iterator[Violation]:
@@ -104,16 +138,21 @@ class _Excuses:
     """The pauses that hold for each metric of a run."""
 
     def __init__(self, run: RunView) -> None:
+        self._run, self._declaring = run, declares_gap(run)
         self._standing, self._silent = standstills(run), silences(run)
+        self._of_emitters: dict[str, tuple[Pauses, Pauses]] = {}
         known = (by_name(key.metric) for key in run.series.keys)
         found = (m is not None and pauses_of(m, self._standing, self._silent) is self._standing for m in known)
         self._stands = np.fromiter(found, dtype=bool, count=len(run.series.keys))
         """Whether a key stands with the training loop."""
 
-    def of(self, metric: str) -> Pauses:
-        """The pauses in which a metric need not be written."""
-        entry = by_name(metric)
-        return self._silent if entry is None else pauses_of(entry, self._standing, self._silent)
+    def of(self, metric: str, emitter: str) -> Pauses:
+        """The pauses in which an emitter need not write a metric; gaps that others declare are no excuse for it."""
+        entry, mine = by_name(metric), emitter if emitter in self._declaring else ""
+        if self._declaring and mine not in self._of_emitters:
+            self._of_emitters[mine] = standstills(self._run, mine), silences(self._run, mine)
+        standing, silent = self._of_emitters.get(mine, (self._standing, self._silent))
+        return silent if entry is None else pauses_of(entry, standing, silent)
 
     def left_us(self, run: RunView, rows: Any, begin_us: Any, end_us: Any) -> Any:
         """For each of some rows, how much of its interval no pause covers."""
@@ -161,9 +200,6 @@ def cadence(run: RunView) -> Iterator[Violation]:
     yield from violations_by_emitter(run, wrong, "longest_interval", fault)
 
 
-# --- gaps and bursts ----------------------------------------------------------------------------------------
-
-
 @check("TS-TEL-021")
 def gap(run: RunView) -> Iterator[Violation]:
     """No series is silent for more than three cadences, except for what pauses explain."""
@@ -174,7 +210,9 @@ def gap(run: RunView) -> Iterator[Violation]:
         return cadences.seconds(by_name(occurrence.key.metric), occurrence.emitter, occurrence.attempt) or 0
 
     def unexplained(occurrence: Occurrence) -> bool:
-        left = excuses.of(occurrence.key.metric).left_us(occurrence.time_before_us, occurrence.time_us)
+        left = excuses.of(occurrence.key.metric, occurrence.emitter).left_us(
+            occurrence.time_before_us, occurrence.time_us
+        )
         return bool(left > GAP_CADENCES * wanted(occurrence) * 1e6)
 
     def message(gap: Occurrence) -> str:
@@ -232,15 +270,12 @@ def burst(run: RunView) -> Iterator[Violation]:
     yield from violations_at_once(found, message, lambda _: help_text)
 
 
-# --- the end ------------------------------------------------------------------------------------------------
-
-
 @check("TS-TEL-023")
 def tail_silence(run: RunView) -> Iterator[Violation]:
     """No series stops before its attempt does, unless what it is of was lost."""
     refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-023")
-    early, judged = tails(run, standstills(run))
+    early, judged = _tails(run, standstills(run))
     yield from few(early)
     try:
         yield from _silent_series(run)
@@ -295,3 +330,72 @@ def _silent_series(run: RunView) -> Iterator[Violation]:
         )
 
     yield from violations_by_emitter(run, silent, "last", fault)
+
+
+class _Reports(NamedTuple):
+    """Reports of one series in one attempt."""
+
+    name: str
+    times_us: Any
+    steps: Any
+    """-1 where a report has none."""
+    last: Location
+
+
+def _tails(run: RunView, standing: Pauses) -> tuple[list[Violation], bool]:
+    """Series that stop early, and whether any series was judged."""
+    found: list[Violation] = []
+    judged = False
+    highest = steps_by_attempt(run)
+    for span in judged_attempts(run):
+        last_step = max(highest.get(span.number, (-1, -1))[1], run.event_facts.last_step.get(span.number, -1))
+        for reports in (*_series(run, span), *_evaluations(run, span)):
+            if len(reports.times_us) >= _FEWEST:
+                judged = True
+                found += _stops(run, reports, span, last_step, standing if has_times(run) else None)
+    return found, judged
+
+
+def _series(run: RunView, span: AttemptSpan) -> Iterator[_Reports]:
+    for series in run.job.values():
+        mine = of_attempt(series, span.number)
+        if series.key.metric in _REPORTED and mine.stop > mine.start:
+            last = series.location(mine.start + int(np.argmax(series.time_us[mine])))
+            yield _Reports(str(series.key), series.time_us[mine], series.step[mine], last)
+
+
+def _evaluations(run: RunView, span: AttemptSpan) -> Iterator[_Reports]:
+    ends = [i.closed for i in intervals(run, "train.evaluation.begin") if i.closed and i.closed.attempt == span.number]
+    if ends:
+        # Logs give evaluations positions of other units than those of training.
+        steps = [-1 if has_times(run) or end.step is None else end.step for end in ends]
+        times = np.array([end.time_us for end in ends], dtype=np.int64)
+        yield _Reports("the evaluations", times, np.array(steps, dtype=np.int64), ends[-1].location)
+
+
+def _stops(
+    run: RunView, reports: _Reports, span: AttemptSpan, last_step: int, standing: Pauses | None
+) -> Iterator[Violation]:
+    """The silence after the last report, where steps and clock both show it, or the one that is known."""
+    last_us = int(reports.times_us.max())
+    steps = np.unique(reports.steps[reports.steps >= 0])
+    if len(steps) >= _FEWEST:
+        left_steps, usual_steps = last_step - int(steps[-1]), float(np.percentile(np.diff(steps), _USUAL))
+        if left_steps <= _INTERVALS * usual_steps:
+            return
+        words = f"has its last value at step {int(steps[-1]):,}, and attempt {span.number} comes to step {last_step:,}"
+    elif standing is None:
+        return
+    else:
+        times = np.unique(reports.times_us)
+        if len(times) < _FEWEST:
+            return
+        left = float(standing.left_us(last_us, end_by(run, span, reports.last))) / 1e6
+        usual = float(np.percentile(standing.left_us(times[:-1], times[1:]), _USUAL)) / 1e6
+        if left <= max(_INTERVALS * usual, _LEAST_SECONDS):
+            return
+        words = f"has its last value {before_end(run, span, reports.last, last_us)}"
+        words += f", after one about every {seconds_in_words(usual)}"
+    verb = words.replace("has its last value", "come last") if reports.name.startswith("the ") else words
+    evidence = Evidence(reports.name, "", last_us, end_us(span))
+    yield Violation(reports.last, f"{reports.name} {verb}", _HELP, evidence)

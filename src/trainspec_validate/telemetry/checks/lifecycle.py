@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -12,11 +12,13 @@ from trainspec_validate.model.metrics import events
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._episodes import FAULT, RECOVERY, fault_id
 from trainspec_validate.telemetry.checks._lives import END, START, Rest, rests
+from trainspec_validate.telemetry.checks._members import attempt_of
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress
 from trainspec_validate.telemetry.checks._restarts import restarts
 from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedEvent
 
+ATTEMPT = "train.attempt.start"
 BEFORE_FIRST = frozenset({START, FAULT})
 """Events that can come before an attempt starts; faults of nodes are found while a job waits for them too."""
 BEFORE_AGAIN = frozenset({FAULT, RECOVERY, "train.recovery.end"})
@@ -33,9 +35,10 @@ def lifecycle_order(run: RunView) -> Iterator[Violation]:
     if not any(name.startswith(("train.run.", "train.attempt.", RECOVERY)) for name in run.event_facts.num_by_file):
         raise NotApplicable("no event says when the run, an attempt or a recovery starts or ends")
     found = [*_run_order(run), *_attempt_numbers(run), *_recoveries(run)]
-    for span in run.attempts:
-        found += _attempt_order(span, updates)
     if updates is not None:
+        lives = _lives(run)
+        for span in run.attempts:
+            found += [*_before_start(span, updates), *_after_end(lives.get(span.number, []), span.number, updates)]
         found += _restores(run, updates)
     yield from few(found)
 
@@ -99,22 +102,40 @@ def _attempt_numbers(run: RunView) -> Iterator[Violation]:
             yield Violation(start.location, message, "number attempts in the order of time", related=related)
 
 
-def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Violation]:
-    if updates is None:
-        return
+def _before_start(span: AttemptSpan, updates: Progress) -> Iterator[Violation]:
     first = updates.first(span.number)
     if first is not None and span.started is not None and first.time_us < span.started.time_us - JITTER_US:
         early = _apart(span.started.time_us, first.time_us)
         message = f"{STEPS} has a value {early} before attempt {span.number} starts"
         related = ((span.started.location, "where the attempt starts"),)
         yield Violation(first.location, message, "write train.attempt.start before the first step", related=related)
-    late = updates.first(span.number, after_us=span.ended.time_us + JITTER_US + 1) if span.ended is not None else None
-    if late is not None and span.ended is not None:
-        behind = _apart(late.time_us, span.ended.time_us)
-        message = f"{STEPS} has a value {behind} after attempt {span.number} ended, at {moment(span.ended.time_us)}"
-        related = ((span.ended.location, "where the attempt ends"),)
-        help_text = "train.attempt.end has the time of the last sign of life"
-        yield Violation(late.location, message, help_text, related=related)
+
+
+def _lives(run: RunView) -> dict[int, list[PlacedEvent]]:
+    """The starts and ends of each attempt, in order of time."""
+    found: dict[int, list[PlacedEvent]] = {}
+    for event in run.events_named(ATTEMPT, "train.attempt.end"):
+        found.setdefault(attempt_of(event), []).append(event)
+    return found
+
+
+def _after_end(events: Sequence[PlacedEvent], attempt: int, updates: Progress) -> Iterator[Violation]:
+    """The first step of an attempt that has ended and did not start again; of several ends in a row the last counts."""
+    pairs = zip_longest(events, events[1:])
+    ends = [(end, after) for end, after in pairs if end.name != ATTEMPT and (after is None or after.name == ATTEMPT)]
+    times = np.sort(updates.series.time_us[updates.rows(attempt)])
+    index = np.searchsorted(times, [end.time_us + JITTER_US for end, _ in ends], side="right")
+    for (end, after), place in zip(ends, index.tolist(), strict=True):
+        if place == len(times) or (after is not None and times[place] >= after.time_us - JITTER_US):
+            continue
+        late = updates.first(attempt, after_us=end.time_us + JITTER_US + 1)
+        if late is not None:
+            behind = _apart(late.time_us, end.time_us)
+            message = f"{STEPS} has a value {behind} after attempt {attempt} ended, at {moment(end.time_us)}"
+            related = ((end.location, "where the attempt ends"),)
+            help_text = "train.attempt.end has the time of the last sign of life"
+            yield Violation(late.location, message, help_text, related=related)
+        return
 
 
 def _restores(run: RunView, updates: Progress) -> Iterator[Violation]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainspec_validate.documents.types import ClusterProfile
-from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
-from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
+from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope, stated_sizes
 from trainspec_validate.telemetry.checks._rows import Columns, rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._words import Fault, counted, few, names_in_words, number, seconds_in_words
-from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView, Series
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, RunView, Series
 
 PEAK, PRECISION = "train.flops.peak", "train.flops.precision"
 OFFSET, ERROR = "train.clock.offset", "train.clock.error"
@@ -23,21 +23,6 @@ PEAK_TOLERANCE = 0.01
 """Published peaks of one product are rounded to three digits; the figure with sparsity is twice as large."""
 
 
-def _sized(run: RunView) -> list[tuple[AttemptSpan, int]]:
-    found = [(span, span.world_size) for span in run.attempts if span.world_size is not None]
-    if not found:
-        raise NotApplicable("no world size is stated")
-    return found
-
-
-def _where_sized(run: RunView, span: AttemptSpan) -> Location:
-    """The record that says how many ranks an attempt has."""
-    if span.started is not None:
-        return span.started.location
-    mine = [h.location for h in run.heads if h.record.att == span.number and h.record.world_size == span.world_size]
-    return mine[0] if mine else Location(-1, -1)
-
-
 @check("TS-TEL-080")
 def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """An attempt has no more ranks than the machine has places."""
@@ -45,11 +30,11 @@ def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violatio
         group.num_nodes * group.num_accelerators_per_node * group.accelerator.num_ranks_per_accelerator
         for group in cluster.node_groups
     )
-    for span, size in _sized(run):
+    for attempt, size, place in require(list(stated_sizes(run)), "no world size is stated"):
         if size > most:
             yield Violation(
-                _where_sized(run, span),
-                f"attempt {span.number} has {size:,} ranks, and {cluster.metadata.name} has room for {most:,}",
+                place,
+                f"attempt {attempt} has {size:,} ranks, and {cluster.metadata.name} has room for {most:,}",
                 "give the profile of the machine that the run was on; several ranks of an accelerator are in it",
                 Evidence(count=size - most),
             )

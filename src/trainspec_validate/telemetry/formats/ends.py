@@ -85,6 +85,10 @@ _OF_TRAINING: Final = re.compile(
     rb"|\bloss\b[\"']?[ :=(]{1,4}\d",
     re.IGNORECASE,
 )
+_JSON: Final = re.compile(rb'\s{0,64}\{\s{0,64}["}]')
+_CONTROLS: Final = bytes({*range(32), 127} - {0, *b"\b\t\n\r\f\x1b"})
+_MOST_CONTROLS: Final = 0.01
+"""Share of control characters that a text has at most."""
 _BYTES_AT_ONCE: Final = 16_384
 _END_BYTES: Final = 262_144
 """Bytes of the end of a text that show whether it has one: more than the lines after a sign take."""
@@ -134,6 +138,17 @@ def with_ends(lines: Iterable[Line], mark: bytes, note: Note, end: End) -> Itera
     finally:  # a file that is cut has an end that counts
         ends.take(waiting)
         ends.close()
+
+
+def is_printed(text: bytes) -> bool:
+    """Whether a text is what a program printed: no JSON, and with few control characters.
+
+    NUL does not count: a file system has it where it lost what was written.
+    """
+    if _JSON.match(text):
+        return False
+    num_controls = len(text) - len(text.translate(None, _CONTROLS))
+    return num_controls <= _MOST_CONTROLS * (len(text) - text.count(b"\0"))
 
 
 def says_end(text: bytes) -> bool:

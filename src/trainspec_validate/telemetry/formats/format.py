@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainspec_validate.telemetry.formats import carried, log_lines
-from trainspec_validate.telemetry.formats.ends import says_end
+from trainspec_validate.telemetry.formats.ends import is_printed, says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
@@ -103,7 +103,7 @@ def _is_torchtitan(head: bytes) -> bool:
 
 
 def _is_trainer_state(head: bytes) -> bool:
-    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head):
+    if not _starts_with_brace(head) or not _IS_TRAINER_STATE(head) or _IS_SWIFT_ROW(head):
         return False
     return _IS_OF_TRAINER(head) or _TRAINER_ENTRY.search(head) is not None
 
@@ -115,6 +115,15 @@ _IS_REPORT_OF_LLAMA_FACTORY = _search(
 
 def _is_llamafactory(head: bytes) -> bool:
     return not _is_native(head) and _IS_REPORT_OF_LLAMA_FACTORY(head)
+
+
+_IS_SWIFT_ROW = _search(r'\A\s{0,8}\{[^\n]{0,20000}"global_step/max_steps"\s{0,8}:\s{0,8}"\d')
+_IS_ROW_OF_STEP = _search(log_lines.ROW_OF_STEP)
+_HOLDS_LOG = _search(r'"(?:log_history|_step)"\s{0,8}:')
+
+
+def _is_own_rows(head: bytes) -> bool:
+    return _IS_ROW_OF_STEP(head) and not _is_native(head) and not _HOLDS_LOG(head.lstrip().split(b"\n", 1)[0])
 
 
 _IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
@@ -168,17 +177,8 @@ def _is_accounting(head: bytes) -> bool:
     return b"State" in columns and bool(columns & {b"JobID", b"JobIDRaw"})
 
 
-_IS_JSON = re.compile(rb'\s{0,64}\{\s{0,64}["}]')
-_CONTROLS = bytes({*range(32), 127} - {0, *b"\b\t\n\r\f\x1b"})
-_MOST_CONTROLS = 0.01
-"""Share of control characters that a text has at most; NUL is where a file system lost what was written."""
-
-
 def _is_crash(head: bytes) -> bool:
-    if _IS_JSON.match(head) or _IS_RECORD(head) or not says_end(head):
-        return False
-    num_controls = len(head) - len(head.translate(None, _CONTROLS))
-    return num_controls <= _MOST_CONTROLS * (len(head) - head.count(b"\0"))
+    return not _IS_RECORD(head) and is_printed(head) and says_end(head)
 
 
 _ITEMS = _search(r'"items"\s{0,8}:\s{0,8}\[\s{0,64}\{')
@@ -278,6 +278,22 @@ _FORMATS = (
         has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
+    ),
+    StreamFormat(
+        *("swift-log", "logging.jsonl of ms-swift", _IS_SWIFT_ROW),
+        clock="none",
+        metrics=carried.TRAINER_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        module="json_rows",
+    ),
+    StreamFormat(
+        *("json-rows", "JSON Lines of a training loop of its own, objects with a step and a loss", _is_own_rows),
+        metrics=carried.SCALAR_METRICS,
+        events=frozenset(),
+        has_rhythm=True,
+        has_free_names=True,
+        module="json_rows",
     ),
     StreamFormat(
         *(PANEL, "exported chart of Weights & Biases, CSV with RUN - METRIC", _is_panel),

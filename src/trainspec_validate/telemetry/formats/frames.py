@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from trainspec_validate.telemetry.formats.crc32c import masked
+from trainspec_validate.system.crc32c import crc32c, masked
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.source import SourceError
 
@@ -23,7 +23,7 @@ def is_frame(head: bytes) -> bool:
     if len(head) < _HEADER.size:
         return False
     length, checksum = _HEADER.unpack_from(head)
-    return bool(length <= _MOST_SKIPPED_BYTES and checksum == masked(head[:8]))
+    return bool(length <= _MOST_SKIPPED_BYTES and checksum == masked(crc32c(head[:8])))
 
 
 def frames(stream: BinaryIO) -> Iterator[tuple[int, bytes | Refusal]]:
@@ -37,7 +37,7 @@ def frames(stream: BinaryIO) -> Iterator[tuple[int, bytes | Refusal]]:
         if len(header) < _HEADER.size:
             raise SourceError(f"the file ends within the record at byte {place:,}", _CUT)
         length, checksum = _HEADER.unpack(header)
-        if checksum != masked(header[:8]):
+        if checksum != masked(crc32c(header[:8])):
             raise SourceError(
                 f"the length of the record at byte {place:,} does not match its checksum", "copy the file again"
             )
@@ -53,7 +53,7 @@ def _content(stream: BinaryIO, length: int, place: int) -> bytes | Refusal:
     content, checksum = _read(stream, length), _read(stream, _CHECKSUM.size)
     if len(content) + len(checksum) < length + _CHECKSUM.size:
         raise SourceError(f"the file ends within the record at byte {place:,}", _CUT)
-    if _CHECKSUM.unpack(checksum)[0] != masked(content):
+    if _CHECKSUM.unpack(checksum)[0] != masked(crc32c(content)):
         return Refusal(
             f"the content of the record at byte {place:,} does not match its checksum", "copy the file again"
         )

@@ -68,8 +68,9 @@ class Reader:
         self._transcript.reach(step, fit.step(found.get("total_steps")))
         if copy := self._copies.row(step, found):
             yield offset, copy
-        for name in _LEFT_OUT.keys() & found.keys():
-            self._transcript.lose("meaning", name, f"{name} {_LEFT_OUT[name]}", offset)
+        for name, why in _LEFT_OUT.items():
+            if name in found:
+                self._transcript.lose("meaning", name, f"{name} {why}", offset)
         outside = _PLACES | _LEFT_OUT.keys()
         values = {
             ("learning_rate" if name == "lr" else name): value for name, value in found.items() if name not in outside

@@ -16,3 +16,9 @@ TORCHTITAN_LINE = (
     r"step: {1,6}\d{1,12} {1,4}(?:\x1b\[[0-9;]{0,20}m){0,4}loss: {1,8}[-\d.ni]"
 )
 NEMO_LINE = r"(?:^|[\r ])(?:Epoch|Training epoch) \d{1,6}[:,][^\n\"']{0,400}\breduced_train_loss[=:] {0,2}[\d.n]"
+ROW_OF_STEP = (
+    r'\A\s{0,8}\{(?=[^\n]{0,20000}"(?:train[_/])?(?:global_?)?(?:step|iteration|iter)s?"\s{0,8}:\s{0,8}\d)'
+    r'(?=[^\n]{0,20000}"(?:\w{1,20}[_/])?loss"\s{0,8}:\s{0,8}(?:-?\d|NaN|-?Infinity|null))'
+    r"[^\n]{0,100000}\}[ \t\r]{0,8}\n\{"
+)
+"""The first of several lines of JSON, each an object with a step and a loss."""

@@ -54,7 +54,11 @@ _SOMETIMES = {
 _DURATION = "train.step.duration"
 _SKIPPED = "train.step.skipped{train.skip.reason=overflow}"
 _LIKE_MEAN = 0.02
-"""Share of the first time by which twice the mean may differ from the sum of both."""
+"""Share of the first time by which a mean times its iterations may differ from the sum of both reports."""
+_UNLIKE = 0.05
+"""Share of the time by the clock that a mean has to be beyond it, to be one with the first iteration."""
+_CLOCK_TOLERANCE = 0.02
+"""As for steps of every stream: share of an attempt by which its steps may differ from the clock (TS-TEL-037)."""
 _SECOND_US = 1_000_000
 _MAX_INTERVAL = 10_000
 _MAX_FIELDS = 1_000
@@ -102,8 +106,10 @@ class Reader:
         """Whether the loss of the first line has another scale than 1."""
         self._is_first = True
         """Whether no iteration of the attempt was reported."""
-        self._first_seconds: float | None = None
-        """Time of the first iteration, until the second one is reported."""
+        self._first_report: tuple[float | None, int, int] = None, 0, 0
+        """Seconds, step and time of the first report of the attempt."""
+        self._mean: tuple[int, float, str] | None = None
+        """Place, seconds beyond the clock and words of a second report that is a mean with the first one."""
         self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
         self._lacks: dict[str, str] = {}
@@ -151,7 +157,7 @@ class Reader:
             yield offset, beyond(step, int(match["total"]))
         if step is not None:
             yield from self._follow(step, time_us, line)
-            self._without_first(offset, time_us, values)
+            self._without_first(offset, step, time_us, values)
             values["train.step.count"] = float(step)
         if not self._started:
             self._started = True
@@ -232,18 +238,39 @@ class Reader:
             values["train.step.skipped"] = values.pop(_SKIPPED)
         return values
 
-    def _without_first(self, offset: int, time_us: int, values: dict[str, MetricValue]) -> None:
-        """Leave out the time of a second report that is a mean with the first one, as its own time shows."""
-        now, first = values.get(_DURATION), self._first_seconds
-        self._first_seconds = now if isinstance(now, float) and self._is_first else None
-        self._is_first = False
-        if not isinstance(now, float) or first is None or self._transcript.clock == "none":
+    def _without_first(self, offset: int, step: int, time_us: int, values: dict[str, MetricValue]) -> None:
+        """Leave out the time of a second report that is a mean with the first one, as the clock shows.
+
+        Megatron-LM reports the first iteration without setting its timer back, so that the next report is a mean over
+        all iterations since the start (NVIDIA/Megatron-LM, training_log, `should_reset = not is_first_iteration`).
+        """
+        (first, first_step, first_us), is_second = self._first_report, not self._is_first
+        now = values.get(_DURATION)
+        if self._is_first:
+            self._first_report = now if isinstance(now, float) else None, step, time_us
+            self._is_first = False
+        elif first is not None:
+            self._first_report = None, first_step, first_us
+        if not is_second or not isinstance(now, float) or first is None or self._transcript.clock == "none":
             return
-        alone = (time_us - self._last_us) / _SECOND_US
-        if now > 2 * alone > 0 and abs(2 * now - first - alone) <= _LIKE_MEAN * first:
-            message = "the time of the second iteration is a mean with the first one; left out"
-            self._transcript.lose("meaning", _DURATION, message, offset)
+        clock, num = (time_us - first_us) / _SECOND_US, step - first_step
+        over = now * num - clock
+        if over > _UNLIKE * clock > 0 and abs(over - first + now) <= _LIKE_MEAN * first:
+            message = (
+                f"the time of the second report, {now:.4g} s, is a mean with the first iteration, of {first:.4g} s; "
+                f"by the clock it is {clock / num:.4g} s"
+            )
+            self._transcript.lose("meaning", _DURATION, "the second report is a mean with the first; left out", offset)
+            self._mean = offset, over, message
             del values[_DURATION]
+
+    def _of_mean(self) -> Iterator[Found]:
+        """What the attempt so far shows of a mean that is left out: steps that do not add up to its time."""
+        found, self._mean = self._mean, None
+        if found is None or found[1] * _SECOND_US <= _CLOCK_TOLERANCE * (self._last_us - self._first_report[2]):
+            return
+        help_text = "leave the second report out of means of step times; Megatron-LM writes it so"
+        yield found[0], Refusal(found[2], help_text, "duration", is_accepted=True)
 
     def _texts(self, pairs: list[tuple[str, str]]) -> Iterator[Refusal]:
         """The refusal of fields with a metric whose value is a text without any digit, such as N/A."""
@@ -308,6 +335,7 @@ class Reader:
     def _again(self, step: int, time_us: int, offset: int, message: str) -> Iterator[Found]:
         """The head of what begins with this line."""
         yield from self._begin(step) if self._first else ()
+        yield from self._of_mean()
         self._attempt += 1
         self._is_first = True
         self._iterations = Iterations()
@@ -320,3 +348,4 @@ class Reader:
             yield from self._report(line)
         if self._first:
             yield from self._begin(0)
+        yield from self._of_mean()

@@ -65,10 +65,17 @@ class Names:
     implied: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: IMPLIED)
     _known: dict[str, tuple[Alias, ...]] = field(default_factory=dict)
     _keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _plain: dict[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    """Key and factor of names whose values are no more than multiplied."""
     _totals: dict[str, float] = field(default_factory=dict)
 
     def take(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> bool:
         """Put the value of a name under the keys of its metrics; False, and a loss, where it has none."""
+        plain = self._plain.get(name)
+        if plain is not None and (told := fit.number(value)) is not None:
+            for key, factor in plain:
+                into.setdefault(key, told if isinstance(told, str) else fit.told(told * factor))  # type: ignore[arg-type]
+            return True
         aliases = self.aliases(name)
         if not aliases:
             advice = self._advice(name) if self.tally.is_new("unknown-name", name) else ""
@@ -94,6 +101,8 @@ class Names:
             found = tuple(keys.join(a.metric, each) for a, each in zip(aliases, attributes, strict=True))
             if len(self._keys) < _MAX_NAMES:
                 self._keys[name] = found
+                if not any(a.factor is None or a.times or a.over or a.inverse or a.delta for a in aliases):
+                    self._plain[name] = tuple((key, a.factor or 0.0) for key, a in zip(found, aliases, strict=True))
         return found
 
     def _convert(  # noqa: PLR0913, PLR0917

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,6 @@ from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.dialects import LOSSES_OF_ALL, UNKNOWN, Dialect, Pattern, dialect_of
 from trainspec_validate.telemetry.formats.items import INDEX, Found
 from trainspec_validate.telemetry.formats.names import Names
-from trainspec_validate.telemetry.formats.own_steps import Row, own_steps
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -34,6 +34,10 @@ _CALLS = (
 )
 _AGAIN = "the series {!r} comes to its first step again, as steps of an epoch do; steps from there on are left out"
 _OWN_STEP = "train/global_step"
+_FORM = re.compile(r"(?:train(?:er|ing)?[/_.])?(?P<whole>global[_ ]?)?(?:step|iteration|iter)s?")
+_MOST_CHARACTERS = 40
+_Row = tuple[int, int | None, int | None, Mapping[str, Any]]
+"""Place, time, number on the axis, values by name."""
 
 
 def seem_indices(numbers: Sequence[int]) -> bool:
@@ -58,13 +62,13 @@ class Scalars:
         """`is_own_count` says that the number next to a row may be one that the logger counts, not the program."""
         self._transcript = transcript
         self._rows = StepRows(transcript, **head)
-        self._held: list[Row] = []
+        self._held: list[_Row] = []
         self._seen: set[str] = set()
         self._known = dialect
         self._is_own_count = is_own_count
         self._spoken: _Spoken | None = None
 
-    def row(self, row: Row) -> Iterator[Found]:
+    def row(self, row: _Row) -> Iterator[Found]:
         """The record of a row, or of all rows so far once the program is known."""
         if self._spoken is not None:
             yield from self._record(self._spoken, *row)
@@ -92,7 +96,7 @@ class Scalars:
         dialect, is_own_count = self._known or UNKNOWN, self._is_own_count
         is_named = any(name in row[3] for name in dialect.step_names for row in held)
         is_of_logger = self._known is None or (is_own_count and bool(dialect.step_names) and not is_named)
-        own = own_steps(held) if is_of_logger else None
+        own = _own_steps(held) if is_of_logger else None
         if own is not None:
             dialect = replace(dialect, axis="index", step_names=(own.name,))
             is_own_count = not own.is_axis
@@ -122,7 +126,7 @@ class Scalars:
         yield from self._rows.row(offset, time_us, step, values, trained=is_of_a_step)
 
 
-def _names_loss(dialect: Dialect, rows: Sequence[Row]) -> bool:
+def _names_loss(dialect: Dialect, rows: Sequence[_Row]) -> bool:
     """Whether a name of some rows is that of the loss of a step."""
     forms = [each.form for each in dialect.patterns if each.metric == _LOSS]
     return any(
@@ -156,7 +160,7 @@ class _Spoken:
                 number = fit.step(told) if isinstance(told, float) else None
         return number
 
-    def weigh(self, rows: Sequence[Row]) -> None:
+    def weigh(self, rows: Sequence[_Row]) -> None:
         """Take no steps of a program that seems to count from 0, where those of its losses speak against it.
 
         A series of the program's own that does not count from 0 counts from 1.
@@ -247,3 +251,54 @@ class _Spoken:
         if len(self._forms) < _MOST_NAMES:
             self._forms[name] = found
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnSteps:
+    """A series of steps, and whether it is what the logger has as its axis."""
+
+    name: str
+    is_axis: bool
+    """Whether it agrees with the axis wherever a row has both."""
+
+
+def _names_of_steps(names: Collection[str]) -> list[str]:
+    """The names of a program's own step, those of the whole run first.
+
+    >>> _names_of_steps(["loss", "train/step", "time_per_step", "global_step"])
+    ['global_step', 'train/step']
+    """
+    found = [(name, match) for name in names if len(name) <= _MOST_CHARACTERS and (match := _FORM.fullmatch(name))]
+    return [name for name, _ in sorted(found, key=lambda each: (each[1]["whole"] is None, -len(each[0]), each[0]))]
+
+
+def _own_steps(rows: Sequence[_Row]) -> _OwnSteps | None:
+    """The first of these series that only rises, or falls to a step after its first one as at a resume.
+
+    A series that comes to its first step again counts steps of an epoch, or of several runs.
+    """
+    for name in _names_of_steps({name for row in rows for name in row[3]}):
+        told = [(row[2], _step(row[3][name])) for row in rows if name in row[3]]
+        numbers = [number for _, number in told if number is not None]
+        if len(numbers) == len(told) and not _starts_again(numbers):
+            return _OwnSteps(name, all(axis == number for axis, number in told))
+    return None
+
+
+def _starts_again(numbers: Sequence[int]) -> bool:
+    """Whether a series comes to its first step again.
+
+    >>> _starts_again([10, 10, 20, 15, 20]), _starts_again([1, 2, 1, 2])
+    (False, True)
+    """
+    has_left = False
+    for number in numbers:
+        if has_left and number <= numbers[0]:
+            return True
+        has_left = has_left or number > numbers[0]
+    return False
+
+
+def _step(value: Any) -> int | None:
+    found = fit.number(value)
+    return fit.step(found) if isinstance(found, float) else None

@@ -10,7 +10,6 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
-from trainspec_validate.telemetry.formats.wire import Field, WireError, fields, signed
 
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
 _VALUE = 1
@@ -22,6 +21,11 @@ _MOST_VALUES = 10_000
 _MOST_TAG_CHARACTERS = 300
 _TOGETHER_US = 1_000_000
 """Scalars of one step that are written within a second are of one row."""
+_Field = tuple[int, int | float | bytes]
+"""Number of a field; its value: a whole number, a double, a float, or bytes."""
+_FIXED = {1: struct.Struct("<d"), 5: struct.Struct("<f")}
+_VARINT, _BYTES = 0, 2
+_MOST_BITS = 64
 
 
 def shortest(value: float) -> float:
@@ -73,7 +77,7 @@ class Reader:
             self._place, self._step, self._time_us = number, step, time_us
         self._row.update(scalars)
 
-    def _values(self, number: int, event: list[Field]) -> Iterator[tuple[str, float]]:
+    def _values(self, number: int, event: list[_Field]) -> Iterator[tuple[str, float]]:
         """The scalars of an event by their tag; whatever else it holds is counted."""
         for summary in (each for name, each in event if name == _SUMMARY and isinstance(each, bytes)):
             values = [each for name, each in fields(summary) if name == _VALUE and isinstance(each, bytes)]
@@ -98,16 +102,16 @@ class Reader:
         yield from self._scalars.end()
 
 
-def _place_of(event: list[Field]) -> tuple[int | None, int | None]:
+def _place_of(event: list[_Field]) -> tuple[int | None, int | None]:
     """Time and step of an event; a field that is 0 is left out of a message."""
     found = dict(event)
     wall, step = found.get(_WALL_TIME, 0.0), found.get(_STEP, 0)
     whole = isinstance(wall, float) and math.isfinite(wall) and 0 <= wall < 1e10
     time_us = fit.time_us(round(wall * 1e6)) if whole and isinstance(wall, float) else None
-    return time_us, fit.step(signed(step)) if isinstance(step, int) else None
+    return time_us, fit.step(_signed(step)) if isinstance(step, int) else None
 
 
-def _scalar(value: list[Field]) -> float | None:
+def _scalar(value: list[_Field]) -> float | None:
     """The number that a value holds, as a float of its own or as a tensor without dimensions."""
     for name, each in value:
         if name == _SIMPLE_VALUE and isinstance(each, float):
@@ -117,7 +121,7 @@ def _scalar(value: list[Field]) -> float | None:
     return None
 
 
-def _of_tensor(tensor: list[Field]) -> float | None:
+def _of_tensor(tensor: list[_Field]) -> float | None:
     found = dict(tensor)
     kind, shape, content = found.get(_DTYPE), found.get(_SHAPE, b""), found.get(_CONTENT)
     if not isinstance(kind, int) or kind not in _PACKED or shape != b"":
@@ -129,3 +133,60 @@ def _of_tensor(tensor: list[Field]) -> float | None:
     if not isinstance(value, float):
         return None
     return shortest(value) if form == "<f" else value
+
+
+class WireError(ValueError):
+    """The bytes are no message."""
+
+
+def fields(content: bytes) -> Iterator[_Field]:
+    """The fields of a message in their order.
+
+    >>> list(fields(bytes([0x10, 0x96, 0x01, 0x1A, 0x01, 0x41])))
+    [(2, 150), (3, b'A')]
+
+    Raises:
+        WireError: the bytes are no message.
+    """
+    place = 0
+    while place < len(content):
+        head, place = _varint(content, place)
+        number, kind = head >> 3, head & 7
+        if kind == _VARINT:
+            whole, place = _varint(content, place)
+            yield number, whole
+        elif kind == _BYTES:
+            length, place = _varint(content, place)
+            if length > len(content) - place:
+                raise WireError("a field is longer than its message")
+            yield number, content[place : place + length]
+            place += length
+        elif kind in _FIXED:
+            shape = _FIXED[kind]
+            if shape.size > len(content) - place:
+                raise WireError("a field is longer than its message")
+            yield number, shape.unpack_from(content, place)[0]
+            place += shape.size
+        else:
+            raise WireError(f"a field is of the unknown kind {kind}")
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    found = shift = 0
+    while place < len(content) and shift < _MOST_BITS:
+        byte = content[place]
+        place += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found & 0xFFFF_FFFF_FFFF_FFFF, place
+        shift += 7
+    raise WireError("a number has no end")
+
+
+def _signed(value: int) -> int:
+    """A number of 64 bits that may be negative.
+
+    >>> _signed(2**64 - 1)
+    -1
+    """
+    return value - 2**64 if value >= 2**63 else value

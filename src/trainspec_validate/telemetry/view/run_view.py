@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.telemetry.view.anomaly_kinds import Occurrence, Trail, Trouble
-from trainspec_validate.telemetry.view.event_facts import EventFacts, facts_of
 from trainspec_validate.telemetry.view.event_log import by_name, named
 from trainspec_validate.telemetry.view.places import NOWHERE, Key, Location, Subject
 from trainspec_validate.telemetry.view.run_records import (
@@ -21,6 +20,9 @@ from trainspec_validate.telemetry.view.run_records import (
     StreamFile,
 )
 from trainspec_validate.telemetry.view.tables import JobSeries, Lockstep, Series, SeriesTable, Windows
+
+_GIVEN_UP = frozenset({"aborted", "failed"})
+_OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class RunView:
     watched_until_us: Mapping[int, int] = field(default_factory=dict)
     """Up to when each file of a run that is followed would have shown more records, by its own clock."""
     capabilities: frozenset[str] = field(default_factory=frozenset)
-    _event_facts: list[EventFacts] = field(default_factory=list, init=False, repr=False, compare=False)
+    _event_facts: list[_EventFacts] = field(default_factory=list, init=False, repr=False, compare=False)
     """Once they were asked for."""
 
     # --- finding one's way
@@ -82,10 +84,10 @@ class RunView:
         return by_name(self.events)
 
     @property
-    def event_facts(self) -> EventFacts:
+    def event_facts(self) -> _EventFacts:
         """Facts that one pass over all events finds."""
         if not self._event_facts:
-            self._event_facts.append(facts_of(self.events))
+            self._event_facts.append(_facts_of(self.events))
         return self._event_facts[0]
 
     def attempt(self, number: int) -> AttemptSpan | None:
@@ -130,3 +132,50 @@ __all__ = [
     "Trouble",
     "Windows",
 ]
+
+
+@dataclass(slots=True)
+class _EventFacts:
+    """Facts of the events of a run, whatever their number."""
+
+    num_by_file: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Number of events by name and by file."""
+    completed: dict[int, set[str]] = field(default_factory=dict)
+    """Names of the events of each attempt that say of nothing that it was given up."""
+    last_step: dict[int, int] = field(default_factory=dict)
+    """Largest step that events of each attempt name."""
+    metrics: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    """Metrics that events of each emitter and attempt carry values of."""
+    subjects: set[Subject] = field(default_factory=set)
+    """Ranks, devices and hosts that events are of."""
+
+
+def _facts_of(events: Sequence[PlacedEvent]) -> _EventFacts:
+    """Go through all events once."""
+    found = _EventFacts()
+    for name, some in by_name(events):
+        _add(found, name, some)
+    return found
+
+
+def _add(found: _EventFacts, name: str, events: Iterable[PlacedEvent]) -> None:
+    by_file = found.num_by_file.setdefault(name, {})
+    subjects: set[Subject] = set()
+    for event in events:
+        record, attempt = event.record, event.attempt
+        by_file[event.location.file] = by_file.get(event.location.file, 0) + 1
+        subjects.add(event.subject)
+        if not _is_given_up(event):
+            found.completed.setdefault(attempt, set()).add(name)
+        if record.step is not None and record.step > found.last_step.get(attempt, -1):
+            found.last_step[attempt] = record.step
+        if record.m:
+            names = found.metrics.setdefault((event.emitter, attempt), set())
+            names.update(text.partition("{")[0] for text in record.m)
+    found.subjects |= subjects
+
+
+def _is_given_up(event: PlacedEvent) -> bool:
+    attributes = event.record.a
+    told = (attributes.get(name) for name in _OUTCOMES)
+    return any(isinstance(outcome, str) and outcome in _GIVEN_UP for outcome in told)

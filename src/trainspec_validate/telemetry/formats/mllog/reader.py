@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from statistics import median
 from typing import Any
 
 from trainspec_validate.documents.types.stream import Head, MetricValue
@@ -13,14 +14,13 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
 from trainspec_validate.telemetry.formats.mllog.clock import Clock
-from trainspec_validate.telemetry.formats.mllog.durations import Durations
 from trainspec_validate.telemetry.formats.mllog.intervals import Intervals
 from trainspec_validate.telemetry.formats.mllog.launch import Launch
 from trainspec_validate.telemetry.formats.mllog.owed import Owed
 from trainspec_validate.telemetry.formats.mllog.position import Position
 from trainspec_validate.telemetry.formats.mllog.result import Result
 from trainspec_validate.telemetry.formats.mllog.steps import contradictions
-from trainspec_validate.telemetry.formats.mllog.units import Entry, units_of
+from trainspec_validate.telemetry.formats.mllog.units import STEP_TIMES, Entry, units_of
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -61,6 +61,10 @@ _LOSS_KEY = f"train.evaluation.loss{{train.evaluation.set={_EVALUATION_SET},trai
 _SETTINGS = ("opt_", "submission_", "cache_", "target_", "init_", "eval_", "train_")
 _CONFIGURATION = frozenset({"global_batch_size", "max_sequence_length", "max_steps", "submission_benchmark"})
 _OF_ONE_OR_MORE = frozenset({"global_batch_size", "max_sequence_length"})
+_MOST = 1.5
+"""Of the time between two reports: each is of one step at least. In 884 public logs the ratio is 1.00003 at most."""
+_FEWEST = 8
+_MAX_KEPT = 10_000
 
 
 class Reader:
@@ -72,7 +76,7 @@ class Reader:
         self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
         self._position = Position(transcript.tally)
         self._intervals, self._launch = Intervals(transcript), Launch(transcript)
-        self._owed, self._clock, self._result, self._durations = Owed(), Clock(), Result(), Durations()
+        self._owed, self._clock, self._result, self._durations = Owed(), Clock(), Result(), _Durations()
         self._held: list[tuple[int, Entry | Refusal]] | None = []
         """The log until it is known what its positions count."""
         self._is_loss = self._has_updates = self._has_statistics = self._has_begun = self._is_offline = False
@@ -349,3 +353,34 @@ def _problem(entry: Any) -> Refusal | None:
     if fit.whole(entry.get("time_ms"), 9_007_199_254_740) is None or isinstance(entry["time_ms"], str | float):
         return Refusal(f"time_ms is no moment: {str(entry.get('time_ms'))[:40]}", "milliseconds since 1970 UTC", "time")
     return None
+
+
+class _Durations:
+    """The times of steps of one log, and the time between their reports."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, ...], tuple[int, list[tuple[float, float]]]] = {}
+        self._first = -1
+
+    def take(self, offset: int, time_us: int, statistic: Mapping[str, Any]) -> Iterator[Refusal]:
+        """Take the time of a step, whose position is unknown; the refusal of one below 0."""
+        name = next((name for name in STEP_TIMES if name in statistic), "")
+        seconds = fit.number(statistic.get(name))
+        if not isinstance(seconds, float):
+            return
+        if seconds < 0:
+            yield Refusal(f"{name} is {seconds:g} s, below 0", "write the time that the step took", "range")
+        self._first = offset if self._first < 0 else self._first
+        names = tuple(sorted(statistic))
+        before, pairs = self._seen.get(names, (time_us, []))
+        if time_us > before and len(pairs) < _MAX_KEPT:
+            pairs.append((seconds, (time_us - before) / 1e6))
+        self._seen[names] = time_us, pairs
+
+    def end(self) -> Iterator[Found]:
+        """The refusal of steps that take longer than from one report to the next."""
+        for _, pairs in self._seen.values():
+            if len(pairs) >= _FEWEST and median(seconds / between for seconds, between in pairs) > _MOST:
+                taken, between = (median(pair[place] for pair in pairs) for place in (0, 1))
+                message = f"an optimizer step takes {taken:.6g} s, and its reports come every {between:.6g} s"
+                yield self._first, Refusal(message, "write the time of a step in seconds", "duration")

@@ -1,9 +1,11 @@
-"""Reads metrics of OTLP that other programs write, by the catalog and its aliases."""
+"""Reads metrics and histograms of OTLP that other programs write, by the catalog and its aliases."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from trainspec_validate.documents.types.stream import HistogramValue, MetricValue
@@ -11,10 +13,16 @@ from trainspec_validate.model.metrics import Metric, by_name, catalog
 from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.names import Names
-from trainspec_validate.telemetry.formats.otlp.histograms import explicit, exponential
 from trainspec_validate.telemetry.formats.otlp.owner import Owner, first
-from trainspec_validate.telemetry.formats.otlp.totals import Totals
-from trainspec_validate.telemetry.formats.otlp.values import double, objects, plain_attributes, unix_us
+from trainspec_validate.telemetry.formats.otlp.values import (
+    CUMULATIVE,
+    DELTA,
+    double,
+    objects,
+    plain_attributes,
+    temporality,
+    unix_us,
+)
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 ECOSYSTEMS = ("opentelemetry", "megatron-otel", "dcgm", "amd", "node-exporter", "nccl")
@@ -23,6 +31,14 @@ _KINDS = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 _STEPS = ("train.step", "step", "global_step", "iteration")
 _DELTA = 1
 _MOST_STATED = 10_000
+_MAX_SERIES = 1_000_000
+_GROWING = 9
+"""Differences in a row that are larger than the one before: work that is added up has no reason to."""
+_GROWN = 3.0
+_MAX_COUNT = 2**64 - 1
+_MAX_BUCKETS = 10_000
+_MAX_SCALE = 20
+_UNFIT = Refusal("a histogram has counts or bounds that do not fit together", "one count more than bounds", "value")
 
 
 @dataclass(slots=True)
@@ -59,7 +75,7 @@ class Metrics:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._names = Names(ECOSYSTEMS, transcript.tally, dict(transcript.given.quantities))
-        self._totals = Totals(transcript)
+        self._totals = _Totals(transcript)
         self._stated: dict[str, str] = {}
         """Unit of each metric as it is stated first."""
         self._told: set[tuple[str, str]] = set()
@@ -201,9 +217,9 @@ class Metrics:
 
     def _number(self, offset: int, named: _Named, point: Mapping[str, Any]) -> MetricValue | Refusal | None:
         if named.kind == "histogram":
-            return explicit(point)
+            return _explicit(point)
         if named.kind == "exponentialHistogram":
-            return exponential(point)
+            return _exponential(point)
         if named.kind == "summary":
             self._transcript.lose("unknown-name", named.name, "summaries have no place in the catalog", offset)
             return None
@@ -243,3 +259,144 @@ def _scaled(value: MetricValue, factor: float) -> MetricValue:
     return HistogramValue(
         count=value.count, sum=value.sum * factor, min=low, max=high, bounds=bounds, counts=value.counts
     )
+
+
+class _Totals:
+    """The last value of each series that needs one."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._last: dict[Hashable, MetricValue] = {}
+        self._deltas: dict[Hashable, tuple[float, float, int]] = {}
+        """First and last of the differences that grow, and how many do."""
+        self._told: set[str] = set()
+
+    def settle(self, series: Hashable, value: MetricValue, content: Mapping[str, Any], metric: Metric) -> MetricValue:
+        """The value as a record has it: a counter from its start, a histogram of one window."""
+        since = temporality(content)
+        if isinstance(value, HistogramValue):
+            return self._window(series, value, metric) if since == CUMULATIVE else value
+        if metric.instrument == "counter" and since == DELTA and not isinstance(value, str):
+            self._transcript.lose("meaning", metric.name, f"{metric.name} is written as deltas; they are added up", 0)
+            self._note(series, float(value))
+            before = self._last.get(series)
+            value += before if isinstance(before, float) else 0.0
+            self._keep(series, value)
+        elif metric.instrument == "counter" and content.get("isMonotonic") is not True:
+            self._transcript.lose("meaning", metric.name, f"{metric.name} is a counter, but not written as one", 0)
+        return value
+
+    def _note(self, series: Hashable, delta: float) -> None:
+        """Count how often differences grow in a row."""
+        first, last, num = self._deltas.get(series, (delta, delta, 0))
+        if series in self._deltas or len(self._deltas) < _MAX_SERIES:
+            num = num + 1 if delta > last else 0
+            self._deltas[series] = (first if num else delta, delta, num)
+
+    def contradiction(self, series: Hashable, name: str) -> Refusal | None:
+        """The refusal of differences that only grow, as sums from a start do; once."""
+        first, last, num = self._deltas.get(series, (0.0, 0.0, 0))
+        if num != _GROWING or not last >= _GROWN * abs(first) or name in self._told:
+            return None
+        self._told.add(name)
+        message = (
+            f"{name} is declared as differences, and its {_GROWING + 1} last points only grow, as sums from a start do"
+        )
+        return Refusal(message, "declare it cumulative, or write what was added since the last point", "instrument")
+
+    def _keep(self, series: Hashable, value: MetricValue) -> None:
+        if series in self._last or len(self._last) < _MAX_SERIES:
+            self._last[series] = value
+
+    def _window(self, series: Hashable, value: HistogramValue, metric: Metric) -> HistogramValue:
+        """What was added since the last point; all of it where the counts start again."""
+        before = self._last.get(series)
+        self._keep(series, value)
+        self._transcript.lose("meaning", metric.name, f"{metric.name} counts from a start; windows are differences", 0)
+        if not isinstance(before, HistogramValue) or before.bounds != value.bounds or before.count > value.count:
+            return value
+        counts = tuple(now - then for now, then in zip(value.counts, before.counts, strict=True))
+        if min(counts, default=0) < 0:
+            return value
+        num = value.count - before.count
+        return HistogramValue(count=num, sum=value.sum - before.sum, bounds=value.bounds, counts=counts)
+
+
+def _explicit(point: Mapping[str, Any]) -> HistogramValue | Refusal:
+    """A histogram with explicit bounds."""
+    bounds = _floats(point.get("explicitBounds"))
+    counts = _counts(point.get("bucketCounts"))
+    if bounds is None or counts is None or (counts and len(counts) != len(bounds) + 1):
+        return _UNFIT
+    return _histogram(point, bounds if counts else (), counts)
+
+
+def _exponential(point: Mapping[str, Any]) -> HistogramValue | Refusal:
+    """A histogram whose bounds are powers of a base, with the bounds spelt out; those below zero come first.
+
+    Source: opentelemetry-specification, metrics/data-model.md: bucket i holds values in (base**i, base**(i + 1)].
+    """
+    scale = point.get("scale", 0)
+    if not isinstance(scale, int) or abs(scale) > _MAX_SCALE:
+        return _UNFIT
+    positive, negative = _buckets(point.get("positive")), _buckets(point.get("negative"))
+    zero = fit.whole(point.get("zeroCount", 0), _MAX_COUNT)
+    if zero is None or positive is None or negative is None:
+        return _UNFIT
+    (up, above), (down, below) = positive, negative
+    try:
+        right = [_power(up + number, scale) for number in range(len(above) + 1)] if above else []
+        left = [-_power(down + number, scale) for number in range(len(below) + 1)] if below else []
+    except OverflowError:
+        return _UNFIT
+    bounds = (*reversed(left), *right)
+    lowest = (0, *reversed(below)) if below else ()
+    counts = (*lowest, zero, *((*above, 0) if above else ()))
+    return _histogram(point, bounds, counts) if _is_rising(bounds) else _UNFIT
+
+
+def _power(index: int, scale: int) -> float:
+    return float(2.0 ** (index * 2.0**-scale))
+
+
+def _buckets(content: Any) -> tuple[int, tuple[int, ...]] | None:
+    content = content if isinstance(content, dict) else {}
+    offset, counts = content.get("offset", 0), _counts(content.get("bucketCounts"))
+    return (offset, counts) if isinstance(offset, int) and abs(offset) < 2**31 and counts is not None else None
+
+
+def _histogram(
+    point: Mapping[str, Any], bounds: tuple[float, ...], counts: tuple[int, ...]
+) -> HistogramValue | Refusal:
+    count = fit.whole(point.get("count"), _MAX_COUNT)
+    total = fit.number(point.get("sum", 0.0))
+    if count is None or not isinstance(total, float):
+        return _UNFIT
+    low, high = (value if isinstance(value, float) else None for value in (_end(point, "min"), _end(point, "max")))
+    return HistogramValue(count=count, sum=total, min=low, max=high, bounds=bounds, counts=counts)
+
+
+def _end(point: Mapping[str, Any], name: str) -> fit.Number | None:
+    return fit.number(point[name]) if name in point else None
+
+
+def _counts(content: Any) -> tuple[int, ...] | None:
+    if content is None:
+        return ()
+    if not isinstance(content, list) or len(content) > _MAX_BUCKETS:
+        return None
+    found = [fit.whole(count, _MAX_COUNT) for count in content]
+    return None if None in found else tuple(count for count in found if count is not None)
+
+
+def _floats(content: Any) -> tuple[float, ...] | None:
+    if content is None:
+        return ()
+    if not isinstance(content, list) or len(content) > _MAX_BUCKETS:
+        return None
+    found = tuple(value for item in content if isinstance(value := fit.number(item), float) and math.isfinite(value))
+    return found if len(found) == len(content) and _is_rising(found) else None
+
+
+def _is_rising(bounds: tuple[float, ...]) -> bool:
+    return all(low < high for low, high in pairwise(bounds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +16,6 @@ from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.prometheus import device_state
-from trainspec_validate.telemetry.formats.prometheus.line import Comment, Point, parse
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 ECOSYSTEMS = ("opentelemetry", "dcgm", "amd", "node-exporter", "nccl")
@@ -39,6 +39,16 @@ _OTHER_UNITS = frozenset(
 _MOST_TOLD = 10_000
 _MOST_COUNT = 2**53
 """Whole numbers up to here are exact in a double."""
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
+_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*+)"[ \t]*(,|\})')
+_START = re.compile(rf"({_NAME})[ \t]*(\{{)?")
+_REST = re.compile(r"[ \t]*(\S+)(?:[ \t]+([-+]?[0-9][-+.eE0-9]*))?[ \t]*(?:#[ \t].*)?", re.DOTALL)
+_COMMENT = re.compile(rf"#[ \t]+(TYPE|UNIT|HELP)[ \t]+({_NAME})(?:[ \t]+(.*))?", re.DOTALL)
+_ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_MAX_SECONDS = 100_000_000_000
+"""A time stamp below this many is in seconds, as OpenMetrics has it; above, in the milliseconds of Prometheus."""
+_MOST_STAMP = 1e18
 
 
 @dataclass(slots=True)
@@ -303,3 +313,71 @@ def _histogram(buckets: Mapping[float, float], sums: Mapping[str, float]) -> His
         return None
     shape: dict[str, Any] = {"bounds": tuple(bounds), "counts": tuple(counts)} if buckets else {}
     return HistogramValue(count=int(total), sum=sums.get("sum", 0.0), **shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of one series."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: fit.Number
+    time_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """Comment on a metric: its TYPE, UNIT or HELP."""
+
+    word: str
+    name: str
+    text: str
+
+
+def parse(text: str) -> Point | Comment | Refusal | None:
+    r"""Content of a line; None for a comment that says nothing and the mark of the end.
+
+    >>> parse('up{job="a\\"b"} 1 1700000000000')
+    Point(name='up', labels={'job': 'a"b'}, value=1.0, time_us=1700000000000000)
+    """
+    text = text.strip(" \t")
+    if text.startswith("#"):
+        comment = _COMMENT.fullmatch(text)
+        return Comment(comment[1], comment[2], comment[3] or "") if comment else None
+    start = _START.match(text)
+    if not start:
+        return Refusal("the line begins with no name of a metric", 'name{label="value"} 1.5', "value")
+    labels, place = (_labels(text, start.end()) if start[2] else ({}, start.end())) or (None, 0)
+    rest = _REST.fullmatch(text, place) if labels is not None else None
+    value = fit.number(rest[1]) if rest else None
+    if labels is None or rest is None or value is None:
+        return Refusal(f"the labels or the value of {start[1][:80]} cannot be read", 'name{label="value"} 1.5', "value")
+    time_us = _time_us(rest[2])
+    if rest[2] and time_us is None:
+        return Refusal(f"the time {rest[2][:40]} is out of range", "milliseconds since 1970, or leave it out", "value")
+    return Point(start[1], labels, value, time_us)
+
+
+def _labels(text: str, place: int) -> tuple[dict[str, str], int] | None:
+    """Labels, and where they end; None where they are no labels."""
+    labels: dict[str, str] = {}
+    if text[place:].lstrip(" \t").startswith("}"):
+        return labels, text.index("}", place) + 1
+    while match := _LABEL.match(text, place):
+        if match[1] in labels:
+            return None
+        labels[match[1]] = _ESCAPE.sub(lambda found: _ESCAPES.get(found[0], found[0]), match[2])
+        place = match.end()
+        if match[3] == "}":
+            return labels, place
+        if text[place:].lstrip(" \t").startswith("}"):
+            return labels, text.index("}", place) + 1
+    return None
+
+
+def _time_us(text: str | None) -> int | None:
+    stamp = fit.number(text) if text else None
+    if not isinstance(stamp, float) or not 0 <= stamp <= _MOST_STAMP:
+        return None
+    as_seconds = fit.time_us(round(stamp * 1_000_000)) if stamp < _MAX_SECONDS else None
+    return fit.time_us(round(stamp * 1_000)) if as_seconds is None else as_seconds
