@@ -116,7 +116,9 @@ class _Tensors:
         if best and fits[best][1] <= MOST_RESIDUAL:
             self.free.discard(best)
             return best, fits[best][0]
-        named = next((one for one in alike if _names(pair, one)), "")
+        named = min(alike, key=lambda one: _num_others(pair, one), default="")
+        if not named or _num_others(pair, named) > 1:  # parameters can have a folder of their own
+            return "", None
         self.free.discard(named)
         return named, None
 
@@ -131,10 +133,10 @@ def _pairs(old: Mapping[str, Vector], new: Mapping[str, Vector]) -> Iterator[_Pa
             yield _Pair((other, name), (found[0], found[1]), (found[2], found[3]))
 
 
-def _names(pair: _Pair, name: str) -> bool:
-    """Whether the name of a moment has all parts of the name of a tensor."""
+def _num_others(pair: _Pair, name: str) -> int:
+    """Parts of the name of a tensor that the name of a moment lacks."""
     parts = re.split(r"[^A-Za-z0-9]+", pair.names[1])
-    return all(part in parts for part in re.split(r"[^A-Za-z0-9]+", name))
+    return sum(part not in parts for part in re.split(r"[^A-Za-z0-9]+", name))
 
 
 # --- coefficients -----------------------------------------------------------------------------------------------

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from trainspec_conformance.records import Damaged, Ended, Injected, Probed, Started
+from trainspec_conformance.records import Damaged, Ended, Injected, Probed, Started, Waited
 from trainspec_conformance.view import View
-from trainspec_validate.documents.types.scenario import Act, Damage, Inject, Probe, Scenario, Start
+from trainspec_validate.documents.types.scenario import Act, Damage, Inject, Probe, Scenario, Start, Wait
 
 
 def left_out(scenario: Scenario, view: View) -> Iterator[str]:
-    """Each act of a trial that came to its end, of which the history has no record; the order counts."""
-    ended = [record.reason for _, record in view.of(Ended)]
-    if ended[-1:] != ["done"]:
-        return
+    """Each act that a trial came to, of which the history has no record; the order counts."""
     done = list(_done(view))
-    for act in scenario.acts:
+    for act in _reached(scenario, view):
         wanted = _wanted(act)
         if not wanted:
             continue
@@ -24,6 +21,15 @@ def left_out(scenario: Scenario, view: View) -> Iterator[str]:
             yield f"the scenario has the act {' or '.join(sorted(wanted))}, and the history has no record of it"
         else:
             del done[: place + 1]
+
+
+def _reached(scenario: Scenario, view: View) -> Sequence[Act]:
+    """Acts of a trial that came to its end, else those up to the last thing that was waited for."""
+    if [record.reason for _, record in view.of(Ended)][-1:] == ["done"]:
+        return scenario.acts
+    num_waited = sum(record.until != "target" for _, record in view.of(Waited))
+    places = [number for number, act in enumerate(scenario.acts, start=1) if isinstance(act, Wait)]
+    return scenario.acts[: places[num_waited - 1]] if 0 < num_waited <= len(places) else ()
 
 
 def _wanted(act: Act) -> set[str]:

@@ -35,6 +35,7 @@ class SmallDisk:
         self.directory, self._size_bytes = directory, size_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._mount("-t", "tmpfs", "-o", f"size={size_bytes},mode=0755", f"{_NAME}{os.getpid()}", os.fspath(directory))
+        self._whole_bytes = self._total_bytes()
 
     @staticmethod
     def _mount(*arguments: str, program: str = "mount") -> None:
@@ -52,10 +53,23 @@ class SmallDisk:
             CannotMountError: what it holds grows faster than its size can be set to that.
         """
         _as_soon_as_allowed(lambda: self._resize(self._held_bytes()))
+        self._require("fill-disk", self._total_bytes() < self._whole_bytes)
 
     def free_disk(self) -> None:
         """Give the room back."""
         self._resize(self._size_bytes)
+        self._require("free-disk", self._total_bytes() == self._whole_bytes)
+
+    def _total_bytes(self) -> int:
+        now = os.statvfs(self.directory)
+        return now.f_blocks * now.f_frsize
+
+    def _is_read_only(self) -> bool:
+        return bool(os.statvfs(self.directory).f_flag & os.ST_RDONLY)
+
+    def _require(self, kind: str, is_seen: bool) -> None:
+        if not is_seen:
+            raise RuntimeError(f"{self.directory.name}: {kind} has not arrived")
 
     def _held_bytes(self) -> int:
         now = os.statvfs(self.directory)
@@ -71,10 +85,12 @@ class SmallDisk:
             CannotMountError: a file stays open for writing, and while one is the kernel refuses too.
         """
         _as_soon_as_allowed(lambda: self._mount("-o", "remount,ro", os.fspath(self.directory)))
+        self._require("fail-writes", self._is_read_only())
 
     def mend_writes(self) -> None:
         """Let files be written again."""
         self._mount("-o", "remount,rw", os.fspath(self.directory))
+        self._require("mend-writes", not self._is_read_only())
 
     def close(self) -> None:
         """Unmount as soon as killed processes have let go of it; what it held is gone, unless it was copied before.

@@ -15,17 +15,18 @@ _SAVES = frozenset({"committed", "saving", "snapshot", "written"})
 
 def expected_seconds(stack: StackDescriptor, scenario: Scenario, start_seconds: float) -> float:
     """Time of one trial: its starts, restarts and probes, and the optimizer steps that it waits for."""
-    job, reached, seconds, num_starts = scenario.job, 0.0, 0.0, 0
+    job, reached, seconds, num_starts, is_struck = scenario.job, 0.0, 0.0, 0, False
     for act in scenario.acts:
         match act:
             case Wait():
                 wanted = _steps(act, job, reached)
                 seconds += max(wanted - reached, 0.0) * job.step_seconds + act.seconds
-                reached = max(wanted, reached)
+                reached, is_struck = max(wanted, reached), False
             case Start() | Probe():
                 num_starts += 1
             case Inject() if act.kind in RESTARTING:
-                num_starts += 1
+                num_starts += not is_struck  # what strikes at once takes one restart
+                is_struck = True
     return seconds + (num_starts + _planted_restarts(stack, job)) * start_seconds
 
 

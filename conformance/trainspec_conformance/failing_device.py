@@ -40,6 +40,8 @@ class FailingDevice:
         if platform.machine() not in ask_before_writing.MACHINES:
             raise NotAllowedError(f"writes of a process on {platform.machine()} cannot be made to fail")
         self._failing_below: str | None = None
+        self.num_failed = 0
+        """Writes that have failed."""
         self._folder = tempfile.TemporaryDirectory(prefix="trainspec-")  # the path of a socket has to be short
         path = f"{self._folder.name}/asked"
         self._directory = os.path.realpath(directory)
@@ -122,7 +124,9 @@ class FailingDevice:
         except OSError as error:
             return error.errno in {errno.EINTR, errno.EAGAIN} or _is_read_on(listener)
         number, process, _, _, _, _, file, *_ = _QUESTION.unpack(question)
-        answer = (number, 0, -errno.EIO, 0) if self._fails(process, file) else (number, 0, 0, _CONTINUE)
+        fails = self._fails(process, file)
+        self.num_failed += fails
+        answer = (number, 0, -errno.EIO, 0) if fails else (number, 0, 0, _CONTINUE)
         with contextlib.suppress(OSError):  # the process may have been killed meanwhile
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(*answer))
         return True

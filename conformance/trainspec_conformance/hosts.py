@@ -105,6 +105,7 @@ class Hosts:
                 self._device.fail()
             case "mend-device" if self._device:
                 self._device.mend()
+                return float(self._device.num_failed)
         return 0.0
 
     def close(self) -> None:

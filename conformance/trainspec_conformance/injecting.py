@@ -31,7 +31,8 @@ ARRIVAL_SECONDS = 30.0
 GONE = "gone"
 _ENDED = frozenset({GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
 _STOPPED = _ENDED | {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
-ARRIVED = {signal.SIGKILL: _ENDED, signal.SIGSTOP: _STOPPED}
+_GOES_ON = _ENDED | {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP}
+ARRIVED = {signal.SIGKILL: _ENDED, signal.SIGSTOP: _STOPPED, signal.SIGCONT: _GOES_ON}
 """Statuses of a process at which a signal has arrived; one that was stopped may have been killed by its own."""
 
 
@@ -196,12 +197,11 @@ class Injector:
             self._reach(pids, signal.SIGCONT)
             factor = act.factor or 2.0
             self._slowed.append(_DutyCycle(pids, factor, act.seconds, self._mark))
+            _wait_for(pids, _STOPPED)
             return factor
         if act.kind == "limit-memory":
             for pid in pids:
-                used = psutil.Process(pid).memory_info().vms
-                limit = used + int(act.size_bytes or 0)
-                psutil.Process(pid).rlimit(psutil.RLIMIT_AS, (limit, limit))
+                _limit_memory(psutil.Process(pid), int(act.size_bytes or 0))
             return float(act.size_bytes or 0)
         if act.kind == "kill-at-memory-limit" and self._means.memory is not None:
             try:
@@ -223,6 +223,13 @@ class Injector:
             timer.cancel()
         for one in self._slowed:
             one.end()
+
+
+def _limit_memory(process: psutil.Process, more_bytes: int) -> None:
+    limit = process.memory_info().vms + more_bytes
+    process.rlimit(psutil.RLIMIT_AS, (limit, limit))
+    if process.rlimit(psutil.RLIMIT_AS) != (limit, limit):
+        raise RuntimeError(f"process {process.pid}: limit-memory has not arrived")
 
 
 def _wait_for(pids: Sequence[int], statuses: frozenset[str]) -> None:

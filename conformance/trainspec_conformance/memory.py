@@ -7,7 +7,7 @@ import errno
 import itertools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class MemoryGroup:
             reasons.append(f"{tree.root} has no groups with a limit of memory")
         raise NotAllowedError(f"a control group with a limit of memory cannot be made: {'; '.join(reasons)}")
 
-    def take(self, pids: Iterable[int]) -> None:
+    def take(self, pids: Sequence[int]) -> None:
         """Move processes into it: each is ended by the kernel as soon as it takes more memory.
 
         Raises:
@@ -74,6 +74,9 @@ class MemoryGroup:
         """
         for pid in pids:
             (self._directory / "cgroup.procs").write_text(f"{pid}\n", encoding="ascii")
+        held = (self._directory / "cgroup.procs").read_text(encoding="ascii").split()
+        if left_out := [pid for pid in pids if str(pid) not in held and not is_gone(pid)]:
+            raise RuntimeError(f"process {left_out[0]}: kill-at-memory-limit has not arrived")
         self._forbid_more()
 
     def _forbid_more(self) -> None:

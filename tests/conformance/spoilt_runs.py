@@ -304,6 +304,7 @@ ROWS = [
     Row("every-rank-tells", "every-rank-tells", calm,
         dropped(Streamed, lambda one: one.rank == 1 and one.step == 30), "of rank 1 ends at step 29"),
     Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 optimizer steps are counted"),
+    Row("steps-as-seen", "steps-told", skipping, dropped(StepDone, lambda one: one.skipped), "were to be skipped"),
     Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped steps"),
     Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
     Row("step-time-as-seen", "step-time-told", calm, evenly, "of the trace of rank 0 took 0.75 s"),

@@ -76,9 +76,11 @@ class Run:
         directory = self.root / f"step-{step}"
         directory.mkdir(parents=True)
         kept = self.options.get("kept", lambda array: array)
-        parts = {f"{name}.exp_avg": kept(array) for name, array in self.first.items()}
-        parts |= {f"{name}.exp_avg_sq": kept(array) for name, array in self.second.items()}
-        arrays: Mapping[str, Any] = {**self.values, **parts, **self.options.get("more", lambda step: {})(step)}
+        values, first, second = self.options.get("names", ("{}", "{}.exp_avg", "{}.exp_avg_sq"))
+        parts = {first.format(name): kept(array) for name, array in self.first.items()}
+        parts |= {second.format(name): kept(array) for name, array in self.second.items()}
+        named = {values.format(name): array for name, array in self.values.items()}
+        arrays: Mapping[str, Any] = {**named, **parts, **self.options.get("more", lambda step: {})(step)}
         np.savez(directory / "state.npz", **arrays)
 
     def applied(self) -> list[Applied]:
@@ -95,7 +97,9 @@ class Run:
         return [problem.message for problem in self.problems()]
 
 
+FOLDERS = ("parameters/{}", "optimizer/first/{}", "optimizer/second/{}")
 SOUND = {
+    "names in folders": {"names": FOLDERS},
     "plain": {},
     "other coefficients": {"betas": (0.95, 0.98)},
     "no first mean": {"betas": (0.0, 0.95)},
@@ -130,6 +134,7 @@ def test_rate_and_norm_are_found(tmp_path: Path) -> None:
         ({"of_all": 0.1}, "the learning rate of step 21 is 0.003 as reported, 0.0003 by the values"),
         ({"of_all": 1.3}, "0.003 as reported, 0.0039 by"),
         ({"frozen": ("embedding",)}, "the moments of embedding.npy, and left the values as they were"),
+        ({"frozen": ("hidden",), "names": FOLDERS}, "the moments of parameters/hidden.npy, and left"),
         ({"norm": lambda norm: 0.4}, "by the moments before and after it"),
         ({"norm": lambda norm: 0.8 * norm}, "by the moments before and after it"),
         ({"norm": lambda norm: 1.5 * norm}, "by the moments before and after it"),

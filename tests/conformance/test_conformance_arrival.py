@@ -7,24 +7,28 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import pytest
 from conformance_stacks import fake, run, scenario
+from made_stories import calm
+from msgspec.structs import replace
 from trainspec_conformance import damage as damaging
 from trainspec_conformance import injecting, launching, trial
+from trainspec_conformance.drawing import drawn
 from trainspec_conformance.injecting import Injector
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.processes import MARK, new_mark
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Damaged, Ended, Entry, Injected, Probed, Started
 from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.suite import lacking
 from trainspec_conformance.view import View
 
 from tests.every import every
-from trainspec_validate.documents.types.conformance import Store
-from trainspec_validate.documents.types.scenario import Damage, DamageKind, Inject, Probe, Scenario, Start
+from trainspec_validate.documents.types.conformance import Capability, Store, TestJob
+from trainspec_validate.documents.types.scenario import Damage, DamageKind, Inject, Probe, Scenario, Start, Wait
 from trainspec_validate.documents.types.trace import Process
 
 DOES = {
@@ -79,14 +83,61 @@ def test_the_order_of_acts_counts_and_restarts_of_a_platform_do_not() -> None:
     assert acts(one, [again, *records[1:]]) == (False, True)
 
 
+OBSERVES = {"null-run", "stream-without-errors", "every-rank-tells", "samples-told", "losses-told", "saves-told",
+            "noise-told", "ranks-in-step"}  # fmt: skip
+"""Scenarios that do nothing to a job, and ask for nothing but the number of its ranks and steps."""
+
+
+@every("name", all_scenarios().keys() - OBSERVES)
+def test_a_calm_run_of_a_plain_job_passes_no_scenario_that_does_something(name: str) -> None:
+    """As if nothing that it does, plants or changes had arrived."""
+    one = drawn(all_scenarios()[name], 1, 1)
+    kept = {key: getattr(one.job, key) for key in ("num_steps", "seed", "num_ranks")}
+    plain = replace(one, job=replace(TestJob(), **kept))
+    judged = judge_trial(replace(fake(), capabilities=get_args(Capability)), one, calm(plain), calm(one))
+    assert not all(each.passed for each in judged)
+    acts = judged[0]
+    assert acts.is_own_failure or not any(isinstance(act, Inject | Damage | Probe) for act in one.acts)
+
+
+REAL = [
+    name
+    for name, one in DOES.items()
+    if not one.privileges and not lacking(fake(), one) and not any(isinstance(act, Probe) for act in one.acts)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "method"), [("kill-rank", "_inject"), ("flipped-shard", "_damage")])
-def test_a_trial_without_its_injection_is_an_error(
-    name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial._Trial, method, lambda self, act: None)
-    (result,) = run(fake(), tmp_path, scenario(name))
+@pytest.mark.parametrize("name", REAL)
+def test_a_trial_without_its_injection_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in ("_inject", "_damage"):
+        monkeypatch.setattr(trial._Trial, method, lambda self, act: None)
+    interval_steps = min(all_scenarios()[name].job.checkpoint_interval_steps, 5)
+    one = scenario(name, step_seconds=0.01, checkpoint_interval_steps=interval_steps)
+    acts = [act for act in one.acts if not isinstance(act, Wait) or act.until not in {"fault", "save-failed"}]
+    (result,) = run(fake(), tmp_path, replace(one, acts=tuple(acts)))
     assert (result.state, "not arrived" in result.reason) == ("error", True)
+
+
+def test_a_limit_that_is_not_set_is_an_error(sleeper: tuple[Injector, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    injector, process = sleeper
+    act = Inject(kind="limit-memory", size_bytes=1 << 30)
+    injector._do(act, [process.pid])
+    monkeypatch.setattr(psutil.Process, "rlimit", lambda *_: (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
+    with pytest.raises(RuntimeError, match="limit-memory has not arrived"):
+        injector._do(act, [process.pid])
+
+
+def test_a_rank_that_does_not_become_slow_is_an_error(
+    sleeper: tuple[Injector, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injector, process = sleeper
+    injector._do(Inject(kind="slow", factor=5), [process.pid])
+    injector.end()
+    monkeypatch.setattr(injecting._DutyCycle, "_cycle", lambda self, seconds: None)
+    monkeypatch.setattr(injecting, "ARRIVAL_SECONDS", 0.05)
+    with pytest.raises(RuntimeError, match="a signal had no effect"):
+        injector._do(Inject(kind="slow", factor=5), [process.pid])
 
 
 def store(root: Path) -> CheckpointStore:

@@ -100,8 +100,10 @@ def test_a_dry_run_counts_what_a_report_holds(tmp_path: Path, capsys: pytest.Cap
     """The report of the minimal stack is of the same claim: its trials and baseline runs are those announced."""
     root = HERE.parents[1]
     descriptor = root / "reference" / "minimal" / "minimal-torch.yaml"
-    assert commands.run(commands.RunRequest(descriptor, tmp_path / "out", dry_run=True)) == commands.OK
     report = json.loads((root / "conformance" / "results" / "minimal-torch" / "report.json").read_bytes())
+    names = [one["scenario"] for one in report["scenarios"] if one.get("trials")]  # later ones are not in the report
+    request = commands.RunRequest(descriptor, tmp_path / "out", names=names, dry_run=True)
+    assert commands.run(request) == commands.OK
     num_trials = sum(len(one.get("trials", ())) for one in report["scenarios"])
     num_controls = len({one["control"] for one in report["scenarios"] if "control" in one})
     last = capsys.readouterr().out.splitlines()[-1]

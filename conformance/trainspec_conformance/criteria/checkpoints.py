@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_conformance.records import Damaged, Entry, Listed, Started
+from trainspec_conformance.criteria import CannotJudgeError, Case, NotArrivedError, Problem, check
+from trainspec_conformance.records import Damaged, Entry, Injected, Listed, Started
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Refused, Restore, StepDone
@@ -175,6 +175,9 @@ def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
     broken = [entry for entry, one in case.trial.injections() if one.kind in kinds]
     if not broken:
         raise CannotJudgeError("the storage target was never made to fail")
+    mends = [one for _, one in case.trial.of(Injected) if one.kind == "mend-device"]
+    if mends and not any(one.value for one in mends):
+        raise NotArrivedError("no write failed while the device did: no rank on its host writes to the store")
     since, last_step = broken[-1].seconds, case.trial.injections()[-1][1].step
     mended = min(
         (entry.seconds for entry in case.trial.entries if _mends(entry) and entry.seconds > since), default=1e9

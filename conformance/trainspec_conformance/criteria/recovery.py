@@ -205,15 +205,13 @@ def blamed_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
 @check("blames-no-other-rank")
 def blames_no_other_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """A report that names a rank for a fault names one that the suite struck."""
-    injected = case.trial.injections()
-    struck = {rank for _, one in injected for rank in one.ranks}
+    struck = {rank for _, one in case.trial.injections() for rank in one.ranks}
     if not struck:
         raise CannotJudgeError("no fault of a rank was brought about")
-    paused = max(entry.seconds + one.value for entry, one in injected if one.kind == "kill")
     for entry, record in case.trial.faults():
         if record.rank is not None and record.rank not in struck:
             message = f"rank {record.rank} is blamed, the fault was on rank {min(struck)}"
-            yield Problem(message, (entry,), by_load=entry.seconds > paused)  # all others were stopped until then
+            yield Problem(message, (entry,))
             return
 
 

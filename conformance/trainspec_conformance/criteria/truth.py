@@ -64,6 +64,10 @@ def every_rank_tells(case: Case, criterion: Criterion) -> Iterator[Problem]:
 @check("steps-as-seen")
 def steps_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Optimizer steps that are counted are those that were applied; those that were skipped are counted as such."""
+    planted = [one for one in case.scenario.job.faults if one.kind == "nan-gradient"]
+    skipped = {record.step for _, record in case.trial.of(StepDone) if record.skipped}
+    if len(skipped) < len(planted):
+        raise CannotJudgeError(f"{len(planted)} steps were to be skipped, the trace has {len(skipped)} that were")
     counts = told.of_job(case.trial, "train.step.count")
     if not counts:
         raise CannotJudgeError("the stream counts no steps")
