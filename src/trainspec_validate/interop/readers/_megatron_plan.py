@@ -257,6 +257,9 @@ def _write_batch(draft: Draft) -> None:
     elif whole is None and draft.get("batch", "global_sequences") is None and not draft.reasons("global_batch_size"):
         how = Default(f"no global batch is given: one micro-batch, after {ARGUMENTS}")
         draft.put(("batch", "accumulation_steps"), 1, how)
+    if draft.word("task") == "RACE":
+        why = "a sample of RACE is four sequences, one for each choice (NVIDIA/Megatron-LM:tasks/race/data.py)"
+        draft.drop([("batch", "micro_sequences"), ("batch", "global_sequences")], why)
     per_token = draft.flag("calculate_per_token_loss")
     reduction = "global-token-mean" if per_token else "mean-of-micro-batch-means"
     draft.put(("batch", "loss_reduction"), reduction, "" if per_token else Default(f"the default of {ARGUMENTS}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, leave_offload_open
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
@@ -277,4 +277,5 @@ def _write_memory(draft: Draft, *, logged: bool) -> None:
         entry = {"what": "optimizer", "target": "host", "fraction": 1.0 if fraction is None else fraction}
         overlapped = draft.flag("overlap_cpu_optimizer_d2h_h2d")
         draft.put_records(("memory", "offload"), [entry if overlapped is None else {**entry, "overlapped": overlapped}])
+    leave_offload_open(draft, "fine_grained_activation_offloading")
     draft.copy(("memory", "num_loader_workers"), "num_workers", least=0)

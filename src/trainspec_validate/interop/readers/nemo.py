@@ -53,6 +53,7 @@ _JUDGED, _LEAST_KNOWN = 8, 5
 _SUMS = "model.optim.grad_sync_dtype"
 _WIDE = frozenset({"32", "fp32", "float", "float32", "torch.float32"})
 _NARROW = frozenset({"16", "bf16", "fp16", "half", "float16", "bfloat16", "torch.float16", "torch.bfloat16"})
+_ALGORITHM = re.compile(r"trainer\.(?!max_)\w+\.max_steps")
 _SUMS_SOURCE = "NVIDIA/NeMo@b1f5aa3a:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py"
 
 _NEEDED = ("trainer.precision", "exp_manager", "model.optim")
@@ -205,12 +206,24 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     if source and not any(values.get(name) for name in ("num_layers", "encoder_num_layers", "hidden_size")):
         draft.drop_defaults(f"{source} names what the job starts from, which may set it")
     count_more(draft)
+    _leave_length_open(draft)
     covered = leave_composed_open(draft)
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
     world = devices * nodes if devices and nodes and not covered else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     mark_usual(draft)
     return draft
+
+
+def _leave_length_open(draft: Draft) -> None:
+    """The length of a job of NeMo-Aligner: the section of its algorithm bounds it, by epochs of data as well.
+
+    Source: NVIDIA/NeMo-Aligner: nemo_aligner/algorithms/supervised.py, set_max_steps; `trainer.max_steps` bounds no loop.
+    """
+    for name in filter(_ALGORITHM.fullmatch, draft.values):
+        why = f"{name} and the epochs of its section end the job, whichever is first; trainer.max_steps does not"
+        draft.drop([("job", "num_steps"), ("optimizer", "learning_rate", "total_steps")], why)
+        return
 
 
 def _leave_library_open(draft: Draft) -> None:

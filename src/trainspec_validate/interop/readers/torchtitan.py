@@ -130,15 +130,20 @@ def _write_plan(draft: Draft) -> None:
 
 
 def _leave_foreign_open(draft: Draft) -> None:
-    """What a trainer of its own decides: that of an experiment, or of a model that the core does not have."""
-    name, module = draft.word("model.name"), draft.look("experimental.custom_args_module")
+    """What code of its own decides: of an experiment, of a model that the core does not have, of a configuration."""
+    name = draft.word("model.name")
+    module = draft.look("experimental.custom_args_module", "job.custom_config_module")
+    places = [("parallelism", "sharding")]
     if "experiments" in str(module or ""):
         why = f"{str(module)[:80]} names an experiment, whose own trainer decides"
     elif name and name not in _CORE:
         why = f"the model {name[:60]} is none of torchtitan's core, and its own code decides"
+    elif module:
+        why = f"{str(module)[:80]} extends the configuration, and may change its defaults"
+        draft.drop_defaults(why)
+        places = []
     else:
         return
-    places = [("parallelism", "sharding")]
     if isinstance(draft.derived.get(("model", "sequence_length")), Default):
         places.append(("model", "sequence_length"))
     draft.drop([place for place in places if draft.get(*place) not in (None, "none")], why)
