@@ -140,6 +140,60 @@ def test_what_cannot_be_shown_is_said(arguments: tuple[str, ...], words: str) ->
     assert words in result.output
 
 
+ONE_NODE = """\
+apiVersion: trainspec/v1
+kind: ClusterProfile
+node_groups:
+  - name: nodes
+    num_accelerators_per_node: 8
+    accelerator: {vendor: nvidia}
+    scale_up: {technology: nvlink, domain_num_accelerators: 8, num_links: 12}
+    nics:
+      - {name: nics, num_per_node: 8, technology: infiniband}
+"""
+
+
+def test_a_profile_of_one_node_is_drawn_with_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(ONE_NODE, encoding="utf-8")
+    found = told(str(path))
+    assert (found["num_ranks"], found["domain_num_ranks"], found["domain_shape"]) == (8, 8, "other")
+    assert found["assumptions"] == [
+        "one node: the profile lacks node_groups.0.num_nodes",
+        "one rank for each accelerator: the profile lacks node_groups.0.accelerator.model",
+        "a domain of no known shape: the profile lacks node_groups.0.scale_up.topology",
+        "no interface of which the profile lacks node_groups.0.nics.*.rate_bytes_per_second",
+    ]
+    assert found["fabric_bytes_per_second"] is None
+
+
+def test_a_domain_that_is_unknown_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    lines = [line for line in ONE_NODE.splitlines() if "scale_up" not in line]
+    path.write_text("\n".join([*lines, "unknowns: [node_groups.0.scale_up]"]) + "\n", encoding="utf-8")
+    words = "no scale-up domain: the profile lists node_groups.0.scale_up as unknown"
+    assert words in told(str(path))["assumptions"]
+    assert f"  assumed {words}\n" in run(str(path)).stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("    num_accelerators_per_node: 8\n", "", "a graph needs node_groups with num_accelerators_per_node"),
+        ("per_node: 8\n    acc", "per_node: true\n    acc", "a graph needs node_groups"),
+        ("technology: nvlink", "technology: string", "no graph: "),
+        ("kind: ClusterProfile", "kind: ServicePlan", "no ClusterProfile"),
+    ],
+)
+def test_a_part_that_no_graph_can_be_drawn_of_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    path = tmp_path / "node.yaml"
+    assert old in ONE_NODE
+    path.write_text(ONE_NODE.replace(old, new), encoding="utf-8")
+    result = run(str(path))
+    assert result.exit_code == 2
+    assert words in result.output
+
+
 @pytest.mark.slow
 @every("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_has_a_graph(path: Path) -> None:

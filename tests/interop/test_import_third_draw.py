@@ -28,7 +28,9 @@ def test_activations_that_the_program_moves_leave_the_offload_open() -> None:
     assert [entry["what"] for entry in at(stays, "memory", "offload")] == ["optimizer"]
 
 
-@pytest.mark.parametrize(("section", "num_steps"), [("", 50), ("\n  sft:\n    max_steps: 400\n    max_epochs: 1", None)])
+@pytest.mark.parametrize(
+    ("section", "num_steps"), [("", 50), ("\n  sft:\n    max_steps: 400\n    max_epochs: 1", None)]
+)
 def test_the_section_of_an_algorithm_ends_a_job_of_nemo_aligner(section: str, num_steps: int | None) -> None:
     text = f"name: a\ntrainer:\n  devices: 8\n  num_nodes: 1\n  precision: bf16\n  max_steps: 50{section}\n"
     text += "model:\n  micro_batch_size: 1\n  global_batch_size: 8\n  encoder_seq_length: 2048\n"

@@ -37,13 +37,28 @@ def command(cluster: str, plan: str | None, rank: int | None, node_group: str | 
 
     if rank is not None and plan is None:
         raise click.UsageError("--rank needs --plan")
-    profile: Any = files.document(cluster, "ClusterProfile", allow_errors=True)
+    profile, assumed = _profile(cluster)
     job: Any = files.document(plan, "TrainingPlan", allow_errors=True) if plan else None
     try:
         told = topology_report.told(profile, job, rank, node_group)
     except ValueError as error:
         raise Failure(f"{plan or cluster}: {error}") from error
+    told["assumptions"] = [*told["assumptions"], *assumed]
     if style == "json":
         terminal.emit(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "json")
     else:
         terminal.emit(topology_report.text(told))
+
+
+def _profile(path: str) -> tuple[Any, list[str]]:
+    """The profile of a cluster, with what was assumed where it lacks required keys, as the import of one node does."""
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415 - `--help` goes without
+    from trainspec_validate.cli.commands.partial_profile import partial_profile  # noqa: PLC0415 - `--help` goes without
+
+    try:
+        return files.document(path, "ClusterProfile", allow_errors=True), []
+    except Failure:
+        found = partial_profile(path)
+        if found is None:
+            raise
+        return found

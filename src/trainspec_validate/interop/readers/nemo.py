@@ -53,7 +53,9 @@ _JUDGED, _LEAST_KNOWN = 8, 5
 _SUMS = "model.optim.grad_sync_dtype"
 _WIDE = frozenset({"32", "fp32", "float", "float32", "torch.float32"})
 _NARROW = frozenset({"16", "bf16", "fp16", "half", "float16", "bfloat16", "torch.float16", "torch.bfloat16"})
-_ALGORITHM = re.compile(r"trainer\.(?!max_)\w+\.max_steps")
+_ALGORITHM = re.compile(
+    r"trainer\.(?:dpo|draftp_sd|knowledge_distillation|kto|ppo|reinforce|rm|rs|self_rewarding|sft|spin)\.max_steps"
+)
 _SUMS_SOURCE = "NVIDIA/NeMo@b1f5aa3a:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py"
 
 _NEEDED = ("trainer.precision", "exp_manager", "model.optim")
@@ -218,7 +220,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
 def _leave_length_open(draft: Draft) -> None:
     """The length of a job of NeMo-Aligner: the section of its algorithm bounds it, by epochs of data as well.
 
-    Source: NVIDIA/NeMo-Aligner: nemo_aligner/algorithms/supervised.py, set_max_steps; `trainer.max_steps` bounds no loop.
+    No loop reads `trainer.max_steps`. Source: NVIDIA/NeMo-Aligner: nemo_aligner/algorithms/supervised.py.
     """
     for name in filter(_ALGORITHM.fullmatch, draft.values):
         why = f"{name} and the epochs of its section end the job, whichever is first; trainer.max_steps does not"
