@@ -181,8 +181,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     if name and name_of(name):
         draft.put(("metadata", "name"), name_of(name))
     _take_precision(draft, values)
-    activation = draft.word("activation")
-    if activation in _GATED:
+    if draft.word("activation") in _GATED:
         values["swiglu"] = True
     optimizer = draft.word("model.optim.name")
     sums = ""
