@@ -17,6 +17,7 @@ from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command as gate
 
 FORMATS: Final = ("concise", "full", "json", "sarif", "github", "gitlab", "junit", "statistics")
+TARGET: Final = "main"
 OUT: Final = "out"
 """Beside the tree: where a command is told to write."""
 
@@ -42,6 +43,8 @@ class Case:
     actions: list[tuple[str, str]]
     arguments: list[str]
     standard_input: bytes = b""
+    target: Files | None = None
+    """The files of the target branch, in a directory beside the tree; the command then runs within the tree."""
 
 
 def _judge(*more: str) -> Callable[[Files, random.Random], list[str]]:
@@ -117,6 +120,11 @@ def _thresholds(files: Files, dice: random.Random) -> list[str]:
     return ["thresholds", cluster, "--to", dice.choice(("aicr", "cvs")), "--num-nodes", "2"]
 
 
+def _gated(files: Files, dice: random.Random) -> list[str]:
+    names = [f"./{dice.choice(sorted(files))}", "--dependents"] if dice.random() < 0.3 else ["."]
+    return [*names, "--settings-from", f"../{TARGET}", "--no-progress", "--format", dice.choice(FORMATS)]
+
+
 def _changed(files: Files, dice: random.Random) -> list[str]:
     return ["--dependents", f"tree/{dice.choice(sorted(files))}", "--format", dice.choice(FORMATS)]
 
@@ -152,7 +160,7 @@ COMMANDS: Final = (
     Command("validate --rules with Polars", gate, seeds.ruled, _ruled_by_polars, 1),
     Command("validate --dependents", gate, seeds.documents, _changed, 4),
     Command("validate --dependents of others", gate, seeds.foreign, _changed, 2),
-    Command("validate --settings-from", gate, seeds.settings, _judge("--settings-from", "tree"), 2),
+    Command("validate --settings-from", gate, seeds.gated, _gated, 6),
     Command("validate --write-baseline", gate, seeds.streams, _new_baseline, 2),
     Command("prune a baseline", gate, seeds.silenced, _pruned, 2),
     Command("validate --list-files", gate, seeds.streams, _judge("--list-files"), 4),
@@ -203,4 +211,7 @@ def case(seed: int, number: int, command: Command | None = None) -> Case:
         }
     arguments = command.arguments(sound, dice)
     standard_input = files[dice.choice(sorted(files))] if arguments == ["-"] else b""
-    return Case(command, files, actions, arguments, standard_input)
+    target = sound if command.seeds is seeds.gated else None
+    if target is not None and dice.random() < 0.4:
+        target, files = files, sound
+    return Case(command, files, actions, arguments, standard_input, target)

@@ -73,6 +73,17 @@ def silenced() -> tuple[Files, ...]:
 
 
 @cache
+def gated() -> tuple[Files, ...]:
+    """Trees whose settings, waivers, baseline and rules decide about a change of them."""
+    named = {"waivers": "waivers.yaml", "baseline": "baseline.json", "rules": "rules.yaml"}
+    found = list(settings())
+    for files in (*silenced(), *ruled()):
+        text = "".join(f'{key} = "{name}"\n' for key, name in named.items() if name in files)
+        found.append({"trainspec.toml": text.replace('"rules.yaml"', '["rules.yaml"]').encode(), **files})
+    return tuple(found)
+
+
+@cache
 def ruled() -> tuple[Files, ...]:
     """Rules of a user beside the stream that they judge."""
     stream = (ROOT / "examples/broken/job.jsonl").read_bytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import codecs
 import io
-import json
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.load.outline import outline_of
@@ -87,6 +88,12 @@ _ENCODED: Final = tuple(
 )
 """Our version in base64, as it is after as many bytes beyond a multiple of three."""
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
+
+
+class _Top(msgspec.Struct):
+    """What is read of an object: other values are passed over and take no memory, whatever their number."""
+
+    kind: msgspec.Raw = msgspec.Raw()
 
 
 def claims(content: bytes) -> bool:
@@ -332,10 +339,10 @@ def _has_kind_at_top(content: bytes) -> bool:
     if not content.lstrip().startswith(b"{"):
         return bool(_KIND_AT_TOP.search(content))
     try:
-        data = json.loads(content)
+        kind = memoryview(msgspec.json.decode(content, type=_Top).kind)
+        return kind[:1] == b'"' and msgspec.json.decode(kind) in KINDS
     except (ValueError, RecursionError):
         return True
-    return isinstance(data, dict) and data.get("kind") in KINDS
 
 
 def _no_text(content: bytes, *, is_whole: bool) -> str:
