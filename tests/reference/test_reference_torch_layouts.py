@@ -92,6 +92,13 @@ def test_resume_is_bitwise_and_others_read_the_save(layout: str, tmp_path: Path)
     }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["optimizer", "tensor", "sequence"])
+def test_no_group_is_held_after_it_was_left(layout: str, tmp_path: Path) -> None:
+    num_ranks, setup = setup_of(layout)
+    assert crew().run(tasks.held_groups, num_ranks, setup, tmp_path) == [0] * num_ranks
+
+
 def check_resume(losses: Any, ends: Any, saved: Any) -> str:
     """The digest at the save, of a resume that was bitwise."""
     assert losses[0] == losses[1]

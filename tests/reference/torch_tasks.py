@@ -319,3 +319,15 @@ def refused_noise(formation: Formation, setup: Setup) -> str:
         backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=True, arrived=int)
     backend.leave()
     return str(caught.value)
+
+
+def held_groups(formation: Formation, setup: Setup, directory: Path) -> int:
+    """Groups that something still holds after a rank trained, saved, restored and left."""
+    backend = setup.backend(formation)
+    train(backend, setup, range(2))
+    backend.write(backend.snapshot(), directory)
+    backend.restore(directory)
+    assert backend._groups is not None
+    made = backend._groups.made
+    backend.leave()
+    return sum(group() is not None for group in made)

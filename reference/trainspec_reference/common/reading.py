@@ -201,20 +201,6 @@ def _refuse(job: Job) -> None:
             raise NotTrainableError(f"the reference trainers do not support {key} of this plan")
 
 
-def job_to_json(job: Job) -> bytes:
-    """The job as JSON, for the processes that train."""
-    return msgspec.json.encode(job)
-
-
-def job_from_json(text: bytes) -> Job:
-    """The job that `job_to_json` wrote.
-
-    Raises:
-        ValueError: the text is no such job; the message names the field.
-    """
-    return msgspec.json.decode(text, type=Job)
-
-
 def write_documents(job: Job, cluster: Path | None, directory: Path, before: Path | None = None) -> tuple[Path, ...]:
     """Write the effective documents of the job into its directory, and return their paths.
 

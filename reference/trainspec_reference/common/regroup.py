@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
+
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.checkpoints import Vault, remove
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.reading import job_to_json
 from trainspec_reference.common.restart_state import StateChoice, StateSource
 from trainspec_reference.common.run_settings import CRASH_LOOP, NOTHING_RESTORABLE, STOPPED_BY_PLAN, RunEnd, Settings
 from trainspec_reference.common.saves import Saves, Terms
@@ -228,7 +229,7 @@ class Regroup:
             run=self._settings.run,
             state=policy.state.items if policy else (),
             layout={"num_ranks": num_ranks, "data": num_ranks // replica, **split},
-            config=f"sha256:{sha256(job_to_json(self._job)).hexdigest()}",
+            config=f"sha256:{sha256(msgspec.json.encode(self._job)).hexdigest()}",
             are_replicas=decisions.replicas_are_whole(self._job),
             timeout_seconds=self._limits.save,
         )

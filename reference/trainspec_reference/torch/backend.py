@@ -55,24 +55,23 @@ class TorchBackend:
         prepare(job.plan.precision)
 
     def join(self, formation: Formation) -> None:
-        """Form the groups of the plan; a whole replica that is there keeps its state, one that was split is empty."""
+        """Form the groups of the plan; a whole replica that is there keeps its state."""
         self._groups = Groups(formation, RankGrid(self._plan.parallelism, formation.num_ranks), self._device)
-        if self._replica is None:
-            return
-        if self._plan.parallelism.sharding in ("gradients", "parameters") or self._groups.part.num_parts > 1:
-            self.build({name: np.zeros(shape, np.float32) for name, shape in self._global_shapes.items()})
-        else:
+        if self._replica is not None:
             self._connect(self._replica)
 
     def leave(self) -> None:
-        """Give the groups up; a gradient that was under way is lost."""
+        """Give the groups up; a gradient that was under way is lost, and a model of which others hold parts."""
         if self._groups is None:
             return
         with let_go(self._groups.made):
             if self._replica is not None:
                 self._replica.disconnect()
                 del self._passes
-                if isinstance(self._model, TransformerModel):
+                if self._is_divided:
+                    self._replica = None
+                    del self._model
+                elif isinstance(self._model, TransformerModel):
                     self._model.connect(ContextSplit(), ExpertSplit())
             self._groups.leave()
             self._groups = None
@@ -92,7 +91,6 @@ class TorchBackend:
         names = [name.replace(".", "/") for name, _ in self._model.named_parameters()]
         self._shapes = {name: part.region(name, weights[name].shape).whole_shape for name in sorted(weights)}
         regions = {name: part.region(name, weights[name].shape) for name in names}
-        self._global_shapes = {name: weights[name].shape for name in weights}
         self._replica = self._kind()(self._job, self._model, regions, self._dtype)
         self._replica.load(weights)
         self._connect(self._replica)
@@ -207,6 +205,10 @@ class TorchBackend:
         if isinstance(self._model, TransformerModel):
             self._model.connect(groups.context, groups.experts)
         self._passes = Passes(self._job, self._model, groups)
+
+    @property
+    def _is_divided(self) -> bool:
+        return self._plan.parallelism.sharding in ("gradients", "parameters") or self._joined().part.num_parts > 1
 
     def _kind(self) -> type[Replica | ShardedReplica]:
         if self._plan.parallelism.sharding not in ("gradients", "parameters") or self._joined().copies is None:

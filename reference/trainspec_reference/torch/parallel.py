@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
+from torch.distributed.nn.functional import all_to_all_single
 
 from trainspec_reference.common.ranks import own_positions, pieces_of
 
@@ -230,31 +231,17 @@ class ExpertSplit:
         received_RL = torch.empty_like(sent_RL)
         dist.all_to_all_single(received_RL, sent_RL, group=self.group)
         sent, received = sent_RL.sum(1).tolist(), received_RL.sum(1).tolist()
-        rows_MD = _AllToAll.apply(rows_SD, self.group, sent, received)  # type: ignore[no-untyped-call]
+        rows_MD = _exchanged(rows_SD, self.group, sent, received)
         # Rows of each rank are in the order of experts; each expert takes the rows of all ranks together.
         num_ranks, num_experts = received_RL.shape
         experts_M = torch.arange(num_experts, device=rows_SD.device).repeat(num_ranks)
         order_M = experts_M.repeat_interleave(received_RL.flatten()).argsort(stable=True)
         answers_MD = compute(rows_MD[order_M], received_RL.sum(0).tolist())[order_M.argsort()]
-        return _AllToAll.apply(answers_MD, self.group, received, sent)  # type: ignore[no-untyped-call, no-any-return]
-
-
-class _AllToAll(torch.autograd.Function):
-    """Rows to other ranks and from them; gradients take the way back."""
-
-    @staticmethod
-    def forward(
-        context: Any, rows: torch.Tensor, group: dist.ProcessGroup, sent: list[int], received: list[int]
-    ) -> torch.Tensor:
-        context.group, context.sent, context.received = group, sent, received
-        return _exchanged(rows, group, sent, received)
-
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        return _exchanged(gradient, context.group, context.received, context.sent), None, None, None
+        return _exchanged(answers_MD, self.group, received, sent)
 
 
 def _exchanged(rows: torch.Tensor, group: dist.ProcessGroup, sent: list[int], received: list[int]) -> torch.Tensor:
+    """Rows to other ranks and from them; gradients take the way back."""
     found = rows.new_empty(sum(received), *rows.shape[1:])
-    dist.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
-    return found
+    answer: torch.Tensor = all_to_all_single(found, rows.contiguous(), received, sent, group=group)  # type: ignore[no-untyped-call]
+    return answer

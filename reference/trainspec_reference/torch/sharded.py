@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +74,6 @@ class ShardedExchange:
         return [float(norm) / self.loss_scale**2 for norm in self._squared_norms]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The rows of a parameter that a rank keeps, with their moments."""
-
-    region: Region
-    sharded: DTensor
-    offsets: tuple[int, ...]
-    tensor: torch.Tensor
-    moments: tuple[torch.Tensor, torch.Tensor]
-
-
 class ShardedReplica:
     """Parameters, gradients and moments of one rank's share.
 
@@ -125,19 +114,11 @@ class ShardedReplica:
             unit.set_gradient_divide_factor(1.0)  # the loss is divided by the targets of all ranks
             unit.set_force_sum_reduction_for_comms(enable=True)
             unit.set_custom_reduce_scatter(self.exchange)  # type: ignore[arg-type]
-        self._shares = [self._share(name.replace(".", "/"), tensor) for name, tensor in self._model.named_parameters()]
-        kept = [share for share in self._shares if share.tensor.numel()]
-        self._optimizer = make_optimizer([(share.region, share.tensor) for share in kept], self._job.rates)
-        self.set_num_updates(0)
-
-    def _share(self, name: str, sharded: nn.Parameter) -> Share:
-        if not isinstance(sharded, DTensor):
-            raise TypeError(f"{name} is not divided")
-        local = sharded.to_local().detach()
-        num_rows, mesh = sharded.shape[0], sharded.device_mesh
-        first = min(num_rows, mesh.get_local_rank() * -(-num_rows // mesh.size()))
-        moments = torch.zeros_like(local), torch.zeros_like(local)
-        return Share(self._regions[name], sharded, (first,) + (0,) * (local.ndim - 1), local, moments)
+        self._tensors = {name.replace(".", "/"): _divided(tensor) for name, tensor in self._model.named_parameters()}
+        named = [(self._regions[name], tensor) for name, tensor in self._tensors.items()]
+        self._optimizer = make_optimizer(named, self._job.rates)
+        for tensor in self._tensors.values():
+            set_moments(self._optimizer, tensor, (torch.zeros_like(tensor), torch.zeros_like(tensor)), 0)
 
     def disconnect(self) -> None:
         """A sharded model cannot continue in another formation."""
@@ -145,30 +126,30 @@ class ShardedReplica:
     def set_num_updates(self, num_updates: int) -> None:
         """Set the number of steps that the optimizer's moments hold."""
         self.num_updates = num_updates
-        for share in self._shares:
-            if share.tensor.numel():
-                set_moments(self._optimizer, share.tensor, share.moments, num_updates)
+        for state in self._optimizer.state.values():
+            state["step"].fill_(num_updates)
 
     def join_copies(self) -> None:
         """No stage holds a copy."""
 
     def squared_norm(self) -> torch.Tensor:
         """Contribution of this rank to the squared norm of the global gradient; removes the loss scale first."""
-        gradients = [gradient for _, gradient in self._gradients()]
+        gradients = list(self._gradients())
         for gradient in gradients:
             gradient.div_(self.exchange.loss_scale)
         return squared_norm(gradients)
 
-    def _gradients(self) -> Iterator[tuple[Share, torch.Tensor]]:
-        for share in self._shares:
-            gradient = share.sharded.grad
-            if isinstance(gradient, DTensor) and share.tensor.numel():
-                yield share, gradient.to_local()
+    def _gradients(self) -> Iterator[torch.Tensor]:
+        """This rank's shares."""
+        for tensor in self._tensors.values():
+            if tensor.grad is not None:
+                yield _divided(tensor.grad).to_local()
 
     def update(self, learning_rate: float, gradient_factor: float) -> None:
         """Apply the optimizer once, with the gradient times a factor."""
-        for share, gradient in self._gradients():
-            share.tensor.grad = gradient.mul_(gradient_factor) if gradient_factor != 1.0 else gradient
+        if gradient_factor != 1.0:
+            for gradient in self._gradients():
+                gradient.mul_(gradient_factor)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
@@ -177,8 +158,7 @@ class ShardedReplica:
 
     def discard(self) -> None:
         """Clear the gradient."""
-        for share in self._shares:
-            share.sharded.grad = share.tensor.grad = None
+        self._optimizer.zero_grad()
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies in host memory of this rank's shares."""
@@ -217,14 +197,25 @@ class ShardedReplica:
         raise ValueError(f"rank {source} holds a share of the model: restore a checkpoint")
 
     def _boxes(self) -> Iterator[tuple[str, Box]]:
-        for share in self._shares:
-            if share.tensor.numel():
-                kinds = zip((PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS), (share.tensor, *share.moments), strict=True)
-                for kind, tensor in kinds:
-                    yield f"{kind}/{share.region.name}", self._box(share, tensor)
+        for name, tensor in self._tensors.items():
+            state = self._optimizer.state[tensor]
+            kinds = {PARAMETERS: tensor, FIRST_MOMENTS: state["exp_avg"], SECOND_MOMENTS: state["exp_avg_sq"]}
+            for kind, divided in kinds.items():
+                share = _divided(divided).to_local().detach()
+                if share.numel():
+                    yield f"{kind}/{name}", _box(share, tensor)
 
-    @staticmethod
-    def _box(share: Share, tensor: torch.Tensor) -> Box:
-        whole_shape = share.region.whole_shape
-        group = share.sharded.device_mesh.get_group() if tensor.shape != whole_shape else None
-        return Box(tensor, whole_shape, share.offsets, group)
+
+def _divided(tensor: torch.Tensor) -> DTensor:
+    """The same, which FSDP2 has divided, for the checker of types."""
+    if not isinstance(tensor, DTensor):
+        raise TypeError("FSDP2 has not divided a tensor")
+    return tensor
+
+
+def _box(share: torch.Tensor, tensor: DTensor) -> Box:
+    """The rows of a tensor that this rank keeps."""
+    mesh = tensor.device_mesh
+    first = mesh.get_local_rank() * -(-tensor.shape[0] // mesh.size())
+    group = mesh.get_group() if share.shape != tensor.shape else None
+    return Box(share, tuple(tensor.shape), (first,) + (0,) * (share.ndim - 1), group)

@@ -26,7 +26,7 @@ def corrupt(backend: TorchBackend, fault: str) -> None:
 def _held(replica: Replica | ShardedReplica) -> torch.Tensor:
     if isinstance(replica, Replica):
         return replica.state.parameters
-    return next(share.tensor for share in replica._shares if share.tensor.numel())
+    return next(share for tensor in replica._tensors.values() if (share := tensor.to_local().detach()).numel())
 
 
 def flip_bit(tensor: torch.Tensor) -> None:

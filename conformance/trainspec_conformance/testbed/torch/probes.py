@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from trainspec_reference.common.job import Job, Rates
 from trainspec_reference.torch.compression import Feedback, make_compressor
 from trainspec_reference.torch.exchange import make_buckets
