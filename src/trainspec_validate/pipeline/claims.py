@@ -340,7 +340,7 @@ def _has_kind_at_top(content: bytes) -> bool:
         return bool(_KIND_AT_TOP.search(content))
     try:
         kind = memoryview(msgspec.json.decode(content, type=_Top).kind)
-        return kind[:1] == b'"' and msgspec.json.decode(kind) in KINDS
+        return bytes(kind[:1]) == b'"' and msgspec.json.decode(kind) in KINDS
     except (ValueError, RecursionError):
         return True
 
