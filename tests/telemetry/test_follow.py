@@ -863,6 +863,31 @@ def test_what_cannot_be_followed_is_refused_at_once(tmp_path: Path, monkeypatch:
         assert (result.exit_code, words in result.output) == (2, True), result.output
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_log_that_cannot_be_followed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, grows: bool
+) -> None:
+    line = "iter {}: loss 2.5, time 250.00ms, mfu 30.00%\\n"
+    log = tmp_path / "train.log"
+    log.write_text("".join(line.format(step) for step in range(9)))
+    monkeypatch.setattr(following, "LOST_SECONDS", 0.0)
+    looks = iter(range(9, 20))
+
+    def wait(seconds: float) -> None:
+        step = next(looks, None)
+        if step is None:
+            raise KeyboardInterrupt
+        if grows:
+            log.write_text(log.read_text() + line.format(step))
+
+    monkeypatch.setattr(following, "sleep", wait)
+    result = CliRunner().invoke(gate, [str(tmp_path), "--follow"])
+    assert "its format is nanogpt-iterations-log, and only metric streams in plain JSON Lines can" in result.output
+    assert "judge it again as it grows, such as with `watch -n 60 trainspec-validate FILE`" in result.output
+    assert ("Error: no stream is left to follow" in result.output) is grows
+    assert (next(looks, None) is not None) is grows
+
+
 def test_a_name_cannot_pass_for_a_line_about_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in by_emitter(make_run(SMALL).streams).items():

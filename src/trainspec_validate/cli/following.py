@@ -28,7 +28,7 @@ from trainspec_validate.report.unjudged import line as line_of
 from trainspec_validate.system.boundary import InputError
 from trainspec_validate.system.neutral import printable
 from trainspec_validate.telemetry.decode.run_file import NATIVE
-from trainspec_validate.telemetry.follow import Follower
+from trainspec_validate.telemetry.follow import OTHER_FORMAT, Follower, why_not_followed
 
 LOST_SECONDS = 60.0
 """How long another stream is waited for once every stream that was followed is gone."""
@@ -68,8 +68,7 @@ def follow(request: Request, interval_seconds: float) -> int:
                 terminal.tell("Error: no PATH can be followed")
                 break
             has_ended_before = follower.has_ended
-            is_lost = follower.is_lost or (bool(request.paths) and told.refused.keys() >= set(request.paths))
-            lost_since = (lost_since or monotonic()) if is_lost else None
+            lost_since = (lost_since or monotonic()) if told.is_lost(request.paths) else None
             if lost_since is not None and monotonic() - lost_since >= LOST_SECONDS:
                 terminal.tell(f"Error: no stream is left to follow, and none came in {LOST_SECONDS:g} s")
                 break
@@ -101,6 +100,8 @@ class _Told:
     """Files of which it was said that they are left out."""
     seen: set[str] = field(default_factory=set)
     """Files that the last look left out; the first line of a new one may not have been written."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of files of other formats when they were first seen."""
     is_stopped: bool = False
     """Whether a signal ended the command, maybe in the middle of a look."""
 
@@ -134,6 +135,22 @@ class _Told:
         if name not in self.named:
             self.named.add(name)
             terminal.tell(f"left out: {name}: {reason}")
+
+    def is_lost(self, paths: Sequence[str]) -> bool:
+        """Whether nothing is left to follow, or the live run writes a log that cannot be followed."""
+        follower = self.follower
+        if follower.is_lost or (bool(paths) and self.refused.keys() >= set(paths)):
+            return True
+        return not follower.followed and not follower.headless and self._has_other_log()
+
+    def _has_other_log(self) -> bool:
+        """Whether a file of a format that cannot be followed has grown."""
+        for name in (name for name, reason in self.left_out.items() if reason.startswith(OTHER_FORMAT)):
+            with suppress(OSError):
+                size = Path(name).stat().st_size
+                if size > self.sizes.setdefault(name, size):
+                    return True
+        return False
 
     def is_settled(self, path: str) -> bool:
         """Whether a path is a file that cannot be followed, however long it is waited for."""
@@ -291,5 +308,5 @@ def _why_not_followed(source: Source) -> str:
     if source.unread in {NO_STREAM, DATA_SET}:
         return f"it {source.unread}"
     if source.kind == "stream" and source.file.found and source.format not in {"", NATIVE, "parquet"}:
-        return f"its format is {source.format}, and only metric streams in plain JSON Lines can be followed"
+        return why_not_followed(source.format)
     return ""

@@ -92,8 +92,7 @@ def plan(  # noqa: PLR0913
     Args:
         cluster: the cluster profile.
         model: name of a model of the catalog, such as `llama3-70b`, or a training plan whose model is taken.
-        num_ranks: ranks of the job; all of the node group without it.
-        node_group: node group to run on; the largest without it.
+        num_ranks, node_group: ranks of the job, all of the node group without it; the largest group without a name.
         global_sequences: sequences of one optimizer step.
         sequence_length: tokens of one sequence.
         num_tokens: tokens of the whole job.
@@ -102,7 +101,7 @@ def plan(  # noqa: PLR0913
         reserve_bytes: memory of a rank to leave to contexts and collectives; 4e9, and 0 on TPUs, without it.
         constraints: degrees of parallelism, or limits of them, that a layout has to keep to.
         num_jobs: jobs to return, at least 1; there may be fewer.
-        progress: called with the number of layouts that were compared, and of all layouts.
+        progress: called with the number of layouts that were compared, and of all.
 
     Raises:
         NoPlanError: the model cannot be trained on the cluster as asked.

@@ -42,6 +42,8 @@ _NEWEST: Final = 0.2
 """Weight of the newest time between two growths of a file."""
 _USUAL_US: Final = 10_000_000
 """Between two looks that find something new in a file, where nothing holds records back."""
+OTHER_FORMAT: Final = "its format is"
+"""Begins why a file of another program is not followed."""
 Kind = tuple[str, str, str]
 """Identity of a finding while its numbers grow and its line moves: requirement, file and series."""
 
@@ -279,7 +281,7 @@ class Follower:
             self.refused[name] = str(error)
             return
         if file.format != NATIVE or file.is_compressed:
-            self.refused[name] = "only metric streams in plain JSON Lines can be followed"
+            self.refused[name] = why_not_followed(file.format)
             return
         if file.head is None:
             self.refused[name] = _why_no_head(path)
@@ -314,6 +316,13 @@ class Follower:
             for one in self.followed.values()
             if one.last_us >= 0
         }
+
+
+def why_not_followed(format: str) -> str:  # noqa: A002
+    """Why a file of a format is not followed, and what to do."""
+    form = "" if format == NATIVE else f"{OTHER_FORMAT} {format}, and "
+    remedy = "judge it again as it grows, such as with `watch -n 60 trainspec-validate FILE`"
+    return f"{form}only metric streams in plain JSON Lines can be followed; {remedy}"
 
 
 def _status(path: Path) -> os.stat_result:
