@@ -101,6 +101,8 @@ def _newest(_files: Files, dice: random.Random) -> list[str]:
 def _words(_files: Files, dice: random.Random) -> list[str]:
     """Odd words on a command line of the toolbox."""
     odd = dice.choice(ODD).replace(b"\0", b"")[:300].decode("utf-8", "surrogateescape")
+    if dice.random() < 0.5:
+        return _right_word(odd, dice)
     return dice.choice(
         (
             *(["explain", odd], ["rules", "--area", odd], ["schema", odd], ["metrics", odd], ["catalog", odd]),
@@ -108,6 +110,23 @@ def _words(_files: Files, dice: random.Random) -> list[str]:
             *([odd], ["export", odd, "--to", odd], ["topology", odd, "--rank", odd], ["report", odd]),
         )
     )
+
+
+def _right_word(odd: str, dice: random.Random) -> list[str]:
+    """Right words for commands that read no file, one with an odd one behind it."""
+    sound = dice.choice(
+        (
+            *(
+                ["explain", "TS-PAR-001"],
+                ["explain", "world-size"],
+                ["rules", "--area", "PAR"],
+                ["schema", "TrainingPlan"],
+            ),
+            *(["metrics", "train.loss.mean"], ["metrics", "--events"], ["metrics", "--ecosystem", "megatron"]),
+            *(["catalog"], ["completion", "bash"], ["import", "--list"], ["schema", "TrainingPlan"]),
+        )
+    )
+    return [*sound, odd] if dice.random() < 0.3 else [*sound, "--format", "json"] if dice.random() < 0.5 else sound
 
 
 def _accept(_files: Files, dice: random.Random) -> list[str]:
