@@ -6,7 +6,7 @@ import ast
 import json
 import tempfile
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final
 

@@ -54,12 +54,10 @@ class _Books:
 def recovery_time_booked(run: RunView) -> Iterator[Violation]:
     """Until a job has caught up, the categories grow by the elapsed time, and waiting is not productive."""
     found, num_judged = [], 0
-    recovered = recovered_episodes(run)
+    caught_up = [(one, one.passed.time_us) for one in recovered_episodes(run) if one.passed is not None]
     books = _Books(run)
-    for episode in recovered:
-        if episode.passed is None:
-            continue
-        around = books.around(episode.fault_us, episode.passed.time_us)
+    for episode, end_us in caught_up:
+        around = books.around(episode.fault_us, end_us)
         if around is None:
             continue
         num_judged += 1
@@ -70,7 +68,7 @@ def recovery_time_booked(run: RunView) -> Iterator[Violation]:
             text = f"around the fault {episode.id!r}, {message}"
             found.append(Violation(books.location(around[1]), text, help_text, evidence))
     yield from few(found)
-    refuse_unjudged(len(recovered), num_judged, f"a report of {TIME} before and after it")
+    refuse_unjudged(len(caught_up), num_judged, f"a report of {TIME} before and after it")
 
 
 def _wrong(books: _Books, episode: Episode, begin_us: int, end_us: int) -> str:
